@@ -102,7 +102,8 @@ static void publish_mask(struct batch *b, int mask, const int32_t *lo)
     seq_member_masks(b->layout, lo, b->ring, session_io(b->s, io->lo[mask]), session_io(b->s, io->hi[mask]));
     if (ring == 1)
         return;
-    uint8_t *bits = b->s->predicates + mask * (2 * ring - 2), last = bits[0]; /* `last`: bit 0 as the mask before left it */
+    /* `last`: the last predicate of the mask before, whose place seq_predicates overwrites */
+    uint8_t *bits = b->s->predicates + mask * (2 * ring - 2), last = bits[0];
     seq_needs(b->layout, lo, b->needs);
     seq_predicates(ring, b->needs, b->ring, bits);
     bits[0] = mask > 0 ? last : 1;

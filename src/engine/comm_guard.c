@@ -121,7 +121,8 @@ enum status comm_guard_run(struct comm_run *r)
     if (st == OK)
         return OK;
     if (st != ERR_CANCELLED)
-        tickets_fail(r->tickets, st); /* first: after an abort streams drain as if the work were done, with undefined results */
+        /* fails the board before the abort: aborted streams end as if their work were done, with undefined results */
+        tickets_fail(r->tickets, st);
     b->abort(b);
     return ERR_CANCELLED;
 }

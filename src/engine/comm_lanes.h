@@ -23,7 +23,7 @@ struct comm_run {
  * is of no further use. */
 enum status comm_lanes_run(struct comm_run *r);
 
-/* Adds the instruction at which a failure was noticed to its message. Returns st. */
+/* Adds to a failure's message the instruction at which the failure was noticed. Returns st. */
 enum status comm_lanes_explain(const struct program *p, int i, enum status st);
 
 #endif

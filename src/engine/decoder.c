@@ -175,7 +175,8 @@ static void forget(struct decoder *d)
     memset(d->furthest, 0, sizeof d->furthest);
 }
 
-/* Tells whether some block keeps numbers of the whole text, which cannot be made those of a shorter one. */
+/* Tells whether some block of the model caches a state of the whole text, which cannot be turned back into that of a shorter
+ * text. */
 static int keeps_states(const struct model *m)
 {
     for (const struct model_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)

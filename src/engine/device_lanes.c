@@ -27,9 +27,9 @@ struct marks {
     const struct program *p;
     struct lane_index index;
     int *position; /* position of each instruction on its cursor, from 1 */
-    int *next;     /* next instruction on the cursor of each; n_instrs: none */
+    int *next;     /* by instruction: the next one on the same cursor; n_instrs: none */
     uint8_t *plain, *timed;
-    int32_t *after; /* by instruction: ticket of its lane that has to retire before it is submitted; 0: none */
+    int32_t *after; /* by instruction: ticket of its lane that must retire before the instruction is submitted; 0: none */
 };
 
 /* An instruction whose event was recorded. */
@@ -87,9 +87,8 @@ static enum lane stream_lane(int cursor)
 
 /* --- Announced and watched instructions --- */
 
-/* Marks the instructions that other lanes wait for, collectives, and those before an instruction that waits for another lane.
- * There the lane may stand still, so the end before is measured; an instruction that follows at once needs no measured end before
- * it. */
+/* Marks collectives, the instructions that other lanes wait for, and the last one of a lane before a wait for another lane. Where
+ * a lane may stand still, the end of its last instruction has to be measured; without a wait the next one starts at once. */
 static void mark_waited_for(const struct device_lanes *d, struct marks *m)
 {
     const struct program *p = m->p;
@@ -340,7 +339,8 @@ static enum status await_others(struct device_lanes *d, int cursor, const struct
         if (of == NO_CURSOR || of == cursor)
             continue;
         const int position = d->marked->position[index->at[index->first[w->lane] + w->ticket - 1]];
-        if (atomic_load(&d->stream[of].retired) >= position) /* not the board, which is told only after the slot is free */
+        /* `retired` is asked, not the board, which learns of an end only after the event's slot may be in use again */
+        if (atomic_load(&d->stream[of].retired) >= position)
             continue;
         const int slot = slot_of(&d->stream[of], position);
         TRY(backend_status(b, b->await(b, stream_lane(cursor), stream_lane(of), slot)));
@@ -361,7 +361,7 @@ static enum status announce(struct device_lanes *d, int cursor, int i)
     if (d->mark[i] & WATCHED)
         s->published = s->recorded;
     pthread_mutex_unlock(&s->lock);
-    if (d->mark[i] & WATCHED) /* not under the lock, on which the reaper would sleep again */
+    if (d->mark[i] & WATCHED) /* signals after unlocking, since the woken reaper would wait for the lock */
         pthread_cond_signal(&s->moved);
     return OK;
 }
@@ -509,7 +509,7 @@ static enum status note_ends(struct device_lanes *d, enum lane lane, int64_t fro
 {
     struct backend *b = d->x->backend;
     struct stream *s = &d->stream[cursor_of(d, lane)];
-    if (from == 0) /* recorded first does not mean done first */
+    if (from == 0) /* elapsed() needs BACKEND_BEGAN to be done; being recorded first does not ensure that */
         TRY(backend_status(b, b->wait(b, LANE_COMPUTE, BACKEND_BEGAN)));
     for (int64_t k = from; k < to; k++) {
         double seconds;

@@ -440,7 +440,8 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
     e->index = &known->index;
     e->must = known->must;
     atomic_store(&e->must_left, known->n_must);
-    atomic_store(&e->others, e->n_threads + !e->device - has_comm_thread(e)); /* with the calling thread */
+    /* lane threads but the comm lanes', and the caller's if it runs a lane */
+    atomic_store(&e->others, e->n_threads + !e->device - has_comm_thread(e));
     atomic_store(&e->settled, !has_comm_thread(e));
     e->reached = PHASE_NONE;
     e->began = clock_ns();
@@ -462,7 +463,8 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
         pthread_cond_wait(&e->idle, &e->lock);
     pthread_mutex_unlock(&e->lock);
     for (int l = 0; l < LANES; l++)
-        if (!e->device || l != LANE_COMPUTE) /* there the submitting thread waits for room while the device computes */
+        /* with streams, waits for compute's tickets are the submitter's, made while the device computes */
+        if (!e->device || l != LANE_COMPUTE)
             e->stats[l].waited_ns += atomic_load(&e->tickets.waited_ns[l]);
     if (e->device && !tickets_failed(&e->tickets))
         device_lanes_measure(e->device, &known->index, e->stats);

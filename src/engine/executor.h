@@ -38,7 +38,8 @@ void executor_destroy(struct executor *e); /* NULL is fine */
  * After a failure the message is the first failing lane's. The executor can run again, unless the store failed: a failed
  * direction of the store stays so (offload/store.h). */
 enum status executor_run(struct executor *e, const struct program *p, struct trace_event *trace);
-/* Counts instructions executed after a program was cut: `must` that were not left out, and others, which were under way then. */
+/* Counts the instructions executed after a program was cut. must: those that had to run; others: those that were under way at the
+ * cut. */
 void executor_finished(const struct executor *e, int *must, int *others);
 /* Returns the phase that compute reached in the last program. */
 enum phase executor_reached(const struct executor *e);

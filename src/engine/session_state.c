@@ -55,7 +55,8 @@ enum dtype session_state_type(const struct session *s, enum state_kind kind)
     return kind == STATE_PARAM ? st->key.dtype : kind == STATE_M || kind == STATE_V ? st->key.moments : F32;
 }
 
-/* Returns the role of such state as a binding of the flush program; for a gradient, that of what the update reads. */
+/* Returns the role by which the flush program binds a kind of state. At ZeRO stage 1 the update reads sums of gradients, not
+ * gradients. */
 static enum binding_role role_of(const struct session *s, enum state_kind kind)
 {
     static const enum binding_role roles[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
@@ -79,7 +80,7 @@ static void locate(const struct session *s, struct piece *x, int index)
 struct walk {
     const struct session *s;
     struct state_range range;
-    int unit, kind; /* unit and kind of the next pieces */
+    int unit, kind; /* unit and kind of state that the next piece is taken from */
     int at, index;  /* at: position in the program's live_in; index: next group */
 };
 

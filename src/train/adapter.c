@@ -90,7 +90,7 @@ struct described {
     struct lora lora;
     char base[PLACE];
     char *rope;            /* rotary positions it was trained with, or NULL */
-    double rope_base;      /* 0: config.json's */
+    double rope_base;      /* base of the rotary frequencies; 0: that of config.json */
     enum frozen_base kept; /* format of the frozen base during training */
 };
 
@@ -160,8 +160,8 @@ static enum status describe(const char *dir, struct described *out)
     return st;
 }
 
-/* Finds the base by the adapter's name for it, seen from the working directory or from the adapter's. instead: advice for when
- * the base is absent. */
+/* Finds the base model that the adapter names: a path relative to the working directory, or to the adapter's directory. instead:
+ * advice for when the base is absent. */
 static enum status find_base(const char *adapter, const char *name, const char *instead, char **out)
 {
     char beside[PLACE];
@@ -180,7 +180,8 @@ static enum status find_base(const char *adapter, const char *name, const char *
     return replace(out, base);
 }
 
-/* Tells whether both put adapters of equal shapes beside the same maps of the model, however their targets name the maps. */
+/* Tells whether a and b give the same matrices of the model adapters of equal shapes, even if their targets name the matrices
+ * differently. */
 static enum status put_alike(const char *model, const struct lora *a, const struct lora *b, int *alike)
 {
     struct model_config config;
@@ -201,7 +202,7 @@ static enum status put_alike(const char *model, const struct lora *a, const stru
     return st;
 }
 
-/* Replaces the given targets with the adapter's where both name the same maps (all-linear, for example). */
+/* Replaces the given targets with the adapter's if both select the same matrices (as "all-linear" and a list of all names do). */
 static enum status take_targets(const char *model, const struct lora *is, struct lora *given)
 {
     struct lora same = *given;
@@ -286,7 +287,7 @@ static enum status take_tokenizer(struct settings *s, const char *checkpoint)
 {
     char path[PLACE];
     const char *step = strrchr(checkpoint, '/'), *all = step ? memrchr(checkpoint, '/', (size_t)(step - checkpoint)) : NULL;
-    if (all && step[1]) /* never through the checkpoint's own directory, which the run may remove meanwhile */
+    if (all && step[1]) /* the path must not lead through the checkpoint's own directory, which the run may remove meanwhile */
         snprintf(path, sizeof path, "%.*s/original", (int)(all - checkpoint), checkpoint);
     else
         snprintf(path, sizeof path, "%.4000s/../../original", checkpoint);
@@ -348,13 +349,13 @@ static int is_same_place(const char *a, const char *b)
     return strcmp(a, b) == 0 || (sys_stat(a, &x) == 0 && sys_stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
 }
 
-/* Takes model and adapter from the checkpoint when a resumed job names the same adapter as when it began. adapter: the one named
- * now; key: the option that names it. */
+/* Takes model and adapter from the checkpoint if a resumed job names the same adapter as when the job began. adapter: the adapter
+ * named now; key: the option that names it. */
 static enum status take_as_begun(struct settings *s, const char *adapter, const char *key)
 {
     char saved[PLACE];
     struct settings was;
-    if (checkpoint_is_there(s->resume)) /* refused when the run is opened */
+    if (checkpoint_is_there(s->resume)) /* --resume names a checkpoint instead of a run, which run_open refuses */
         return OK;
     TRY(checkpoint_newest(s->resume, saved, sizeof saved));
     TRY(read_settings(saved, &was));

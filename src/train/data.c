@@ -103,7 +103,7 @@ static enum status check_eval_paths(const struct string_list *list)
 struct option {
     const char *key;
     int given;
-    unsigned of; /* HOLDS_* */
+    unsigned of; /* kinds of files on which the option has an effect (HOLDS_*) */
     const char *what;
 };
 
@@ -112,7 +112,7 @@ static enum status refuse_option(const struct settings *s, const struct option *
 {
     if (settings_is_typed(s, o->key))
         return status_fail(ERR_INVALID, "--%s is of %s, of which the data have none%s: leave it out", o->key, o->what, why);
-    if (!s->plan.evaluation) /* its output may be JSON */
+    if (!s->plan.evaluation) /* evaluations print no remarks, since their output may be JSON */
         printf("remark: %s is of %s, of which the data have none%s: it does nothing\n", o->key, o->what, why);
     return OK;
 }
@@ -154,7 +154,7 @@ static enum status check_options(const struct settings *s, const struct corpus_c
     struct corpus_config files = *config;
     unsigned holds = 0;
     int looked = 0;
-    if (s->plan.evaluation && s->eval_data.n > 0) /* only --eval-data are read */
+    if (s->plan.evaluation && s->eval_data.n > 0) /* an evaluation with --eval-data reads no --data */
         files.n_paths = 0;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (!options[i].given)
@@ -275,7 +275,7 @@ static enum status read_by(const struct reading *x, const char *tokenizer)
         return read_data(x, NULL, NULL);
     TRY(tokenizer_open(tokenizer, &t));
     tokenizer_fit(t, x->model->config.vocab);
-    if (tokenizer_remark(t)[0] && !x->s->plan.evaluation) /* its output may be JSON */
+    if (tokenizer_remark(t)[0] && !x->s->plan.evaluation) /* evaluations print no remarks, since their output may be JSON */
         printf("remark: %s\n", tokenizer_remark(t));
     enum status st = read_with(x, t);
     tokenizer_close(t);

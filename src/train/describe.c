@@ -1,5 +1,5 @@
-/* Descriptions in checkpoints beside the state: the cut of the data and the numerics key, which holds all that may change a bit.
- * Also names the length that a failure is about. */
+/* Texts that a checkpoint holds beside the state: how the data are cut into sequences, and the numerics key of all that may
+ * change a bit. Also adds to a failure's message the sequence length that failed. */
 #include "train/run.h"
 
 #include "base/isa.h"

@@ -128,7 +128,7 @@ enum status ends_keep(const struct chat_counts *chats, const struct tokenizer *t
 
 /* ---- documents of ids ---- */
 
-/* Finds the token at which all of a few documents end, trained. *id: -1 if there is none. */
+/* Finds the trained token that ends every document of a sample. *id: -1 if there is no such token. */
 static enum status find_common_end(const struct stream *d, int32_t *id)
 {
     enum { LOOKED_AT = 64, FEWEST = 2 };

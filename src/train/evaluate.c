@@ -49,7 +49,7 @@ enum status run_evaluate_source(struct run *r, const struct sequence_source *sou
     const enum plan_program which = r->session->plan->programs[PLAN_EVAL] ? PLAN_EVAL : PLAN_UPDATE_STEP;
     enum status st = OK;
     *cut = 0;
-    if (comm_size(r->comm) > 1) /* the other ranks are computing already */
+    if (comm_size(r->comm) > 1) /* no signal ends the rereading then, since the other ranks are computing already */
         r->inputs.rereading.stop = NULL;
     for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.key.mesh.degree[MESH_DP]); i++) {
         struct tally done = own;
@@ -103,7 +103,7 @@ enum status run_evaluate(struct run *r, struct evaluation *out, int *cut)
     struct tokenizer *t;
     TRY(run_flush(r));
     enum status st = sequences_agree_read(r, corpus_check_eval(r->inputs.corpus));
-    *cut = st == ERR_STOPPED; /* before anything was computed */
+    *cut = st == ERR_STOPPED; /* the signal came before anything was computed */
     if (*cut)
         return OK;
     TRY(st);

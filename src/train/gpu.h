@@ -10,8 +10,9 @@
 /* Sets the device that auto stands for. It is a GPU that runs programs of the type, if every rank has one. Else it is the
  * processor, and s->unused_gpu says why if there is a driver. */
 enum status gpu_find(struct settings *s, struct comm *comm);
-/* Settles --dtype auto for the device of the settings, and checks that its kernels take the type and the model. capability: of a
- * GPU; 0: of a CPU or of a device that computes as one. ERR_INVALID: they do not. */
+/* Settles --dtype auto for the device of the settings, and checks that the device's kernels take the type and the model.
+ * capability: compute capability of a GPU; 0: a CPU, or a device that computes as a CPU does. ERR_INVALID: the kernels do not
+ * take them. */
 enum status gpu_settle_type(struct settings *s, const struct model *m, int capability);
 /* Describes the rank's GPU. *bytes: memory for an arena, which is --device-mem, or the free memory less the needs of kernels and
  * libraries. Sets s->gpu_name, s->gpu_sharing and s->staged; moves the process to the GPU's nearest cores. ERR_INVALID, on all

@@ -14,9 +14,9 @@ struct run_inputs {
     struct corpus *corpus;
     char tokenizer[4096];          /* path of its file; "": the corpus is read as bytes */
     struct checkpoint_texts texts; /* texts saved beside the state, owned: data on every rank, settings on rank 0 */
-    struct rereading rereading;    /* rereading of touched data */
+    struct rereading rereading;    /* callbacks for reading data files again whose time stamps changed (data/fingerprint.h) */
     int64_t held_out_bytes;        /* bytes of the text of held-out targets; 0: not counted yet, or unknown */
-    int unread;                    /* 1: the data could not be read, on all ranks alike; the state is that after the last step */
+    int unread; /* 1: the data could not be read, on all ranks alike, and the state is that of the last step done */
 };
 
 enum { RUN_PATH = 4096 };

@@ -14,7 +14,7 @@ static enum status cut_data(struct run *r, int64_t seq_len)
     if (!r->inputs.corpus || corpus_get_length(r->inputs.corpus) == seq_len) /* ltrain eval has windows instead */
         return OK;
     TRY(corpus_cut(r->inputs.corpus, seq_len));
-    r->inputs.held_out_bytes = 0; /* other sequences hold other targets out */
+    r->inputs.held_out_bytes = 0; /* sequences of another length hold out other targets */
     if (!r->inputs.texts.data)    /* ltrain check has none */
         return OK;
     free(r->inputs.texts.data);
@@ -55,7 +55,8 @@ enum status run_start(struct run *r)
     }
     r->plans.all.owned = 0;
     TRY(comm_agree(r->comm, session_create(r->model, r->plans.all.plan, r->plans.all.n, s, r->comm, path, n, &r->session)));
-    if (s->plan.grad_accum > 1) /* a step's data are read once, so that no step begins in vain */
+    /* keeps a step's data in memory, read before the step begins: a failed read then costs no half-done step */
+    if (s->plan.grad_accum > 1)
         TRY(comm_agree(r->comm, corpus_keep(r->inputs.corpus, s->plan.grad_accum)));
     return run_use_stretch(r, 0);
 }

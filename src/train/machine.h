@@ -7,18 +7,19 @@
 #include "program/target.h"
 #include "settings/settings.h"
 
-/* Budgets of one rank, and the ranks. */
+/* Budgets of one rank, and the number of ranks. */
 struct machine_ranks {
     int64_t limit[TIERS];
     int ranks, per_host;
 };
 
-/* Finds device, threads, target, hardware and budgets of this machine, all of them the same on all ranks, and writes them into
- * the settings where they are open. ranks: those that a single process plans for. All ranks call it. */
+/* Finds device, threads, target, hardware and budgets of this machine, all equal on all ranks, and writes them into those
+ * settings that are still open. ranks: number of ranks that a single process plans for. All ranks call it. */
 enum status machine_here(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct machine_ranks *out);
-/* Does the same for a machine that is not here. */
+/* Finds the same for the machine that --machine names. */
 enum status machine_elsewhere(struct settings *s, const struct model *m, struct machine_ranks *out);
-/* Stores the target of programs: kernels of this CPU, also for a CPU that is not here, or of a GPU. */
+/* Stores the target of programs in the settings: the kernels of a GPU or of this CPU, which stands for the CPU of any other
+ * machine, too. */
 enum status machine_set_target(struct settings *s, const struct target *t);
 
 #endif

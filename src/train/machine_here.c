@@ -34,7 +34,8 @@ static void own_limits(struct settings *s, const struct comm *c, int64_t memory,
     else if (room < INT64_MAX)
         limit[TIER_NVME] = hardware_drives_share(limit[TIER_NVME]);
     if (s->plan.nvme_max < 0 && drives_in_memory((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out))
-        limit[TIER_NVME] = min_i64(limit[TIER_NVME], memory / 20); /* half of the rest beside the other two tiers */
+        /* 1/20 of the memory: half of the 1/10 that device (1/2) and host (4/10) leave */
+        limit[TIER_NVME] = min_i64(limit[TIER_NVME], memory / 20);
     snprintf(own->place[TIER_NVME], sizeof own->place[TIER_NVME], "%s", tightest < 0 ? s->out : s->nvme_path.item[tightest]);
     own->own = n < comm_local_size(c) || tightest % comm_local_size(c) == comm_local_rank(c);
 }
@@ -97,7 +98,7 @@ static enum status use_profile(struct settings *s, struct comm *comm)
 struct cores {
     char host[64];
     cpu_set_t set;
-    double time; /* processor time of the cgroup with that number, in processors; 0: unlimited */
+    double time; /* processors that the cgroup with the hash `cgroup` may use at once; 0: no limit */
     uint64_t cgroup;
 };
 
@@ -134,7 +135,7 @@ static enum status choose_threads(struct comm *c, enum device_kind device, int *
     return st;
 }
 
-/* Describes the rank with the least memory for the budgets that are parts of the host's memory. */
+/* Names the rank with the least memory for each budget that is a part of the host's memory. */
 static void name_memory(struct settings *s, const struct memory_part *m)
 {
     if (s->plan.device_mem < 0 && s->plan.device != DEVICE_CUDA)
@@ -166,7 +167,7 @@ enum status machine_here(struct settings *s, struct comm *comm, int ranks, const
         target.fast = gpu.capability > 0 && !s->plan.deterministic;
     }
     TRY(machine_set_target(s, &target));
-    if (s->plan.nvme_max == AUTO) /* the free space there decides */
+    if (s->plan.nvme_max == AUTO) /* the drives' free space is the budget then */
         TRY(comm_agree(comm, drives_check((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out)));
     TRY(use_profile(s, comm));
     struct memory_part memory;

@@ -11,7 +11,8 @@ struct run;
 struct run_measured {
     double peak_flops;        /* sum over all ranks */
     char peak_reference[128]; /* source of peak_flops */
-    /* Sums over the steps that began with an update, as the planned one does; over all steps until there are any. */
+    /* Sums over the steps that began with an optimizer update, as the planned step does; sums over all steps until there is such
+     * a step. */
     struct {
         struct lane_stats lanes[LANES];
         double seconds;
@@ -19,9 +20,9 @@ struct run_measured {
         int updated;
     } alike;
     struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
-    int64_t steps;                   /* steps here */
+    int64_t steps;                   /* steps made since this start */
     double seconds, planned_seconds; /* sums over these steps, measured and planned */
-    int64_t skipped, empty;          /* steps here: with a norm that was not finite; with nothing to predict */
+    int64_t skipped, empty;          /* numbers of these steps: skipped for a norm that was not finite; without a target token */
 };
 
 /* Finds r->measured.peak_flops of all ranks and its source: a GPU's data sheet or else a measured product, and for a CPU its sgemm. */

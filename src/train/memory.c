@@ -18,7 +18,8 @@
 #define OUTSIDE_BYTES ((16LL << 20) + MEMORY_ASIDE_STAGING)
 #define OUTSIDE_THREAD_BYTES (1LL << 20)
 #define STACK_BYTES (8LL << 20) /* stack of a thread, if no limit is set */
-#define OTHER_THREADS 9         /* the first thread; those of lanes (executor.c: five, and one for messages), drives, run lock */
+/* threads beside OpenMP's: the first thread, six of lanes and messages (executor.c), those of drives and of the run's lock */
+#define OTHER_THREADS 9
 
 struct seen {
     int64_t n, left[MEMORY_LIMITS], own[MEMORY_LIMITS];
@@ -40,7 +41,8 @@ static int64_t outside(const struct memory_limit *l, int threads)
     return OUTSIDE_BYTES + threads * OUTSIDE_THREAD_BYTES + (l->addresses ? to_come * stack_bytes() : 0);
 }
 
-/* Finds this rank's part of its tightest limit; less is left if another rank that shares the limit looked later. */
+/* Finds the bytes that this rank may take, under its tightest limit. Of ranks that share a limit the lowest reading of the bytes
+ * left counts: a later one sees what the others have taken. */
 static void own_part(const struct seen *all, int ranks, int alone, int threads, struct memory_part *m)
 {
     m->left = m->of.n > 0 ? INT64_MAX : 0;
@@ -58,7 +60,7 @@ static void own_part(const struct seen *all, int ranks, int alone, int threads, 
                     sharing++;
                     break;
                 }
-        if (own > 0) /* total of all sharers, of which each knows its own part */
+        if (own > 0) /* the sum of the bytes that each sharer takes is known */
             left = max_i64(0, l->bytes - own);
         sharing = l->sharers ? sharing * alone : 1;
         const int64_t aside = outside(l, threads);

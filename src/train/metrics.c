@@ -179,7 +179,7 @@ enum status metrics_cut(const char *path, int64_t step, int64_t *last)
     int kept = 1;
     *last = step;
     if (sys_stat(path, &s) != 0 ? sys_is_absent(errno) : !S_ISREG(s.st_mode))
-        return OK; /* opening the file for writing gives the error */
+        return OK; /* the missing file's error is reported when the log is opened for writing */
     FILE *f = sys_read_text(path);
     if (!f)
         return status_fail(ERR_IO, "cannot read %s: %s", path, sys_strerror(errno));

@@ -26,8 +26,8 @@ struct step_metrics {
     double eta_seconds;
 };
 
-/* Returns the share of the transfers' time behind compute, from the lanes' statistics of a step of `seconds`; NaN: next to
- * nothing moved. */
+/* Returns the share of the transfers' time that is hidden behind compute, from the lanes' statistics of a step of `seconds`; NaN:
+ * next to nothing moved. */
 double metrics_hidden(const struct lane_stats lanes[LANES], double seconds);
 /* Prints the line of a step; a terminal's line is rewritten in place. */
 void metrics_print(const struct step_metrics *m, FILE *f, int terminal);

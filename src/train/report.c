@@ -24,7 +24,8 @@ void run_describe_left(const struct run *r, char *text, size_t bytes)
 {
     char path[RUN_PATH];
     int trained =
-        r->place.saved < 0 && r->progress.at.step > 0 && !r->place.taken_over; /* in a directory that had no checkpoint */
+        /* the run has trained and has no checkpoint of its own yet */
+        r->place.saved < 0 && r->progress.at.step > 0 && !r->place.taken_over;
     if (trained &&
         checkpoint_newest(r->s->out, path, sizeof path) == OK) /* left by a save that failed after its checkpoint was in place */
         snprintf(text, bytes, "the last good checkpoint is %.200s: continue with --resume %.200s", path, r->s->out);

@@ -17,7 +17,7 @@
 
 #define ANEW "the order of all sequences changes, and some that were trained come again before others have been trained at all"
 
-/* Describes the consequences. Sequences are taken by number, in an order that depends on their count. */
+/* Describes the consequences of changed data. Sequences are taken by number, in an order that depends on their count. */
 static const char *what_follows(const struct run *r, const char *before, const struct fingerprint_difference *d)
 {
     struct corpus_layout now, was;
@@ -33,7 +33,8 @@ static enum status compare_with_checkpoint(const struct run *r, const char *befo
     struct fingerprint_difference d;
     char what[TEXT];
     int differ = fingerprint_lists_differ(r->inputs.texts.data, before, key, &d);
-    if (!differ || d.files[0] == 0 || d.files[1] == 0) /* evaluation files that begin or end to be given: the settings say so */
+    /* files given in only one of the two runs: the comparison of settings reports that */
+    if (!differ || d.files[0] == 0 || d.files[1] == 0)
         return OK;
     fingerprint_describe(&d, what, sizeof what);
     const char *follows = strcmp(key, "data") == 0 ? what_follows(r, before, &d) : "losses of evaluations are not comparable";
@@ -47,7 +48,7 @@ static enum status compare_with_checkpoint(const struct run *r, const char *befo
     return OK;
 }
 
-/* Compares the tokenizer with the checkpoint's, or bytes. */
+/* Compares the tokenizer, or the reading of texts as bytes, with the checkpoint's. */
 static enum status compare_tokenizers(const struct run *r, const char *before)
 {
     struct fingerprint_difference d;

@@ -62,7 +62,7 @@ enum status run_check_weights(const struct settings *s, const struct model *m, F
 enum status run_load_state(struct run *r);
 
 /* save.c */
-enum save_when { SAVE_ON_THE_WAY, SAVE_TO_GO_ON /* without it the run cannot */, SAVE_LAST };
+enum save_when { SAVE_ON_THE_WAY, SAVE_TO_GO_ON /* the run cannot go on without this save */, SAVE_LAST };
 /* Handles the status of a save; all ranks call it. A failure on the way is reported and OK, unless the settings say stop or
  * another run has taken over the directory. Any other failure, or one at the end, saves the state elsewhere if possible, and its
  * message says where. */

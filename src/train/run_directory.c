@@ -89,7 +89,8 @@ enum status run_check_can_be_made(const char *option, const char *path)
                        strerror(there && !S_ISDIR(sb.st_mode) ? ENOTDIR : errno));
 }
 
-/* Refuses a new run in a directory, or by a link, of another user, who could put files of a run there beforehand or replace them. */
+/* Refuses a new run in a directory, or through a link, that another user owns: that user could put files of a run there
+ * beforehand, or replace them. */
 static enum status refuse_another_owner(const char *path, const struct stat *dir)
 {
     struct stat link;
@@ -252,7 +253,8 @@ static enum status keep_original(const struct run *r, const char *tokenizer, con
     const struct settings *s = r->s;
     struct stat from, to;
     char was[RUN_PATH];
-    if (s->resume && run_original(s, was)) { /* applies to the model's own tokenizer, too: the copy may be another one's */
+    /* the copy is replaced even by the model's own tokenizer, since the copied one may be another */
+    if (s->resume && run_original(s, was)) {
         TRY(checkpoint_check_others(was, r->model));
         return s->tokenizer && r->inputs.tokenizer[0] ? replace_tokenizer(r->inputs.tokenizer, was) : OK;
     }

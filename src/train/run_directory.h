@@ -34,9 +34,9 @@ enum status run_keep_log(const char *run);
 /* Copies to RUN/original the files that an export will need of a model that is no preset (one rank only). Skipped if a resumed
  * run has them there or the model's directory is gone. Copies those of --tokenizer, too, and says so. */
 enum status run_keep_original(const struct run *r);
-/* Returns RUN/original, or NULL if there is none; a preset's has a tokenizer only. */
+/* Returns RUN/original, or NULL if there is none; for a preset the directory holds a tokenizer only. */
 const char *run_original(const struct settings *s, char path[RUN_PATH]);
-/* Makes sure that the directory of an option can be made and written to. ERR_INVALID. */
+/* Makes sure that the directory that an option names can be made and written to. ERR_INVALID: it cannot. */
 enum status run_check_can_be_made(const char *option, const char *path);
 
 /* run_files.c */

@@ -43,13 +43,13 @@ enum { TEXT = 768 };
 struct owner {
     struct process process;
     int ranks;
-    uint64_t id; /* number of this taking of the lock */
+    uint64_t id; /* random number that identifies this acquisition of the lock */
     uint64_t beat;
 };
 
 struct run_lock {
     char *dir;
-    int dir_fd, fd;   /* fd: the same number throughout, so that beat needs no lock for it */
+    int dir_fd, fd; /* fd: keeps its number when the file is made again, so that the beating thread reads it without the mutex */
     struct owner own; /* constant while the thread beats */
     struct lock_rules rules;
     pthread_t thread;
@@ -104,11 +104,11 @@ static enum status refuse(const char *dir, const struct owner *o)
 
 enum turn { TAKEN, WAITING };
 
-/* Observations of a taker so far. */
+/* State of a taker that watches whether the lock's owner is alive. */
 struct sightings {
     char text[TEXT + 1];
     double since;      /* time since which `text` has been the same */
-    int begun, takers; /* takers: times that another process was seen taking the lock */
+    int begun, takers; /* begun: 1: `text` and `since` are set; takers: times that another process was seen taking the lock */
 };
 
 /* Opens the file, made if absent, and takes its lock. *locked: 1 if this process has it, 0 if another one has, -1 if there are no
@@ -336,7 +336,8 @@ static enum status make_again(struct run_lock *l)
         sys_flock(fd, LOCK_EX | LOCK_NB);
     enum status st = write_text(l, fd);
     int w = watch_enter(&(struct watch_call){.verb = "close", .fd = l->fd});
-    if (st == OK && dup3(fd, l->fd, O_CLOEXEC) < 0) /* in one step: the beating thread may be writing to l->fd */
+    /* dup3 replaces l->fd in one step, since the beating thread may be writing to that file */
+    if (st == OK && dup3(fd, l->fd, O_CLOEXEC) < 0)
         st = status_fail(ERR_IO, "cannot keep %s/" NAME ", which was made again, open: %s", l->dir, strerror(errno));
     watch_leave(w);
     sys_close(fd);
@@ -427,7 +428,7 @@ enum status run_lock_take_by(struct comm *c, const char *dir, const struct lock_
     int32_t turn = WAITING;
     *out = NULL;
     enum status st = comm_agree(c, leads ? begin(c, dir, rules, &l) : OK);
-    while (st == OK && turn == WAITING) { /* all ranks take turns, so that none waits long for the first */
+    while (st == OK && turn == WAITING) { /* look() returns after each try, so that the other ranks never wait long for rank 0 */
         enum turn now = TAKEN;
         st = comm_agree(c, leads ? look(l, &seen, &now) : OK);
         turn = now;

@@ -9,12 +9,12 @@ struct run_lock; /* opaque */
 /* Takes the lock of `dir`, which exists. All ranks call it; *out is NULL except on rank 0. Waits up to LOCK_PATIENCE seconds if
  * only that shows whether an owner on another host is alive. ERR_INVALID: another run has the lock; the message names it. */
 enum status run_lock_take(struct comm *c, const char *dir, struct run_lock **out);
-/* Makes sure that the lock is still held, before every write to the directory, even a line of the log (rank 0 only). ERR_IO: it
- * was renamed or removed. ERR_INVALID: another run has taken it over. */
+/* Makes sure that the lock is still held, before every write to the directory, even a line of the log (rank 0 only). ERR_IO: the
+ * directory was renamed or removed. ERR_INVALID: another run has taken the directory over. */
 enum status run_lock_check(struct run_lock *l);
 void run_lock_release(struct run_lock *l); /* NULL is fine */
 
-/* Rules of a lock; tests set them, and runs find them out. */
+/* Rules of a lock. Tests set them; runs derive them from the directory's file system. */
 struct lock_rules {
     double patience, poll, settle; /* seconds */
     int shared; /* 1: other hosts write to the directory, and their locks may not be seen; -1: as the file system is */

@@ -24,7 +24,7 @@ static int64_t next_save(const struct settings *s, int64_t step)
 
 /* ---- elsewhere ---- */
 
-/* Finds the i-th directory to save in when the run's own will not do, the most lasting first. 0: there is no such one. */
+/* Finds the i-th directory to save in if the run's own directory fails, the most lasting ones first. Returns 0 if there is none. */
 static int place_elsewhere(const struct settings *s, int i, char path[RUN_PATH])
 {
     char cwd[RUN_PATH];
@@ -126,7 +126,8 @@ enum status run_export(struct run *r, const char *path)
     return st;
 }
 
-/* Saves the model alone if no checkpoint finds room: it takes a third of one. cause: the reason for no checkpoint. Never OK. */
+/* Saves the model alone if no checkpoint finds room: a model takes a third of a checkpoint's bytes. cause: the reason for no
+ * checkpoint. Never returns OK. */
 static enum status save_model_only(struct run *r, enum status st, const char *cause)
 {
     char path[RUN_PATH], left[512], model[512] = "";
@@ -146,7 +147,8 @@ static enum status save_model_only(struct run *r, enum status st, const char *ca
                                            cause, (long long)r->progress.at.step, model, left));
 }
 
-/* Saves a checkpoint elsewhere. cause: the failure in the run's directory. Never OK, as the run has not kept what it should. */
+/* Saves a checkpoint elsewhere. cause: the failure in the run's directory. Never returns OK, since the run's own directory lacks
+ * the checkpoint. */
 static enum status save_elsewhere(struct run *r, enum status st)
 {
     char cause[1024], path[RUN_PATH];

@@ -12,7 +12,8 @@ struct seen {
     int64_t kept_free;
 };
 
-/* Finds the first rank that has the least of a tier; among equals, one that uses the place itself. */
+/* Finds the first rank that has the least of a tier. Of ranks with equal nvme budgets, one that stores on the limiting drive
+ * itself is preferred. */
 static int find_least(const struct seen *all, int n, int tier)
 {
     int least = 0;

@@ -10,7 +10,7 @@
 struct scarce {
     int64_t limit[TIERS];
     char place[TIERS][200]; /* places of the budgets, for people: a path, a GPU; "": this host's memory */
-    int own;                /* 1: this rank itself uses the nvme tier's place */
+    int own;                /* 1: this rank itself stores on the drive in place[TIER_NVME] */
 };
 
 /* Takes the least of all ranks for each tier, as ranks run one program. If another rank elsewhere has more, s->plan.scarce[tier]

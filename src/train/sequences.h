@@ -5,7 +5,7 @@
 #include "text/tokenizer.h"
 #include "train/run.h"
 
-/* Takes sequence `number` from a source: its first *used tokens. */
+/* Fills *out with the first *used tokens of the source's sequence `number`. */
 typedef enum status sequence_take(void *user, int64_t number, struct sequence *out, int64_t *used);
 struct sequence_source {
     sequence_take *take;
@@ -23,7 +23,7 @@ struct tally {
 
 /* Returns the sequence, of `total`, that this rank computes in its i-th micro-batch; -1: none is left. */
 int64_t sequences_own(const struct run *r, int64_t total, int64_t i);
-/* Makes the sequence this rank's input (below 0: an empty one), and counts it. */
+/* Makes sequence `number` this rank's input (an empty one if number is below 0), and adds its counts to *t. */
 enum status sequences_publish(struct run *r, const struct sequence_source *source, int64_t number, struct tally *t);
 /* Adds up the counts of all ranks. */
 enum status sequences_add_up(struct run *r, const struct tally *own, struct tally *sum);

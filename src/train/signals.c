@@ -101,8 +101,8 @@ static void on_signal(int number)
         e->asks ? "; once more to stop at once\n" : "\n");
 }
 
-/* Catches all signals except those that nohup and the like ignore. ^C is caught even so: shells ignore it for background
- * processes, and one that is sent is meant. */
+/* Catches all signals except those that nohup and the like ignore. SIGINT is caught even if ignored: shells ignore it for
+ * background processes, but whoever sends one there means it. */
 static void catch_all(void (*handler)(int))
 {
     for (int i = 0; i < ENDINGS; i++) {

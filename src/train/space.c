@@ -23,13 +23,14 @@ static int64_t times(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX / 4 : min_i64(product, INT64_MAX / 4);
 }
 
-/* Returns the last step, or with --epochs, which planning turns into steps, the most that a run may have. */
+/* Returns the number of the last step. With --epochs, which planning turns into steps later, returns the most steps that a run
+ * may have. */
 static int64_t last_step(const struct settings *s)
 {
     return s->epochs > 0 ? SETTINGS_MOST_STEPS : s->plan.steps;
 }
 
-/* Counts, at most, the steps saved after `step`: every save_every-th, the last one, and those before another length. */
+/* Returns the most steps that are saved after `step`: every save_every-th, the last one, and those before a change of length. */
 static int64_t saves_after(const struct settings *s, int64_t step)
 {
     int64_t last = last_step(s), changes = 0;

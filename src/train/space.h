@@ -6,9 +6,10 @@
 #include "settings/settings.h"
 
 struct run_space {
-    int64_t checkpoint, model, log; /* bytes of one each; log: with settings, plan and the files of a tokenizer */
-    int64_t checkpoints;            /* most at one time, beside the existing ones */
-    int64_t bytes;                  /* bytes of all files, at their most */
+    /* bytes of one checkpoint, of the model at the end, and of the log with settings, plan and the tokenizer's files */
+    int64_t checkpoint, model, log;
+    int64_t checkpoints; /* most at one time, beside the existing ones */
+    int64_t bytes;       /* bytes of all files, at their most */
 };
 
 /* Returns the bytes that the run's directory takes; 0 with --machine. */

@@ -100,7 +100,8 @@ static struct sequence_source training(struct run *r)
     return (struct sequence_source){.take = take_training, .user = r};
 }
 
-/* Counts the step's sequences, as the loss is a mean over the whole batch. Leaves the last one published; the others are kept. */
+/* Counts the targets of all the step's sequences, since the loss is a mean over the whole batch. The inputs then hold the last
+ * sequence; the corpus keeps the others. */
 static enum status count(struct run *r, struct tally *all)
 {
     const struct sequence_source source = training(r);
@@ -153,7 +154,7 @@ enum status run_step(struct run *r, struct step_metrics *m, int *cut)
     struct tally all;
     double sum = 0, began = clock_seconds();
     enum status st = count(r, &all);
-    *cut = st == ERR_STOPPED; /* before anything was computed */
+    *cut = st == ERR_STOPPED; /* the signal came before anything was computed */
     if (*cut)
         return OK;
     TRY(st);

@@ -26,10 +26,10 @@ struct run_progress {
 enum status run_step(struct run *r, struct step_metrics *m, int *cut);
 /* Runs the pending update, if there is one. */
 enum status run_flush(struct run *r);
-/* Fills in the record that programs read: `targets` is the number of trained tokens, `sequence` the run's number of the sequence
- * where masks are made. */
+/* Fills in the record that programs read. targets: number of trained tokens of the step; sequence: the run's number of the
+ * sequence, by which dropout masks are drawn. */
 void run_fill_record(struct run *r, int64_t targets, uint64_t sequence);
-/* Tells whether a section that is cut has nothing left to run. */
+/* Tells whether the section is cut and this rank owes no collective any more, so that nothing of the step is left to run. */
 int run_is_over(const struct run *r);
 
 /* Returns the schedule's learning rate of the step with that index; 0 is the first. */

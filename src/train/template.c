@@ -86,7 +86,8 @@ enum status template_variables(const struct settings *s, json_t **out)
     return st;
 }
 
-/* Adds a line that sets a token's name to the value used in rendering, if the files beside it say something else. */
+/* Adds a template line that sets a token's name to the value used in rendering, if the files beside the template give another
+ * value. */
 static enum status add_token(const struct chat_template *used, const struct chat_template *beside, const char *name,
                              struct text_buffer *out)
 {

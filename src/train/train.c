@@ -16,7 +16,7 @@
 
 #define SKIPS_ALLOWED 3 /* steps in a row without a finite gradient norm; after them the run ends */
 
-/* Adds to the message of a checkpoint or an export that was not made that training diverged. */
+/* Adds "training diverged" to the message about a checkpoint or an export that was not made for that reason. */
 static enum status say_diverged(const struct run *r, enum status st, const char *not_made)
 {
     char cause[1024];
@@ -190,7 +190,8 @@ static enum status count_steps(struct run *r)
         return OK;
     const int64_t n = corpus_get_report(r->inputs.corpus)->train_sequences;
     const double steps =
-        fmax(1, ceil(s->epochs * (double)n / (double)s->plan.batch * (1 - 1e-12))); /* 0.1 * 30 is 3, not above it */
+        /* the factor allows for rounding: 0.1 * 30 must count as 3, not 4 */
+        fmax(1, ceil(s->epochs * (double)n / (double)s->plan.batch * (1 - 1e-12)));
     if (steps > (double)SETTINGS_MOST_STEPS)
         return status_fail(ERR_INVALID, "--epochs %g are %.3g steps, and a run has at most %lld: give fewer", s->epochs, steps,
                            (long long)SETTINGS_MOST_STEPS);
@@ -250,7 +251,7 @@ static enum status save_unread(struct run *r, enum status st)
 static enum status failed(const struct run *r, enum status st)
 {
     char cause[1024], left[512];
-    int begun = r->place.log != NULL; /* 1: something may be left; a rank alone has nothing before that */
+    int begun = r->place.log != NULL; /* 1: the log is open, so that a state may be left */
     if (r->place.told || (st != ERR_DIVERGED && (comm_size(r->comm) == 1 ? !begun : comm_agreed(r->comm))))
         return st;
     snprintf(cause, sizeof cause, "%s", status_message());

@@ -16,7 +16,8 @@ struct train_hooks {
     const char *version, *command; /* for the model card: this ltrain's version, and the command line */
 };
 
-/* Plans of a run: one for each length of its sequences, the longest first. The holder owns those up to `owned`. */
+/* Plans of a run: one for each length of its sequences, the longest first. Whoever holds the struct owns the first `owned` of
+ * them. */
 struct train_plans {
     struct plan *plan[CURRICULUM_MOST];
     int n, owned;
@@ -24,7 +25,8 @@ struct train_plans {
 };
 void train_plans_destroy(struct train_plans *p);
 
-/* Changes the message of `st` to name the file of faulty adapters that did not come by --lora. */
+/* Changes the message of `st` about faulty adapters: names the adapter's file instead of --lora if the adapter came from
+ * --adapter. */
 enum status train_blame_adapter(const struct settings *s, enum status st);
 /* Opens the preset or the config.json that the settings name, without a look at weights. The caller destroys it. */
 enum status train_open_model(const struct settings *s, struct model **out);
@@ -55,7 +57,7 @@ int64_t train_made_for(const struct settings *s, const struct model *m);
  * have mesh, stage and grain of updates of the longest one's. limit: bytes of each tier, of one rank. */
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct train_plans *out,
                        int64_t limit[TIERS]);
-/* Adds to the message of `st` the one of several lengths that it is about. */
+/* Adds the sequence length that failed to the message of `st`, if the run has several lengths. */
 enum status train_say_length(const struct settings *s, int64_t seq_len, enum status st);
 /* Shows on a terminal that planning goes on, until progress_end (base/progress.h). Uses stderr, if this process is alone and the
  * terminal does not get JSON. train_plan does so by itself. */
