@@ -157,8 +157,8 @@ void chat_encoder_destroy(struct chat_encoder *x)
     free(x);
 }
 
-/* Makes the zones of a text, each with the tokens that may be found in it: all of them in the template's own text, tokens such as
- * <think> but no special ones in assistants' text, plain ones only in the text of others. */
+/* Makes the zones of a text: all added tokens are recognised in the template's own text, all but special ones (so <think> is) in
+ * assistants' text, and in others' text none that is special or in the template. */
 static enum status make_zones(const struct chat_text *text, struct zone **out)
 {
     struct zone *zones = sys_malloc((text->n_spans + 1) * sizeof *zones);

@@ -54,7 +54,7 @@ void token_file_close(struct token_file *f);
 const struct token_totals *token_file_totals(const struct token_file *f);
 const struct fingerprint *token_file_fingerprint(const struct token_file *f, int64_t i);
 int64_t token_file_ids(const struct token_file *f);
-const int64_t *token_file_counts(const struct token_file *f);    /* how often each id occurs, [ids] */
+const int64_t *token_file_counts(const struct token_file *f);    /* number of occurrences of each id, [ids] */
 const int64_t *token_file_ends(const struct token_file *f);      /* number of the token behind each document, [documents] */
 const int64_t *token_file_file_ends(const struct token_file *f); /* number of documents up to the end of each file, [files] */
 /* Reads tokens [at, at + n). ERR_CORRUPT: the file's bytes are not those that were written. From any thread. */

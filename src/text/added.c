@@ -1,4 +1,4 @@
-/* Finding added tokens in text: the leftmost first, of several at one place the longest. */
+/* Finding added tokens in text: the leftmost first; of several tokens that begin at the same place, the longest. */
 #include "text/added.h"
 
 #include "base/grow.h"
@@ -148,7 +148,7 @@ int added_next(const struct added *a, enum added_stage stage, int special, const
             start = strip_left(text, start, scan->covered);
         if (t->rstrip)
             end = strip_right(text, n, end);
-        if (end <= start) /* the token before has taken this white space */
+        if (end <= start) /* the token before has taken this white space already (rstrip) */
             continue;
         size_t before = scan->covered;
         scan->covered = end;

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHORT 40         /* symbols up to which ranks are searched linearly */
+#define SHORT 40         /* most symbols of a piece whose ranks are searched linearly */
 #define NEVER UINT32_MAX /* rank of a pair that does not merge */
-#define WORTH_CUTTING 24 /* bytes; shorter pieces are not cut */
+#define WORTH_CUTTING 24 /* fewest bytes of a piece that is cut before encoding */
 
 /* ---- merges ---- */
 
@@ -105,7 +105,7 @@ static enum status add_pair(struct bpe *b, uint32_t x, uint32_t y)
     return OK;
 }
 
-/* Tells whether text may not be cut: tokens for unknown characters merge with others, or move behind those for bytes. */
+/* Tells whether pieces may not be cut, as tokens for unknown characters merge with others or move behind the tokens for bytes. */
 static int needs_neighbours(const struct bpe *b)
 {
     for (int k = 0; k < 256 && b->byte_fallback && b->unk != UNK_NONE; k++)
@@ -128,7 +128,7 @@ enum status bpe_find_cuts(struct bpe *b)
 {
     if (b->raw || b->ignore_merges || b->unused || needs_neighbours(b))
         return OK;
-    TRY(add_pair(b, UNICODE_END, UNICODE_END)); /* never looked up; makes sure that the table exists */
+    TRY(add_pair(b, UNICODE_END, UNICODE_END)); /* a pair that is never looked up, so that the table exists in any case */
     for (int64_t i = 0; i < vocab_count(b->keys); i++) {
         int32_t id;
         struct token_text t = vocab_at(b->keys, i, &id);
@@ -142,7 +142,7 @@ enum status bpe_find_cuts(struct bpe *b)
     return OK;
 }
 
-/* Tells whether a token holds x and y side by side; 1 if that is not known. */
+/* Tells whether some token has the characters x and y side by side; 1 also if that is not known. */
 static int pair_exists(const struct bpe *b, uint32_t x, uint32_t y)
 {
     if (!b->pairs)
@@ -152,7 +152,7 @@ static int pair_exists(const struct bpe *b, uint32_t x, uint32_t y)
     return b->pairs[pair_slot(b, ((uint64_t)x << 32 | y) + 1)] != 0;
 }
 
-/* Tells whether a character has its own token, or bytes that all have tokens. */
+/* Tells whether a character needs no unknown token: it has its own token, or each of its bytes has one. */
 static int stands_alone(const struct bpe *b, const uint8_t *c, size_t n)
 {
     int32_t id = n == 1 ? b->single[*c] : vocab_find(b->keys, c, n);
@@ -181,7 +181,8 @@ size_t bpe_cut(const struct bpe *b, const uint8_t *piece, size_t n)
 
 /* ---- symbols ---- */
 
-/* Adds a character without a token of its own: as bytes, or as the unknown token, fused with one before it if fuse_unk is set. */
+/* Adds a character without a token of its own: as the tokens of its bytes, or as the unknown token. With fuse_unk, unknown tokens
+ * in a row become a single one. */
 static enum status add_unknown(const struct bpe *b, const uint8_t *c, size_t n, int32_t *pending, struct ids *out)
 {
     int all = b->byte_fallback;
@@ -201,7 +202,7 @@ static enum status add_unknown(const struct bpe *b, const uint8_t *c, size_t n, 
     return OK;
 }
 
-/* Returns the bytes of the longest token at the piece's beginning that never merges; 0 if there is none. */
+/* Returns the bytes of the longest token in `defined` with which the piece begins; 0: there is none. */
 static size_t defined_at(const struct bpe *b, const uint8_t *piece, size_t n, int32_t *id)
 {
     size_t longest = 0;
@@ -245,7 +246,7 @@ static enum status split(const struct bpe *b, const uint8_t *piece, size_t n, st
 
 /* ---- merging ---- */
 
-/* Looks up the rank of a pair in the text, and notes the halves of an unused token. */
+/* Looks up the rank of a pair in the text. If the pair makes an unused token, notes the token's two halves. */
 static uint32_t consider(const struct bpe *b, struct bpe_room *r, int32_t left, int32_t right, int32_t *to)
 {
     uint32_t rank = rank_of(b, left, right, to);
@@ -302,7 +303,7 @@ static enum status reserve(struct bpe_room *r, size_t n)
     return OK;
 }
 
-/* Adds an entry to the heap: rank << 32 | place, the smallest first. */
+/* Adds an entry to the heap, whose smallest is on top. An entry is rank << 32 | place of the pair. */
 static void push(struct bpe_room *r, uint64_t value)
 {
     size_t i = r->heap_n++;
@@ -334,8 +335,8 @@ static void rank_pair(const struct bpe *b, struct bpe_room *r, int32_t i)
         push(r, (uint64_t)r->rank[i] << 32 | (uint32_t)i);
 }
 
-/* Merges a long piece with a heap. An entry is stale if its place has another rank now. Each merge adds at most two entries and
- * removes a symbol. */
+/* Merges a long piece with a heap. An entry is stale if the pair at its place has another rank by now. Each merge adds at most
+ * two entries and removes a symbol. */
 static enum status merge_long(const struct bpe *b, struct bpe_room *r)
 {
     int32_t *id = r->symbols.id, n = (int32_t)r->symbols.n;
@@ -371,7 +372,8 @@ static enum status merge_long(const struct bpe *b, struct bpe_room *r)
 
 /* ---- remaining symbols of sentencepiece ---- */
 
-/* Adds a symbol as tokens: an unused token becomes its halves again; a character that is no token becomes its bytes, or unknown. */
+/* Adds a symbol as tokens. An unused token is split into its halves again; a character that is no token becomes the tokens of its
+ * bytes, or the unknown token. */
 static enum status settle(const struct bpe *b, const struct bpe_room *r, int32_t id, struct ids *out)
 {
     struct token_text c;

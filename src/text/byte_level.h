@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-/* Tells whether a byte stands for itself: ! to ~, 0xa1 to 0xac and 0xae to 0xff do. The other 68 map in order to U+0100 on. */
+/* Tells whether a byte maps to the character of the same number: ! to ~, 0xa1 to 0xac and 0xae to 0xff do. The other 68 map in
+ * order to U+0100, U+0101, ... */
 static inline int byte_is_printable(uint32_t b)
 {
     return (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
@@ -17,7 +18,7 @@ static inline uint32_t byte_to_char(uint8_t b)
     return b <= 0x20 ? 0x100u + b : b == 0xad ? 0x143u : 0x121u + (b - 0x7fu);
 }
 
-/* Returns the byte of a character; -1: none. */
+/* Returns the byte that maps to a character; -1: there is none. */
 static inline int byte_of_char(uint32_t c)
 {
     if (c < 0x100)

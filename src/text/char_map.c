@@ -8,7 +8,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define WHOLE_BELOW 6 /* shorter grapheme clusters, in bytes, are looked up whole */
+/* length in bytes from which grapheme clusters are looked up character by character; shorter ones are looked up whole first */
+#define WHOLE_BELOW 6
 
 void char_map_free(struct char_map *map)
 {
@@ -82,8 +83,8 @@ static uint32_t offset_of(uint32_t unit)
     return unit >> 10 << ((unit & 1u << 9) >> 6);
 }
 
-/* Follows a byte from a node of the trie; returns 0 if no known string begins like that. *string: replacement of all bytes up to
- * here, NULL if they are no known string. */
+/* Follows a byte from a node of the trie; returns 0 if no string of the map begins like that. *string: replacement of all bytes
+ * up to here; NULL: they are no whole string of the map. */
 static int step(const struct char_map *map, uint32_t *node, uint8_t byte, const uint8_t **string)
 {
     *string = NULL;
@@ -102,7 +103,7 @@ static int step(const struct char_map *map, uint32_t *node, uint8_t byte, const 
     return 1;
 }
 
-/* Returns the replacement of the shortest known beginning of the text, or NULL. */
+/* Returns the replacement of the shortest string of the map with which the text begins, or NULL. */
 static const uint8_t *find(const struct char_map *map, const uint8_t *text, size_t n)
 {
     uint32_t node = offset_of(map->units[0]);

@@ -21,7 +21,7 @@ static void strings_free(struct strings *s)
     free(s->end);
 }
 
-/* Ends a string: the text added since the last call. */
+/* Ends a string, which is the text added since the last call. */
 static enum status strings_close(struct strings *s)
 {
     if (s->n == s->room) {
@@ -64,7 +64,7 @@ static enum status byte_level(const struct strings *in, struct strings *out)
         size_t first = bytes.n, n;
         for (size_t at = 0; at < s.n && st == OK; at += n) {
             int byte = byte_of_char(utf8_read(s.data + at, &n));
-            if (byte < 0) { /* outside the alphabet: the string stays as it is */
+            if (byte < 0) { /* a character outside GPT-2's alphabet: the string stays as it is */
                 bytes.n = first;
                 st = text_buffer_add(&bytes, s.data, s.n);
                 break;

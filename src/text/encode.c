@@ -14,7 +14,7 @@ struct encoder {
     const struct tokenizer *t;
     struct regex_room *matching;
     struct normal_room normal;
-    struct text_buffer stage[MOST_STAGES]; /* pieces as that stage rewrites them */
+    struct text_buffer stage[MOST_STAGES]; /* [k]: the pieces that stage k has rewritten */
     struct bpe_room bpe;
     struct unigram_room unigram;
     struct piece_cache *cache;
@@ -88,8 +88,8 @@ static enum status encode_piece(struct encoder *e, const uint8_t *piece, size_t 
 
 /* A piece's place in its document. */
 struct where {
-    int continues; /* 1: the piece begins at a cut */
-    size_t zero;   /* bytes at its beginning that come from the document's first character */
+    int continues; /* 1: the piece begins where a document was cut (ENCODE_CONTINUES) */
+    size_t zero;   /* bytes at the piece's beginning that come from the document's first character */
 };
 
 /* Returns the place of the part of a piece that begins at `start`. */
@@ -100,7 +100,8 @@ static struct where place_in(struct where whole, size_t start)
 
 static enum status run_stage(struct encoder *e, int k, const uint8_t *text, size_t n, struct where where);
 
-/* Parts of a piece: matches and the text between them. They go to the next stage as `behavior` says. */
+/* State of splitting a piece into matches of a pattern and the text between. `behavior` says how both are passed to the next
+ * stage. */
 struct splitting {
     struct encoder *e;
     int next;
@@ -108,7 +109,7 @@ struct splitting {
     struct where where;
     enum split_behavior behavior;
     int invert;
-    size_t start, end; /* part that is held back */
+    size_t start, end; /* bytes of the part that waits to be passed on, as it may be joined with the next */
     int have, was_match;
 };
 
@@ -158,7 +159,7 @@ static enum status end_parts(struct splitting *s)
     return s->have ? pass(s, s->start, s->end) : OK;
 }
 
-/* Splits by a known pattern; this commonest kind passes its pieces straight to the model. */
+/* Splits by a pattern whose matches in ASCII text are known (known_piece), and passes the pieces straight on without `behavior`. */
 static enum status split_known(struct encoder *e, int k, const struct stage *stage, const uint8_t *text, size_t n,
                                struct where where)
 {
@@ -222,15 +223,15 @@ static enum status split_chars(struct encoder *e, int k, const struct stage *sta
     return end_parts(&s);
 }
 
-/* Returns the place for the next stage. In a continued text, a stage that surely cuts before the first piece makes it an ordinary
- * one. */
+/* Returns the place for the next stage. If this stage surely cuts at the beginning of a continued text, the piece there no longer
+ * counts as continued. */
 static struct where behind(const struct stage *stage, struct where where)
 {
     where.continues = where.continues && !known_cuts(stage);
     return where;
 }
 
-/* Maps bytes to characters, for further stages that read them. */
+/* Maps bytes to GPT-2's characters, for later stages that read characters. */
 static enum status map_bytes(struct encoder *e, int k, const uint8_t *text, size_t n, struct where where)
 {
     struct text_buffer *b = &e->stage[k];
@@ -305,7 +306,7 @@ static enum status metaspace(struct encoder *e, int k, const struct stage *stage
     where.zero = zero;
     if (!stage->split)
         return run_stage(e, k + 1, b->data, b->n, where);
-    for (size_t at = 0, end; at < b->n; at = end) { /* a mark begins a piece */
+    for (size_t at = 0, end; at < b->n; at = end) { /* a new piece begins at each mark (the sign for a space) */
         end = at == 0 || memcmp(b->data + at, stage->mark, stage->mark_n) == 0 ? at + utf8_length(b->data[at]) : at;
         while (end < b->n && (b->n - end < stage->mark_n || memcmp(b->data + end, stage->mark, stage->mark_n) != 0))
             end += utf8_length(b->data[end]);
@@ -368,7 +369,7 @@ static enum status add_added(struct encoder *e, const struct added_token *token)
     return ids_add(e->out, token->id);
 }
 
-/* Encodes text between raw added tokens. */
+/* Encodes text that has no added tokens sought in raw text. */
 static enum status encode_text(struct encoder *e, const uint8_t *text, size_t n, enum text_begin begin)
 {
     struct added_scan scan = {0};

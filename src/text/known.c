@@ -38,7 +38,7 @@ static const struct {
     {"[0-9][0-9][0-9]", PATTERN_NO_BREAKS},
     {"(?=(\\d{3})+(?!\\d))", PATTERN_NO_BREAKS},
     {"[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+",
-     PATTERN_NO_BREAKS}, /* U+4E00..9FA5, kana */
+     PATTERN_NO_BREAKS}, /* Chinese characters U+4E00 to U+9FA5, and kana */
     {"[\xe4\xb8\x80-\xe9\xbf\xbf\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+", PATTERN_NO_BREAKS},
     {" ?[^(\\s|[.,!?\xe2\x80\xa6\xe3\x80\x82\xef\xbc\x8c\xe3\x80\x81\xe0\xa5\xa4\xdb\x94\xd8\x8c])]+",
      PATTERN_BREAKS}, /* BLOOM */

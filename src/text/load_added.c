@@ -34,9 +34,10 @@ enum status added_normalize(struct tokenizer *t, struct added_token *a)
     return st;
 }
 
-/* Finds a token's id by the library's rule: the id that its text already has, else the next one after as many as the vocabulary
- * has tokens. If the vocabulary has holes, that may be another token's id, which is refused: the library finds only one of the
- * two. */
+/* Finds a token's id by the rule of the `tokenizers` library: the id that its text already has, else *next, which begins at the
+ * number of the vocabulary's tokens.
+ *
+ * If the vocabulary has holes, another token may have that id, which is refused: the library could find only one of the two. */
 static enum status id_of_added(const struct tokenizer *t, const char *text, size_t n, int32_t *next, int32_t *id)
 {
     struct token_text other;

@@ -23,7 +23,8 @@ static enum status read_object(const struct tokenizer *t, const char *name, json
         return OK;
     TRY(read_whole(path, &text, &n));
     *out = json_loadb(text, n, JSON_ALLOW_NUL, &error);
-    if (!*out && json_error_code(&error) == json_error_numeric_overflow) /* model_max_length is 10^30 in most files */
+    /* a number too large for jansson's integers: model_max_length is 10^30 in most files */
+    if (!*out && json_error_code(&error) == json_error_numeric_overflow)
         *out = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     free(text);
     if (!*out)
@@ -37,7 +38,7 @@ enum status beside_read(const struct tokenizer *t, struct beside *out)
     *out = (struct beside){.config = NULL};
     TRY_GOTO(read_object(t, "tokenizer_config.json", &out->config), fail);
     TRY_GOTO(read_object(t, "config.json", &out->model), fail);
-    if (json_member(out->config, "added_tokens_decoder")) /* has everything that the older files have */
+    if (json_member(out->config, "added_tokens_decoder")) /* a member that has everything that the older files have */
         return OK;
     TRY_GOTO(read_object(t, "special_tokens_map.json", &out->map), fail);
     TRY_GOTO(read_object(t, "added_tokens.json", &out->added), fail);
@@ -80,7 +81,7 @@ struct adding {
     int32_t next;
 };
 
-/* Adds a token, sought in raw text. A known token that the files name as special becomes special. */
+/* Adds a token that is sought in raw text. If the vocabulary has the token and the files call it special, it becomes special. */
 static enum status add(struct adding *x, const json_t *value, int64_t id, int special)
 {
     struct added_token like;
@@ -101,7 +102,7 @@ static enum status add(struct adding *x, const json_t *value, int64_t id, int sp
     return add_token(x->t, token.text, token.n, &like, 0, &x->next);
 }
 
-/* Adds {"32000": {"content": ...}, ...}. Their order does not matter here; the writer sorts ids. */
+/* Adds the tokens of {"32000": {"content": ...}, ...}, whose order does not matter here. */
 static enum status add_decoder(struct adding *x, const json_t *object)
 {
     const char *key;
@@ -117,7 +118,7 @@ static enum status add_decoder(struct adding *x, const json_t *object)
     return OK;
 }
 
-/* Adds {"<|user|>": 32010, ...}. */
+/* Adds the tokens of {"<|user|>": 32010, ...}. */
 static enum status add_ids(struct adding *x, const json_t *object)
 {
     const char *key;
@@ -189,7 +190,7 @@ enum status beside_find_eos(struct tokenizer *t, const struct beside *b, struct 
     t->eos = vocab_find(t->extra, eos.text, eos.n);
     if (t->eos < 0)
         t->eos = vocab_find(t->tokens, eos.text, eos.n);
-    if (eos.n == 0) /* the files of GPT-2 name no token, its config.json an id */
+    if (eos.n == 0) /* GPT-2's files name no such token, but its config.json has the id */
         t->eos = json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < (tokens > extra ? tokens : extra)
                      ? (int32_t)json_integer_value(id)
                      : -1;

@@ -22,8 +22,8 @@ enum { STANDARD = sizeof standard / sizeof *standard };
 struct item {
     struct named_token token;
     struct added_token like;
-    int normalized, named; /* named: by a member such as pad_token, not in a list */
-    int64_t said;          /* id given in the file; -1: none */
+    int normalized, named; /* named: 1: by a member such as pad_token; 0: in a list */
+    int64_t said;          /* id that the file gives the token; -1: none */
 };
 
 struct items {
@@ -46,7 +46,7 @@ static enum status put(struct items *x, const struct item *one)
     return OK;
 }
 
-/* Reads a token, a text or an object. special: the flag for texts. */
+/* Reads a token, which is a text or an object. special: 1: a token given as a text counts as special. */
 static enum status read_item(const json_t *value, int special, struct item *out)
 {
     *out = (struct item){.said = -1};
@@ -81,16 +81,16 @@ static enum status list_decoder(const json_t *decoder, struct items *out)
     return OK;
 }
 
-/* Returns a member of special_tokens_map.json if that was read and has it, else of tokenizer_config.json. */
+/* Returns a member of special_tokens_map.json if that file was read and has it; else the member of tokenizer_config.json. */
 static const json_t *member_of(const struct beside *b, const char *key)
 {
     const json_t *value = json_member(b->map, key);
     return value ? value : json_member(b->config, key);
 }
 
-/* Finds the lists, or objects, of further special tokens: the configuration's extra_special_tokens or else its
- * additional_special_tokens; then the map's, whose additional_special_tokens count only if the configuration has neither. NULL:
- * none. */
+/* Finds the lists or objects of further special tokens: out[0] in tokenizer_config.json (extra_special_tokens, else
+ * additional_special_tokens), out[1] in special_tokens_map.json. The map's additional_special_tokens count only if the
+ * configuration has neither. NULL: none. */
 static void find_extras(const struct beside *b, const json_t *out[2])
 {
     static const char *const names[] = {"extra_special_tokens", "additional_special_tokens"};
@@ -131,8 +131,8 @@ static enum status put_named(const json_t *value, struct items *out)
     return put(out, &one);
 }
 
-/* Lists members such as image_token, the configuration's before the map's, and named tokens of objects that stand in place of a
- * list. */
+/* Lists the tokens of other members such as image_token, first tokenizer_config.json's, then special_tokens_map.json's; then the
+ * named tokens of objects in `extras`. */
 static enum status list_named_otherwise(const struct beside *b, const json_t *const extras[2], struct items *out)
 {
     const char *key;
@@ -184,7 +184,7 @@ static int is_special(const struct items *specials, int named_only, const char *
     return 0;
 }
 
-/* Lists {"<|user|>": 32010, ...}. A number that a token of tokenizer.json has is skipped. */
+/* Lists the tokens of {"<|user|>": 32010, ...}. An id that a token of tokenizer.json has is skipped. */
 static enum status list_added(const struct tokenizer *t, const json_t *object, const struct items *specials, struct items *out)
 {
     const char *key;
@@ -219,7 +219,7 @@ static int looked_for_alike(const struct added_token *a, const struct item *one)
            a->special == one->like.special && (a->normal != NULL) == one->normalized;
 }
 
-/* Changes the flags of a token of tokenizer.json that is also listed by its id: the list's flags count. */
+/* Changes the flags of a token of tokenizer.json to those of an item that lists the same token. */
 static enum status change(struct tokenizer *t, struct added_token *there, const struct item *one, int named)
 {
     if (looked_for_alike(there, one))

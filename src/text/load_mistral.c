@@ -1,4 +1,4 @@
-/* Remarking on Mistral's tokenizers about whose regular expression transformers warns (fix_mistral_regex). Private to parts.h. */
+/* Warning of Mistral's tokenizers with a faulty regular expression, as transformers does (fix_mistral_regex). Private to parts.h. */
 #include "text/parts.h"
 
 #include "text/json.h"
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The expression that transformers 5.24 puts in with fix_mistral_regex=True. */
+/* The expression that transformers 5.24 puts in place of the faulty one with fix_mistral_regex=True. */
 #define FIXED                                                                                                                         \
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}" \
     "\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-enum { LEAST_TOKENS = 100000 }; /* transformers ignores smaller vocabularies */
+enum { LEAST_TOKENS = 100000 }; /* fewest tokens of a vocabulary that transformers warns of */
 
 static int is_of_mistral(const json_t *model)
 {
@@ -23,7 +23,7 @@ static int is_of_mistral(const json_t *model)
     return 0;
 }
 
-/* Returns the expression of the first part; "": none. */
+/* Returns the regular expression of the pre-tokenizer's first part; "": there is none. */
 static const char *expression_of(const json_t *pre_tokenizer)
 {
     const json_t *list = json_member(pre_tokenizer, "pretokenizers"),

@@ -88,8 +88,8 @@ static enum status read_merges(struct tokenizer *t, const json_t *merges)
     return st;
 }
 
-/* Makes a vocabulary of the bytes that the tokens' characters stand for. Tokens with other characters never occur and are left
- * out. */
+/* Makes a second vocabulary, in which the tokens' characters are replaced by the bytes they stand for. A token with other
+ * characters never occurs and is left out. */
 static enum status make_raw(struct tokenizer *t)
 {
     struct text_buffer bytes = {0};
@@ -177,7 +177,7 @@ static enum status read_pieces(struct tokenizer *t, const json_t *vocab)
         if (json_string_length(text))
             TRY(trie_add(&u->trie, json_string_value(text), json_string_length(text), (int32_t)i));
     }
-    return trie_add(&u->trie, "", 0, -1); /* makes sure that the root exists */
+    return trie_add(&u->trie, "", 0, -1); /* an empty string, so that the root exists */
 }
 
 static enum status load_unigram(struct tokenizer *t, const json_t *model)
@@ -193,7 +193,7 @@ static enum status load_unigram(struct tokenizer *t, const json_t *model)
     if (unk)
         u->unk = (int32_t)json_integer_value(unk);
     u->tokens = t->tokens;
-    if (t->n_stages) /* a unigram model takes characters, never bytes */
+    if (t->n_stages) /* the last stage gives characters, as a unigram model takes no bytes */
         t->stage[t->n_stages - 1].maps = 1;
     find_fallbacks(t->tokens, u->fallback);
     return OK;

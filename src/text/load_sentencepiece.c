@@ -12,7 +12,7 @@
 
 #define MARK "\xe2\x96\x81"
 
-/* Tells whether text may become a piece of this type; other pieces are known by their ids only. */
+/* Tells whether encoding a text may give a piece of this type; pieces of other types are found by their ids only. */
 static int is_of_text(enum sp_type type)
 {
     return type == SP_NORMAL || type == SP_USER_DEFINED || type == SP_UNUSED;
@@ -37,7 +37,7 @@ static enum status load_pieces(struct tokenizer *t, const struct sp_file *f)
 
 /* ---- byte pairs: two neighbours become the piece that joins them, the piece of the highest score first ---- */
 
-/* Adds characters that are parts of pieces but no pieces, as symbols with ids behind all others. */
+/* Adds the single characters that are parts of pieces but no pieces themselves, as symbols with ids above those of all pieces. */
 static enum status add_characters(struct tokenizer *t, const struct sp_file *f)
 {
     int32_t next = (int32_t)f->n;
@@ -87,14 +87,14 @@ static uint32_t rank_of(const float *scores, size_t n, float score)
     return (uint32_t)low;
 }
 
-/* Returns the id of a side of a merge; -1 for user-defined pieces, which never merge. */
+/* Returns the id of one side of a merge; -1: there is no such piece, or it is user-defined, and these never merge. */
 static int32_t side(const struct tokenizer *t, const struct sp_file *f, const uint8_t *text, size_t n)
 {
     int32_t id = vocab_find(t->pieces, text, n);
     return id >= 0 && (size_t)id < f->n && f->piece[id].type == SP_USER_DEFINED ? -1 : id;
 }
 
-/* Returns the number of ways to make a piece of two others, and adds them as merges if `scores` are given. */
+/* Counts the ways in which piece i is made of two other pieces. If `scores` are given, adds each as a merge. */
 static uint64_t each_split(struct tokenizer *t, const struct sp_file *f, size_t i, const float *scores)
 {
     const struct sp_piece *p = &f->piece[i];
@@ -112,8 +112,8 @@ static uint64_t each_split(struct tokenizer *t, const struct sp_file *f, size_t 
     return ways;
 }
 
-/* Refuses pieces that are too long. Looking up every split of a piece takes time by the square of its length. The squares' sum is
- * 2e7 for a vocabulary of 256,000 pieces; beyond the limit it takes seconds. */
+/* Refuses pieces that are too long: looking up every split of a piece takes time by the square of its length. For a vocabulary of
+ * 256,000 pieces the squares' sum is 2e7; at the limit the look-ups take seconds. */
 static enum status check_work(const struct sp_file *f)
 {
     enum { LONG = 64 };
@@ -181,7 +181,8 @@ static enum status load_bpe(struct tokenizer *t, const struct sp_file *f)
         b->single[c] = c < 128 ? vocab_find(t->pieces, &(uint8_t){(uint8_t)c}, 1) : -1;
     find_fallbacks(t->tokens, b->fallback);
     if (t->defined.nodes && b->unused)
-        b->defined = &t->defined; /* the split of an unused piece depends on the whole text */
+        /* here the user-defined pieces may not be cut out first: how an unused piece is split depends on the whole text */
+        b->defined = &t->defined;
     else if (t->defined.nodes)
         t->stage[t->n_stages++] = (struct stage){.kind = STAGE_DEFINED, .defined = &t->defined};
     return bpe_find_cuts(b);
@@ -189,7 +190,7 @@ static enum status load_bpe(struct tokenizer *t, const struct sp_file *f)
 
 /* ---- unigram ---- */
 
-/* Returns a piece's score; user-defined pieces get one so high that they are always taken, as in sentencepiece. */
+/* Returns a piece's score. A user-defined piece gets a score so high that it is always taken, as in sentencepiece. */
 static double score_of(const struct sp_piece *p, float highest)
 {
     return p->type == SP_USER_DEFINED ? (double)((float)p->text.n * highest) - 0.1 : (double)p->score;
@@ -208,7 +209,7 @@ static enum status load_unigram(struct tokenizer *t, const struct sp_file *f)
             lowest = f->piece[i].score < lowest ? f->piece[i].score : lowest;
             highest = f->piece[i].score > highest ? f->piece[i].score : highest;
         }
-    TRY(trie_add(&u->trie, "", 0, -1)); /* makes sure that the root exists */
+    TRY(trie_add(&u->trie, "", 0, -1)); /* an empty string, so that the root exists */
     u->longest = 4;
     for (size_t i = 0; i < f->n; i++) {
         const struct sp_piece *p = &f->piece[i];
@@ -228,8 +229,8 @@ static enum status load_unigram(struct tokenizer *t, const struct sp_file *f)
 
 /* ---- the rules around the model ---- */
 
-/* Loads the rules of normalisation. In transformers' legacy mode a space is put before each text between added tokens, else only
- * before a document's first. */
+/* Loads the rules of normalisation. In transformers' legacy mode a space is put before each text between added tokens; else only
+ * before the text at the document's beginning. */
 static enum status load_rules(struct tokenizer *t, const struct sp_file *f, const struct beside *b)
 {
     struct sp_rules *r = &t->normal.step[0].sp;
@@ -273,7 +274,7 @@ static enum status load_decoders(struct tokenizer *t, const struct sp_file *f)
     return f->dummy_prefix ? add_decoder(t, (struct decoder){.kind = DECODE_STRIP, .mark = ' ', .start = 1}) : OK;
 }
 
-/* Adds control pieces and the unknown one as special tokens, whatever lies beside the file. */
+/* Adds the control pieces and the unknown piece as special tokens, whether or not files beside name them. */
 static enum status add_controls(struct tokenizer *t, const struct sp_file *f)
 {
     int32_t next = 0;

@@ -218,7 +218,7 @@ static enum status load_stage(struct tokenizer *t, const json_t *object, const c
 enum status load_stages(struct tokenizer *t, const json_t *pre_tokenizer)
 {
     TRY(each(t, pre_tokenizer, "pretokenizers", "pre-tokenizer", 0, load_stage));
-    for (int i = 0; i < t->n_stages; i++) /* a byte-pair model takes bytes from the last stage */
+    for (int i = 0; i < t->n_stages; i++) /* the last stage gives bytes, which a byte-pair model takes */
         t->stage[i].maps = i + 1 < t->n_stages;
     return OK;
 }
@@ -262,9 +262,9 @@ static enum status read_template(const json_t *object, struct ids *before, struc
 
 static enum status load_processor(struct tokenizer *t, const json_t *object, const char *type)
 {
-    if (strcmp(type, "ByteLevel") == 0) /* changes offsets only */
+    if (strcmp(type, "ByteLevel") == 0) /* changes only the tokens' offsets, which are not used here */
         return OK;
-    if (t->before.n > 0 || t->behind.n > 0) /* the library would take the second one's text for a pair of texts */
+    if (t->before.n > 0 || t->behind.n > 0) /* the `tokenizers` library would apply the second template as for a pair of texts */
         return status_fail(ERR_INVALID, "%.40s follows a post-processor that adds tokens, which is not known here", type);
     if (strcmp(type, "TemplateProcessing") == 0)
         return read_template(object, &t->before, &t->behind);

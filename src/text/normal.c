@@ -58,8 +58,8 @@ static enum status add_form(enum normal_kind kind, const uint8_t *text, size_t n
     return st;
 }
 
-/* Adds a stretch with characters that forms change. It is cut at characters that Unicode 9 does not know, which neither combine
- * nor move. */
+/* Adds a stretch of text in normal form. The stretch is cut at characters that Unicode 9 does not know, which neither combine nor
+ * move. */
 static enum status add_stretch(enum normal_kind kind, const uint8_t *text, size_t n, struct text_buffer *out)
 {
     size_t from = 0, bytes;
@@ -74,10 +74,12 @@ static enum status add_stretch(enum normal_kind kind, const uint8_t *text, size_
     return add_form(kind, text + from, n - from, out);
 }
 
-/* Returns the end of a run, from `at` on, of characters that no form changes unless another character follows. */
+/* Returns the end of a run of characters from `at` on that the normal form leaves as they are, except perhaps the last, which may
+ * combine with the next character. */
 static size_t plain_end(enum normal_kind kind, const uint8_t *text, size_t n, size_t at)
 {
-    uint8_t below = kind == NORMAL_NFC ? 0xcc : 0x80; /* lead byte of U+0300, or (other forms) of all beyond ASCII */
+    /* smallest lead byte of a character that may change: of U+0300 for NFC, of any beyond ASCII for other forms */
+    uint8_t below = kind == NORMAL_NFC ? 0xcc : 0x80;
     while (at < n) {
         uint64_t eight;
         while (at + 8 <= n && (memcpy(&eight, text + at, 8), (eight & 0x8080808080808080u) == 0))
@@ -96,7 +98,7 @@ static enum status apply_form(enum normal_kind kind, const uint8_t *text, size_t
         size_t end = plain_end(kind, text, n, at), last;
         if (end == n)
             return text_buffer_add(out, text + at, n - at);
-        last = end > at ? utf8_before(text, end) : end; /* may combine with the next character */
+        last = end > at ? utf8_before(text, end) : end; /* start of the run's last character, which may combine with the next */
         TRY(text_buffer_add(out, text + at, last - at));
         for (at = end; at < n && text[at] >= (kind == NORMAL_NFC ? 0xcc : 0x80);)
             at += utf8_length(text[at]);
@@ -123,7 +125,8 @@ static enum status replace_single(const struct normal_step *s, const uint8_t *te
     }
 }
 
-/* Replaces matches. A replacement counts as coming from the match's last character, or from the one before an empty match. */
+/* Replaces matches. For *zero, a replacement counts as coming from the match's last character, or from the character before an
+ * empty match. */
 static enum status replace(const struct normal_step *s, struct regex_room *matching, const uint8_t *text, size_t n, size_t *zero,
                            struct text_buffer *out)
 {
@@ -180,7 +183,8 @@ static enum status rewrite_whole(const struct normal_step *s, const uint8_t *tex
     TRY(rewrite(s, text, n, out));
     if (*zero >= n)
         first = out->n;
-    else if (*zero > 0 && first == 0 && out->n > 0) /* the library blames the next character for one that was left out */
+    /* the library takes the next character for the document's first one, which was left out */
+    else if (*zero > 0 && first == 0 && out->n > 0)
         first = utf8_length(out->data[0]);
     *zero = first < out->n ? first : out->n;
     return OK;

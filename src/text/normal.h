@@ -30,14 +30,15 @@ struct char_map {
     size_t n_strings;
 };
 
-/* sentencepiece's whole normalisation of a text. */
+/* All rules by which sentencepiece normalises a text. */
 struct sp_rules {
-    struct char_map map;          /* no units: no map */
-    const struct trie *defined;   /* user-defined pieces, which are left alone; NULL: none */
-    int dummy_prefix, only_first; /* put a space in front; only_first: only at a document's beginning, not behind added tokens */
-    int as_suffix;                /* 1: that space comes at the end */
+    struct char_map map;        /* map of characters; no `units`: there is no map */
+    const struct trie *defined; /* user-defined pieces, which are left alone; NULL: none */
+    /* dummy_prefix: 1: a space is put in front of a text; only_first: 1: only at a document's beginning, not behind added tokens */
+    int dummy_prefix, only_first;
+    int as_suffix; /* 1: the space of dummy_prefix comes at the end instead */
     int removes_spaces, escapes_spaces;
-    int looks_on;       /* 1: a byte is plain only if ASCII, or nothing, follows */
+    int looks_on;       /* 1: a byte is plain only if ASCII, or the text's end, follows */
     uint8_t plain[256]; /* 1: bytes that stay as they are */
 };
 
@@ -48,7 +49,7 @@ struct normal_step {
     struct regex *pattern;
     int single;      /* the ASCII character that is the whole pattern; -1: another pattern */
     int spaces;      /* 1: the pattern matches spaces only */
-    int left, right; /* sides that are stripped */
+    int left, right; /* 1: white space is stripped on that side */
     struct char_map map;
     struct sp_rules sp;
 };
@@ -62,29 +63,32 @@ struct normal {
 
 struct normal_room {
     struct text_buffer text[2];
-    size_t zero; /* bytes at the result's beginning that come from the document's first character, as in Metaspace's "first" */
+    size_t
+        zero; /* bytes at the result's beginning that come from the document's first character; Metaspace's "first" needs this */
 };
 
-/* Place of a text in its document: at the beginning; behind a cut; behind an added token. */
+/* Place of a text: at its document's beginning; where a document was cut; behind an added token. */
 enum text_begin { TEXT_BEGINS, TEXT_CONTINUES, TEXT_FOLLOWS };
 
-/* Rewrites text[0 .. n-1] and sets text and n to the result: the same bytes, or bytes in `room`, valid until its next use. */
+/* Rewrites text[0 .. n-1]. Sets text and n to the result, which is the same bytes, or bytes in `room` that are valid until its
+ * next use. */
 enum status normal_apply(const struct normal *normal, struct normal_room *room, struct regex_room *matching,
                          enum text_begin begin, const uint8_t **text, size_t *n);
 void normal_free(struct normal *normal);
 void normal_room_free(struct normal_room *room);
 
-/* Reads a map from base64, or from bytes. ERR_INVALID. */
+/* Reads a map from base64 (char_map_read) or from bytes (char_map_take). ERR_INVALID. */
 enum status char_map_read(const char *base64, size_t n, struct char_map *out);
 enum status char_map_take(const uint8_t *data, size_t n, struct char_map *out);
 enum status char_map_apply(const struct char_map *map, const uint8_t *text, size_t n, struct text_buffer *out);
-/* Returns the replacement of the longest known beginning of the text, whose length goes to *bytes; NULL: none. */
+/* Returns the replacement of the longest string of the map with which the text begins, and that string's length in *bytes; NULL:
+ * there is none. */
 const uint8_t *char_map_longest(const struct char_map *map, const uint8_t *text, size_t n, size_t *bytes);
-/* Tells whether a known string begins with the text, or the text with it. */
+/* Tells whether a string of the map begins with the text, or the text begins with a string of the map. */
 int char_map_begins(const struct char_map *map, const uint8_t *text, size_t n);
 void char_map_free(struct char_map *map);
 
-/* Finds the plain bytes; called once the map and the user-defined pieces are set. */
+/* Fills in `plain`, the bytes that stay as they are; called once the map and the user-defined pieces are set. */
 void sp_find_plain(struct sp_rules *r);
 enum status sp_normalize(const struct sp_rules *r, enum text_begin begin, const uint8_t *text, size_t n, struct text_buffer *out);
 

@@ -1,4 +1,4 @@
-/* Recognising tokenizer files that are not read here, and naming the way to a tokenizer.json. */
+/* Recognising files of tokenizers in other formats, which are not read, and naming the way to a tokenizer.json. */
 #include "text/tokenizer.h"
 
 #include "base/sys.h"
@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Forms of such files; the first that exists is named. */
+/* File names of other formats. If several exist the first in this list is named in the message. */
 static const struct form {
-    const char *glob, *with; /* with: a file that belongs to it, named if it exists; or NULL */
+    const char *glob, *with; /* with: a second file of the same tokenizer, named too if it exists; NULL: none */
     int tiktoken;
 } forms[] = {{"tekken*.json", NULL, 0},        {"vocab.json", "merges.txt", 0},
              {"encoder.json", "vocab.bpe", 0}, {"merges.txt", NULL, 0},
@@ -26,10 +26,10 @@ static const struct form {
              {"tokenizer.bin", NULL, 0},       {"bpe.codes", NULL, 0}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
-/* Files that only a directory with a vocabulary of its own has. */
+/* Files that stand only in directories which also have a vocabulary. */
 static const char *const companions[] = {"added_tokens.json", "special_tokens_map.json", "tokenization_*.py"};
 
-/* Returns the first form that a file of the directory has, and that file's name; FORMS: none. */
+/* Returns the first entry of `forms` that matches a file of the directory, and the file's name; FORMS: none does. */
 static int find_form(const char *dir, char name[256])
 {
     int found = FORMS;
@@ -62,7 +62,7 @@ static char *find_class(const char *dir)
     return class;
 }
 
-/* Returns 1, and the name, where the directory has a file that goes with a vocabulary. */
+/* Returns 1, and the file's name, if the directory has one of `companions`. */
 static int find_companion(const char *dir, char name[256])
 {
     int found = 0;

@@ -11,13 +11,14 @@
 #define MOST_STAGES 16
 #define MOST_DECODERS 16
 
-/* ---- pre-tokenizers: each cuts the pieces of the one before ---- */
+/* ---- pre-tokenizers: each stage cuts the pieces that the stage before has made ---- */
 
 enum stage_kind { STAGE_SPLIT, STAGE_CHARS, STAGE_BYTE_LEVEL, STAGE_METASPACE, STAGE_DEFINED };
 enum split_behavior { SPLIT_ISOLATED, SPLIT_REMOVED, SPLIT_MERGED_WITH_PREVIOUS, SPLIT_MERGED_WITH_NEXT, SPLIT_CONTIGUOUS };
 enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 
-/* Patterns whose matches in ASCII are known. None of them matches a newline together with a letter behind it. */
+/* Regular expressions of published tokenizers, whose matches in ASCII text are computed without matching. None of them matches a
+ * newline together with a letter right behind. */
 enum known_pattern {
     PATTERN_UNKNOWN,
     PATTERN_GPT2,
@@ -30,18 +31,18 @@ enum known_pattern {
 
 struct stage {
     enum stage_kind kind;
-    struct regex *pattern; /* SPLIT; BYTE_LEVEL if it has one */
+    struct regex *pattern; /* of STAGE_SPLIT, and of STAGE_BYTE_LEVEL if it has one */
     enum known_pattern known;
     enum split_behavior behavior;
     int invert;
-    int (*takes)(uint32_t c); /* CHARS: the characters it takes */
-    int prefix_space;         /* BYTE_LEVEL */
+    int (*takes)(uint32_t c); /* STAGE_CHARS: tells whether the stage cuts at a character */
+    int prefix_space;         /* STAGE_BYTE_LEVEL: 1: a space is put in front */
     int maps;                 /* BYTE_LEVEL: 1: bytes become characters; 0: the model takes bytes */
-    uint8_t mark[4];          /* METASPACE */
+    uint8_t mark[4];          /* STAGE_METASPACE: the sign for a space, UTF-8 */
     size_t mark_n;
     enum prepend_scheme prepend;
     int split;
-    const struct trie *defined; /* DEFINED: pieces that are tokens wherever they occur; not owned */
+    const struct trie *defined; /* STAGE_DEFINED: pieces that become tokens wherever they occur; not owned */
 };
 
 /* ---- decoders ---- */
@@ -64,10 +65,11 @@ struct tokenizer {
     char *path;
     uint64_t hash;
     struct vocab *tokens; /* the model's tokens, as in the file */
-    struct vocab *raw;    /* the same as bytes, if the model takes bytes; else NULL */
+    struct vocab *raw;    /* the same tokens as raw bytes, if the model takes bytes; else NULL */
     struct vocab *extra;  /* added tokens */
-    struct vocab *pieces; /* sentencepiece's pieces that text may become, and characters that are parts of some; else NULL */
-    struct trie defined;  /* sentencepiece's user-defined pieces; values: ids */
+    /* sentencepiece's pieces that encoding may give, and single characters that are only parts of pieces; else NULL */
+    struct vocab *pieces;
+    struct trie defined; /* sentencepiece's user-defined pieces; values: ids */
     struct added added;
     struct normal normal;
     struct stage stage[MOST_STAGES];
@@ -79,18 +81,19 @@ struct tokenizer {
     int32_t eos; /* the token that ends a document; -1: no file names one */
     struct decoder decoder[MOST_DECODERS];
     int n_decoders;
-    int splits_special;     /* 1: special tokens in a text are read as text */
+    int splits_special;     /* 1: special tokens that occur in a text are split like other text */
     int from_beside;        /* 1: files beside a tokenizer.json add tokens, or change how some are sought */
-    int64_t file_ids, rows; /* number of ids in tokenizer.json alone; rows of the model (0: any) */
+    int64_t file_ids, rows; /* file_ids: number of ids in tokenizer.json alone; rows: of the model's embedding, 0: any number */
     char remark[512];       /* remark for users; "": none */
     int can_cut;
-    uint8_t no_cut_behind[256]; /* by byte: 1: a newline behind it may belong to an added token */
+    uint8_t no_cut_behind
+        [256]; /* by byte: 1: a newline behind this byte may belong to an added token, so that text is not cut there */
 };
 
 /* ---- text between added tokens (encode.c) ---- */
 
-/* Adds the ids of text[0 .. n-1], which starts at byte `at` of its document; raw added tokens in it are text. special 1: special
- * tokens sought in normalised text are recognised. */
+/* Adds the ids of text[0 .. n-1], which starts at byte `at` of its document. Added tokens that are sought in raw text are not
+ * recognised; special tokens that are sought in normalised text are, if special is 1. */
 enum status encoder_add_text(struct encoder *e, const uint8_t *text, size_t n, size_t at, int special, struct ids *out);
 const struct tokenizer *encoder_tokenizer(const struct encoder *e);
 
@@ -108,23 +111,23 @@ void find_fallbacks(const struct vocab *v, int32_t id[256]);
 
 /* Loads the file's `added_tokens`; added_index must follow. */
 enum status load_added(struct tokenizer *t, const struct json_t *list);
-/* Adds a token to those of a tokenizer.json. Its id is like->id; -1 there means the id its text already has, or else *next, which
- * is counted up. normalized: the token is sought in normalised text. The text is copied; flags are taken from `like`. */
+/* Adds a token to those of a tokenizer.json. Its id is like->id if not -1; else the id that its text already has, or else *next,
+ * which is counted up. normalized: 1: the token is sought in normalised text. The text is copied; flags are taken from `like`. */
 enum status add_token(struct tokenizer *t, const char *text, size_t n, const struct added_token *like, int normalized,
                       int32_t *next);
 
 /* Marks the token as sought in normalised text from now on. */
 enum status added_normalize(struct tokenizer *t, struct added_token *a);
-/* Adds the tokens of the files beside a tokenizer.json, and remarks on differences from transformers. */
+/* Adds the tokens of the files beside a tokenizer.json, and sets the remark if transformers would read these files differently. */
 enum status load_config_tokens(struct tokenizer *t, const struct json_t *pre_tokenizer);
 struct beside;
-/* Adds the remark that transformers warns about a regular expression of Mistral's. */
+/* Sets the remark if transformers warns of the tokenizer's regular expression, a faulty one of Mistral's. */
 void remark_mistral(struct tokenizer *t, const struct json_t *pre_tokenizer, const struct beside *b);
-/* Refuses a token of these files that stands in a text but is beyond the model's rows (ERR_INVALID). */
+/* Refuses a token that only these files add and that occurs in a text, if its id is beyond the model's rows (ERR_INVALID). */
 enum status added_check(const struct tokenizer *t, const struct added_token *a);
 
-/* Files beside a tokenizer's: tokenizer_config.json, special_tokens_map.json, added_tokens.json, the model's config.json; each
- * may be missing. */
+/* JSON of the files beside a tokenizer: tokenizer_config.json, special_tokens_map.json, added_tokens.json, the model's
+ * config.json; NULL: missing. */
 struct beside {
     struct json_t *config, *map, *added, *model;
 };
@@ -140,15 +143,15 @@ struct named_token {
 };
 /* Reads a token as these files write one: its text, or an object with its text as `content`. */
 enum status beside_token(const struct json_t *value, struct named_token *out, struct added_token *like);
-/* Finds the token that ends a document, once all tokens are there; eos: where the files name none. */
+/* Finds the token that ends a document, once all tokens are known. eos: used if the files name none. */
 enum status beside_find_eos(struct tokenizer *t, const struct beside *b, struct named_token eos);
-/* Finds the ids that come before and behind a text, once all tokens are known. bos, eos: used where the files name none. */
+/* Finds the ids that are put before and behind each text, once all tokens are known. bos, eos: used if the files name none. */
 enum status beside_wrap(struct tokenizer *t, const struct beside *b, struct named_token bos, struct named_token eos);
 
 /* Loads sentencepiece's tokenizer.model. */
 enum status load_sentencepiece(struct tokenizer *t, const char *data, size_t n);
 
-/* Reads a whole file, to be freed; a zero ends it. */
+/* Reads a whole file and puts a zero behind its bytes; the caller frees *text. */
 enum status read_whole(const char *path, char **text, size_t *n);
 
 #endif

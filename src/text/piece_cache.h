@@ -10,17 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE_BYTES 16 /* longer pieces are not kept */
-#define PIECE_IDS 3    /* nor are pieces with more ids */
+#define PIECE_BYTES 16 /* most bytes of a piece that is kept */
+#define PIECE_IDS 3    /* most ids of a piece that is kept */
 #define PIECE_SLOTS (1 << 15)
 
-/* A whole piece: its first and its last bytes, which may overlap, and its length. */
+/* Key from which a piece can be restored: its first 8 and last 8 bytes, which may overlap, and its length. */
 struct piece_key {
     uint64_t first, last;
     uint32_t n;
 };
 
-/* Half a cache line. A piece has one slot; a later piece replaces the one there. */
+/* A kept piece and its ids, in half a cache line. Each piece has a single possible slot; a new piece replaces the former one
+ * there. */
 struct piece_slot {
     uint64_t first, last;
     int32_t id[PIECE_IDS];

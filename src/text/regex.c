@@ -1,4 +1,4 @@
-/* Matching by PCRE2, compiled where the processor allows it. */
+/* Matching regular expressions by PCRE2, with machine code where the processor allows it. */
 #include "text/regex.h"
 
 #include "base/sys.h"

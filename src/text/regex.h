@@ -9,12 +9,12 @@
 
 struct regex;
 
-/* Rewrites Ruby's syntax as PCRE2's, with Unicode 16 for its properties; *out is to be freed. ERR_INVALID names a construct that
- * is not known. */
+/* Rewrites an expression in Ruby's syntax as PCRE2's, with properties of Unicode 16; the caller frees *out. ERR_INVALID names a
+ * construct that is not known. */
 enum status regex_translate(const char *pattern, size_t n, char **out);
 
 enum status regex_compile(const char *pattern, size_t n, struct regex **out);
-/* Compiles an expression that finds the string itself. */
+/* Compiles an expression that finds the given string literally. */
 enum status regex_compile_literal(const char *text, size_t n, struct regex **out);
 void regex_free(struct regex *r);
 
@@ -31,7 +31,7 @@ struct regex_match {
 enum status regex_find(const struct regex *r, struct regex_room *room, const uint8_t *text, size_t n, size_t from,
                        struct regex_match *out);
 
-/* A scan over all matches, as Oniguruma's bindings give them: an empty match right behind another one does not count. */
+/* A scan over all matches, as Oniguruma's bindings give them: an empty match directly behind another match is skipped. */
 struct regex_scan {
     size_t from, last_end;
     int any;

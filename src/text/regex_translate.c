@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEEPEST 60 /* nested groups and classes */
+#define DEEPEST 60 /* most levels of nested groups and classes */
 #define MOST_REPEATS 1000
 #define LONGEST 65536
 #define ANY "[\\x{0}-\\x{10ffff}]"
@@ -18,7 +18,7 @@ struct parser {
     const uint8_t *p, *start, *end;
     struct text_buffer *out;
     int depth;
-    int any_case, dot_all; /* options in force */
+    int any_case, dot_all; /* options (?i) and (?m) in force */
 };
 
 static enum status unknown(const struct parser *p, const char *what)
@@ -55,7 +55,7 @@ static enum status put_char(struct text_buffer *out, uint32_t c)
 
 /* ---- classes ---- */
 
-/* Characters of a union: ranges, properties that PCRE2 has, and other classes as alternatives. */
+/* A class [...] as a union of ranges, of properties that PCRE2 knows, and of other classes, which are written as alternatives. */
 struct class
 {
     struct code_set set;
@@ -75,7 +75,7 @@ static enum status add_other(struct class *c, const struct text_buffer *text)
     return text_buffer_add(&c->others, text->data, text->n);
 }
 
-/* Writes the class as an expression that takes one character. */
+/* Writes the class as a PCRE2 expression that matches one character. */
 static enum status class_write(struct class *c, int negated, struct text_buffer *out)
 {
     int others = c->others.n > 0, some = c->set.n > 0 || c->properties.n > 0;
@@ -99,12 +99,11 @@ static enum status class_write(struct class *c, int negated, struct text_buffer 
     }
     if (!others)
         return OK;
-    TRY(text_buffer_add(out, c->others.data + !some,
-                        c->others.n - !some)); /* leaves out the first bar if nothing stands before it */
+    TRY(text_buffer_add(out, c->others.data + !some, c->others.n - !some)); /* without the first bar if nothing stands before */
     return text_buffer_print(out, negated ? ")" ANY ")" : ")");
 }
 
-/* Adds a property, or (negated) all other characters. */
+/* Adds the characters that have the property, or (negated) all that lack it. */
 static enum status add_property(struct class *c, const struct property *p, int negated)
 {
     if (negated) {
@@ -258,12 +257,12 @@ static enum status read_class_escape(struct parser *p, struct class *c)
         return read_range(p, c, first);
     if (p->any_case)
         return unknown(p, "(?i:) over a property");
-    if (property == property_find("\\w", 2)) /* Oniguruma's class lacks the numbers of Latin-1 that \w alone has */
+    if (property == property_find("\\w", 2)) /* in a class Oniguruma's \w lacks the numbers of Latin-1 that \w elsewhere has */
         property = property_find("[\\w]", 4);
     return add_property(c, property, negated);
 }
 
-/* Adds a class inside another one: its characters if it is simple, else an alternative. */
+/* Adds a class inside another class: by its members if it is a plain union, else as an alternative. */
 static enum status read_nested(struct parser *p, struct class *c)
 {
     struct class inner = {0};
@@ -301,11 +300,11 @@ static enum status read_union(struct parser *p, struct class *c)
     return p->p < p->end ? OK : unknown(p, "a class without end");
 }
 
-/* Reads [...]. *simple 1: *out is the union of its members; 0: it is one alternative of `others`. */
+/* Reads [...]. *simple 1: *out is the union of the class's members; 0: `others` of *out has the whole class as an expression. */
 static enum status read_class(struct parser *p, struct class *out, int *simple)
 {
     enum status st = OK;
-    struct text_buffer text = {0}; /* (?=first)(?=second)third */
+    struct text_buffer text = {0}; /* an intersection first && second && third, written as (?=first)(?=second)third */
     struct class part = {0};
     int parts = 0;
     if (++p->depth > DEEPEST)
@@ -387,7 +386,7 @@ static enum status write_boundary(struct parser *p, int negated)
     return OK;
 }
 
-/* Writes an escape. *repeats: whether it takes characters, so that a quantifier may follow. */
+/* Writes an escape. *repeats: 1 if the escape matches characters, so that a quantifier may follow. */
 static enum status write_escape(struct parser *p, int *repeats)
 {
     enum escape what;
@@ -467,7 +466,7 @@ static enum status write_group(struct parser *p, int *repeats)
     return put(p, ")");
 }
 
-/* Tells whether a pair of letters comes next that some character folds to (sharp s, ligatures). */
+/* Tells whether the next two letters are such that, without regard to case, a single character equals both (sharp s, ligatures). */
 static int folds_to_one(const struct parser *p)
 {
     static const char *const pairs[] = {"ss", "st", "ff", "fi", "fl", "ij", "dz", "lj", "nj"};
@@ -532,7 +531,7 @@ static int read_bounds(struct parser *p, int *least, int *most)
     return 1;
 }
 
-/* Writes one quantifier for the atom at `from` of the output; *found: whether there was one. */
+/* Writes one quantifier for the atom that begins at `from` of the output; *found: 1 if there was one. */
 static enum status write_quantifier(struct parser *p, size_t from, int nested, int *found)
 {
     int least, most, bounds = 0;
@@ -558,7 +557,7 @@ static enum status write_quantifier(struct parser *p, size_t from, int nested, i
         TRY(put(p, ")"));
     }
     TRY(put(p, text));
-    if (at(p, "?") || (at(p, "+") && !bounds)) { /* behind bounds a plus repeats the repetition */
+    if (at(p, "?") || (at(p, "+") && !bounds)) { /* a plus behind {n,m} is not possessive in Ruby, but repeats the repetition */
         TRY(text_buffer_add_char(p->out, *p->p));
         p->p++;
     }

@@ -1,4 +1,4 @@
-/* Reading a tokenizer.model: protocol buffers' wire format, of which only these messages are read. */
+/* Reading a tokenizer.model, a message in protocol buffers' wire format, of which only the fields that encoding needs are read. */
 #include "text/sentencepiece.h"
 
 #include "base/grow.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LONGEST_PIECE 4096 /* bytes; sentencepiece learns at most 512 characters */
+#define LONGEST_PIECE 4096 /* most bytes of a piece; sentencepiece learns pieces of at most 512 characters */
 
 /* ---- the wire ---- */
 
@@ -22,8 +22,8 @@ struct wire {
 struct field {
     uint64_t number;
     enum wire_type type;
-    uint64_t value;       /* VARINT: value; 4_BYTES: bits */
-    struct sp_text bytes; /* BYTES */
+    uint64_t value;       /* WIRE_VARINT: the value; WIRE_4_BYTES: the bits */
+    struct sp_text bytes; /* WIRE_BYTES: the bytes */
 };
 
 static enum status damaged(const char *what)

@@ -28,8 +28,8 @@ struct sp_file {
     int64_t room;
     int64_t model; /* enum sp_model */
     int byte_fallback, space_as_suffix;
-    struct sp_text bos, eos; /* names of these pieces, which need not exist */
-    struct sp_text char_map; /* empty: characters stay as they are */
+    struct sp_text bos, eos; /* texts of these two pieces, which need not exist */
+    struct sp_text char_map; /* map of characters; empty: characters stay as they are */
     int dummy_prefix, removes_spaces, escapes_spaces;
     int has_denormalizer;
     int64_t unk; /* id of the one unknown piece */

@@ -1,4 +1,4 @@
-/* sentencepiece's normalizer: it maps characters, marks spaces, removes superfluous ones, and puts one in front. */
+/* sentencepiece's normalizer: maps characters, replaces spaces by marks, removes superfluous spaces, and puts a space in front. */
 #include "text/normal.h"
 
 #include "text/unicode.h"
@@ -35,8 +35,8 @@ static struct prefix prefix_of(const struct sp_rules *r, const uint8_t *text, si
     return (struct prefix){text, bytes, bytes};
 }
 
-/* Tells whether a byte always stays as it is. An ASCII character with which a longer rule or a user-defined piece begins is not
- * plain. */
+/* Tells whether a byte always stays as it is. A character with which a longer string of the map or a user-defined piece begins
+ * does not count. */
 static int is_plain(const struct sp_rules *r, uint8_t c)
 {
     uint8_t text[2] = {c, 0};

@@ -20,7 +20,7 @@ static int is_alnum(uint8_t c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Tells whether a text has a newline with a letter or digit behind it. */
+/* Tells whether a text has a newline directly before a letter or digit. */
 static int crosses(const uint8_t *text, size_t n)
 {
     for (size_t i = 0; i + 1 < n; i++)
@@ -41,7 +41,8 @@ static int tokens_cross(const struct tokenizer *t)
     return 0;
 }
 
-/* Tells whether a newline is a token of its own, or a byte that always is one, and letters and digits behind it do not vanish. */
+/* Tells whether a newline never merges, as a token of its own or a byte that always is one, and letters and digits behind it are
+ * not dropped. */
 static int newline_stands_alone(const struct bpe *b)
 {
     int all = b->byte_fallback, stays = b->unk != UNK_NONE;
@@ -53,14 +54,16 @@ static int newline_stands_alone(const struct bpe *b)
     return all || (b->single['\n'] >= 0 && b->single['\n'] < b->n_ids);
 }
 
-/* Tells whether the model joins nothing across a newline. A unigram model would round its sums differently in parts of a text. */
+/* Tells whether the model never joins text across a newline. A unigram model does not count: its sums would be rounded
+ * differently in parts of a text. */
 static int model_is_blind(const struct tokenizer *t)
 {
     const struct bpe *b = &t->bpe;
     return t->model == MODEL_BPE && !b->ignore_merges && (b->raw || b->pairs) && newline_stands_alone(b) && !tokens_cross(t);
 }
 
-/* Tells whether a map leaves newlines alone. It may make spaces of them, which does not matter if white space is cut out. */
+/* Tells whether a map leaves newlines as they are. It may also turn them into spaces, which does not matter if a later stage cuts
+ * out white space. */
 static int map_keeps_newlines(const struct char_map *map)
 {
     struct text_buffer out = {0};
@@ -69,8 +72,8 @@ static int map_keeps_newlines(const struct char_map *map)
     return keeps;
 }
 
-/* Tells whether a step treats a cut text like the whole. Prefixes are left out of a continued text, and normal forms never join
- * ASCII to text before it. */
+/* Tells whether a normalizer gives the parts of a cut text the same result as the whole. Prefixes are left out of a continued
+ * text, and normal forms never join ASCII to the text before. */
 static int normalizer_is_blind(const struct tokenizer *t, const struct normal_step *s)
 {
     int spaces_cut = t->n_stages > 0 && t->stage[0].kind == STAGE_CHARS && t->stage[0].takes == unicode_is_space;
@@ -81,13 +84,13 @@ static int normalizer_is_blind(const struct tokenizer *t, const struct normal_st
     return s->kind != NORMAL_STRIP && (s->kind != NORMAL_REPLACE || s->spaces);
 }
 
-/* Tells whether a stage puts something before each piece, except a continued one. */
+/* Tells whether a stage puts a space or mark before each piece, except a continued one. */
 static int stage_puts_in_front(const struct stage *s)
 {
     return s->prefix_space || (s->kind == STAGE_METASPACE && s->prepend == PREPEND_ALWAYS);
 }
 
-/* Tells whether something is put before each text that follows an added token; a continued text lacks it. */
+/* Tells whether something is put before each text that follows an added token; a continued text would lack it. */
 static int puts_in_front(const struct tokenizer *t)
 {
     for (int i = 0; i < t->normal.n; i++) {
@@ -101,8 +104,8 @@ static int puts_in_front(const struct tokenizer *t)
     return 0;
 }
 
-/* Tells whether an added token never touches a newline and the text behind it. Bytes behind which text may not be cut for that
- * are noted in no_cut_behind. */
+/* Tells whether an added token cannot span a newline and the text behind, so that text may be cut there. Notes in no_cut_behind
+ * the bytes that may not come before that newline. */
 static int added_is_blind(struct tokenizer *t, const struct added_token *a, const uint8_t *text, size_t n, int in_front)
 {
     int ends_line = text[n - 1] == '\n' && (a->single_word || in_front);
@@ -110,7 +113,7 @@ static int added_is_blind(struct tokenizer *t, const struct added_token *a, cons
         return 0;
     if (ends_line)
         t->no_cut_behind[text[n - 2]] = 1;
-    if (in_front) /* a newline behind the token belongs to it, or to the text put in front */
+    if (in_front) /* a newline behind the token is part of the token, or of the text that gets something put in front */
         t->no_cut_behind[text[n - 1]] = 1;
     return 1;
 }
@@ -140,7 +143,8 @@ static void find_cuts(struct tokenizer *t)
         cut = known_cuts(s);
         if (!cut && !known_is_blind(s))
             return;
-        if (!cut && s->kind == STAGE_BYTE_LEVEL && s->maps) /* newlines are other characters from here on */
+        /* from here on newlines are other characters, which later stages' rules do not know */
+        if (!cut && s->kind == STAGE_BYTE_LEVEL && s->maps)
             return;
     }
     t->can_cut = cut || model_is_blind(t);
@@ -174,21 +178,22 @@ static enum status parse(struct tokenizer *t, const char *text, size_t n)
     return st;
 }
 
-/* Tells by its name whether a file is sentencepiece's. */
+/* Tells whether a file is sentencepiece's, by its name. */
 static int is_sentencepiece(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return strstr(slash ? slash : path, ".model") != NULL;
 }
 
-/* Hashes tokens of the files beside the tokenizer's, as far as ids follow from them. */
+/* Hashes what the files beside the tokenizer contribute to encoding: added tokens and rules. */
 static uint64_t hash_tokens(const struct tokenizer *t, uint64_t hash)
 {
     for (int64_t i = 0; i < t->added.n; i++) {
         const struct added_token *a = &t->added.token[i];
         const int32_t rest[] = {a->id, a->single_word, a->lstrip, a->rstrip, a->special, a->normal != NULL, t->splits_special};
         const size_t n_rest =
-            t->from_beside || t->splits_special ? 7 : 5; /* the hash of older releases, which did not read these */
+            /* older releases did not read these files: without them the hash is the same as theirs */
+            t->from_beside || t->splits_special ? 7 : 5;
         hash = XXH3_64bits_withSeed(a->text, a->n, hash);
         hash = XXH3_64bits_withSeed(rest, n_rest * sizeof *rest, hash);
     }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct trie_edge {
-    uint64_t key; /* node << 8 | byte, + 1; 0: free */
+    uint64_t key; /* edge: (node << 8 | byte) + 1; 0: free slot */
     uint32_t to;
 };
 
@@ -20,11 +20,11 @@ struct trie {
     uint32_t nodes, room;
 };
 
-/* Adds a string; one that exists gets the new value. Node 0 is the root. */
+/* Adds a string; if the trie has it, it gets the new value. Node 0 is the root. */
 enum status trie_add(struct trie *t, const void *text, size_t n, int32_t value);
 void trie_free(struct trie *t);
 
-/* Returns the node that a byte leads to; 0: none. */
+/* Returns the node to which a byte leads from `node`; 0: none. */
 static inline uint32_t trie_step(const struct trie *t, uint32_t node, uint8_t byte)
 {
     uint64_t key = ((uint64_t)node << 8 | byte) + 1, slot = (key * 0x9e3779b97f4a7c15u) >> 20 & t->mask;

@@ -40,7 +40,7 @@ size_t utf8_write(uint32_t c, uint8_t *out)
     return 4;
 }
 
-/* Returns how many bytes at p begin a valid character; *whole: whether they are all of it. */
+/* Returns the number of bytes at p that begin a valid character; *whole: 1 if they are the whole character. */
 static size_t character(const uint8_t *p, size_t n, int *whole)
 {
     uint8_t lead = p[0], low = 0x80, high = 0xbf;
@@ -254,7 +254,7 @@ const struct property *property_find(const char *name, size_t n)
     return NULL;
 }
 
-/* Adds the part of a range that Unicode 14 lacks. */
+/* Adds the characters of a range that were assigned after Unicode 14. */
 static enum status add_recent(struct code_set *out, uint32_t first, uint32_t last)
 {
     for (size_t i = 0; i < COUNT(since_14); i++) {
@@ -265,7 +265,8 @@ static enum status add_recent(struct code_set *out, uint32_t first, uint32_t las
     return OK;
 }
 
-/* Adds the characters of \w that the four properties do not name: letters by their use, and numbers of Latin-1 (not in classes). */
+/* Adds the characters of \w that are in none of the categories L, M, Nd, Pc: some with the property Alphabetic, and numbers of
+ * Latin-1 (not in brackets). */
 static enum status add_words(const struct property *p, struct code_set *out)
 {
     uint32_t least = p->beyond_latin_1 ? 0x100 : 0;

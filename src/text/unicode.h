@@ -78,14 +78,14 @@ static inline size_t utf8_before(const uint8_t *text, size_t end)
 size_t utf8_write(uint32_t c, uint8_t *out);
 /* Returns the bytes of valid UTF-8 at the beginning of the text; n if all are valid. */
 size_t utf8_valid(const uint8_t *text, size_t n);
-/* Returns the bytes of the longest broken beginning of a character at `text`, which one U+FFFD replaces; at least 1. */
+/* Returns the length of the longest broken beginning of a character at `text`, which a single U+FFFD replaces; at least 1. */
 size_t utf8_broken(const uint8_t *text, size_t n);
 
 int unicode_is_space(uint32_t c);
-int unicode_is_numeric(uint32_t c);     /* to Digits */
-int unicode_is_punctuation(uint32_t c); /* to Punctuation */
-int unicode_is_word(uint32_t c);        /* next to a `single_word` token */
-int unicode_is_inert(uint32_t c);       /* to normal forms */
+int unicode_is_numeric(uint32_t c);     /* taken by the pre-tokenizer Digits */
+int unicode_is_punctuation(uint32_t c); /* taken by the pre-tokenizer Punctuation */
+int unicode_is_word(uint32_t c);        /* next to a `single_word` token: spoils the match */
+int unicode_is_inert(uint32_t c);       /* left as it is by normal forms */
 
 /* ---- sets of characters, for regular expressions ---- */
 
@@ -94,22 +94,23 @@ struct code_set {
     size_t n, room;
 };
 
-enum status code_set_add(struct code_set *s, uint32_t first, uint32_t last); /* in any order */
-void code_set_sort(struct code_set *s);                                      /* after adding */
+enum status code_set_add(struct code_set *s, uint32_t first, uint32_t last); /* ranges may come in any order */
+void code_set_sort(struct code_set *s);                                      /* must follow the last code_set_add */
 void code_set_free(struct code_set *s);
 
-/* A property's meaning: a category (L, Lu, ...), a script, or a class of escapes ("\\w", and "[\\w]" for it in brackets). */
+/* Characters that a property stands for: a category (L, Lu, ...), a script, or the characters of an escape ("\\w"; "[\\w]" for \w
+ * within brackets). */
 struct property {
-    const char *pcre;               /* PCRE2's name, whose Unicode may be older; NULL: PCRE2's cannot be used */
-    uint32_t categories;            /* bits */
+    const char *pcre;               /* PCRE2's expression, whose Unicode may be older; NULL: PCRE2 has none that fits */
+    uint32_t categories;            /* bits of general categories that belong to the property */
     const struct code_range *table; /* the characters, if not given by categories */
     size_t n;
-    int beyond_latin_1; /* 1: characters of the table beyond `pcre` count only from U+0100 on */
+    int beyond_latin_1; /* 1: characters of the table that `pcre` lacks count only from U+0100 on */
 };
 
 /* Finds a property; NULL: unknown. Names are compared as Unicode does: without case, spaces, hyphens and underscores. */
 const struct property *property_find(const char *name, size_t n);
-/* Adds the property to a set: only characters that PCRE2's own lacks (if pcre is used beside the set), or all. */
+/* Adds the property's characters to a set: all, or with lacking_only just those that `pcre`, used beside the set, lacks. */
 enum status property_add(const struct property *p, int lacking_only, struct code_set *out);
 
 #endif

@@ -8,10 +8,10 @@
 #define UNKNOWN_PENALTY 10.0
 #define FAR_BELOW (-1e5)
 
-/* The best way to reach a byte. */
+/* The best way found so far to cut the text up to a byte. */
 struct unigram_end {
     double score;
-    int64_t from; /* -1: none yet */
+    int64_t from; /* byte at which that way's last token begins; -1: no way is known yet */
     int32_t id;
 };
 
@@ -36,8 +36,8 @@ static void offer(const struct unigram *u, struct unigram_end *end, size_t from,
         *end = (struct unigram_end){score, (int64_t)from, id};
 }
 
-/* Restarts the sums at 0, as sentencepiece does once one has become large: it keeps them in 24 bits (measured; since version
- * 0.2.3). */
+/* Restarts the sums of scores at 0. sentencepiece does so once a sum has become large, as it keeps sums as floats with 24 bits
+ * (measured; since version 0.2.3). */
 static void count_anew(const struct unigram *u, struct unigram_end *ends, size_t at, size_t n)
 {
     double sum = ends[at].score;
@@ -75,7 +75,8 @@ static enum status find_ways(const struct unigram *u, struct unigram_end *ends, 
     return OK;
 }
 
-/* Adds a run of unknown characters, its ids backwards: its own token, if there is one, or bytes, or the unknown token. */
+/* Adds a run of unknown characters, with its ids in reverse order: as the token of its own, if there is one, or bytes, or the
+ * unknown token. */
 static enum status add_run(const struct unigram *u, const uint8_t *text, size_t n, struct ids *out)
 {
     int32_t id = u->as_sentencepiece ? -1 : vocab_find(u->tokens, text, n);

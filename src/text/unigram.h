@@ -12,11 +12,11 @@ struct unigram {
     double *score;              /* by id */
     double lowest;
     struct trie trie; /* values: ids */
-    int32_t unk;      /* -1: none */
+    int32_t unk;      /* id of the unknown token; -1: there is none */
     int byte_fallback;
     int32_t fallback[256];
-    int as_sentencepiece; /* 1: sentencepiece's rounding of sums; unknown runs are never looked up */
-    size_t longest;       /* bytes of the longest token, or of a character */
+    int as_sentencepiece; /* 1: sums are rounded as in sentencepiece, and a run of unknown characters is never looked up as a token */
+    size_t longest;       /* bytes of the longest token, or of the longest character if that is more */
 };
 
 struct unigram_room {

@@ -18,9 +18,9 @@ struct vocab {
     struct text_buffer pool;
     struct entry *entries;
     int64_t n, room;
-    uint32_t *slots; /* entry + 1; 0: free */
+    uint32_t *slots; /* number of the entry + 1; 0: free slot */
     uint64_t mask;
-    int32_t *by_id; /* entry, or -1 */
+    int32_t *by_id; /* by id: number of the entry; -1: none */
     int64_t end, id_room;
 };
 

@@ -18,7 +18,7 @@ struct vocab;
 
 enum status vocab_create(struct vocab **out);
 void vocab_free(struct vocab *v);
-/* Adds a token; a text that exists gets the new id. ERR_INVALID: the id is not below MOST_TOKENS. */
+/* Adds a token; if the vocabulary has the text, it gets the new id. ERR_INVALID: the id is not below MOST_TOKENS. */
 enum status vocab_add(struct vocab *v, const void *text, size_t n, int64_t id);
 /* Returns a text's id, or -1. */
 int32_t vocab_find(const struct vocab *v, const void *text, size_t n);

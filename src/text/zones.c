@@ -1,8 +1,8 @@
 /* Encoding text with the place of each token.
  *
- * Added tokens give their places themselves. Between them the tokens' texts are matched to the text byte by byte. The sign for a
- * space counts as a space; the space that a tokenizer puts in front is left out. Where a normalizer has rewritten the text, each
- * token there stands for all of the rewritten part. */
+ * Added tokens are found with their places. The texts of other tokens are matched to the document's text byte by byte: the sign
+ * for a space counts as a space, and a space that the tokenizer puts in front is left out. If a normalizer has rewritten a part
+ * of the text, each token of that part gets the whole part as its place. */
 #include "text/zones.h"
 
 #include "base/grow.h"
@@ -17,10 +17,10 @@
 struct zone_encoder {
     struct encoder *e;
     const struct tokenizer *t;
-    int maps_bytes;              /* 1: characters of tokens stand for bytes */
-    uint8_t *guarded;            /* [added tokens] */
-    struct text_buffer surfaces; /* texts of the current text's tokens */
-    /* the current text's: */
+    int maps_bytes;              /* 1: characters of tokens stand for bytes, in GPT-2's alphabet */
+    uint8_t *guarded;            /* [added tokens]: 1: the token occurs in the chat template */
+    struct text_buffer surfaces; /* texts of the tokens of the present text, one after the other */
+    /* zones of the text that is being encoded: */
     const struct zone *zones;
     size_t n_zones;
 };
@@ -102,7 +102,7 @@ static size_t zone_of(const struct zone_encoder *z, size_t at)
     return low;
 }
 
-/* Tells whether all zones of bytes [start, end) are at most of kind `most`. */
+/* Tells whether tokens of kind `most` may stand at bytes [start, end): no zone there is stricter. */
 static int zones_allow(const struct zone_encoder *z, size_t start, size_t end, enum zone_kind most)
 {
     for (size_t i = zone_of(z, start); i < z->n_zones && (i == 0 || z->zones[i - 1].end < end); i++)
@@ -124,7 +124,7 @@ static int hex(uint8_t c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* A byte that no text has: it stands for characters without a token. */
+/* A byte that no UTF-8 text has: it stands in for the unknown token's text. */
 enum { UNKNOWN = 0xFF };
 
 static int32_t unknown_id(const struct tokenizer *t)
@@ -132,7 +132,7 @@ static int32_t unknown_id(const struct tokenizer *t)
     return t->model == MODEL_BPE ? t->bpe.unk : t->unigram.unk;
 }
 
-/* Adds a token's text as it stands in documents. */
+/* Adds a token's text in the form that documents have. */
 static enum status add_surface(struct zone_encoder *z, int32_t id)
 {
     struct token_text s;
@@ -154,8 +154,8 @@ static enum status add_surface(struct zone_encoder *z, int32_t id)
     return OK;
 }
 
-/* Finds where two texts that differ at their beginnings agree again: behind *a and *b bytes, as few as possible, or behind all of
- * both. Some equal bytes in a row (or the ends of both) count as agreement. */
+/* Finds where two texts that differ at their beginnings agree again: skips *a bytes of x and *b bytes of y, as few as possible,
+ * or all of both. Some equal bytes in a row, or the ends of both, count as agreement. */
 static void find_again(const uint8_t *x, size_t n_x, const uint8_t *y, size_t n_y, size_t *a, size_t *b)
 {
     enum { FAR = 64, ENOUGH = 6 };
@@ -173,8 +173,8 @@ static void find_again(const uint8_t *x, size_t n_x, const uint8_t *y, size_t n_
     *b = n_y;
 }
 
-/* Returns how many bytes of text[0 .. n-1] an unknown token stands for: at least a character, up to where the following tokens'
- * texts y match. */
+/* Returns the number of bytes of text[0 .. n-1] that an unknown token stands for: at least one character, up to where y, the
+ * following tokens' texts, matches. */
 static size_t skip_unknown(const uint8_t *text, size_t n, const uint8_t *y, size_t n_y)
 {
     enum { ENOUGH = 16 };
@@ -184,11 +184,12 @@ static size_t skip_unknown(const uint8_t *text, size_t n, const uint8_t *y, size
     return known == 0 && n_y == 0 ? n : found ? (size_t)(found - text) : least;
 }
 
-/* Finds, for each byte of the tokens' texts, the bytes [at[2 * i], at[2 * i + 1]) of the text that it stands for. */
+/* Finds, for byte i of the tokens' texts, the bytes [at[2 * i], at[2 * i + 1]) of the text for which that byte stands. */
 static void align(const uint8_t *text, size_t start, size_t end, const struct text_buffer *tokens, size_t *at)
 {
     size_t i = 0, from = start;
-    if (tokens->n > 0 && tokens->data[0] == ' ' && (start == end || text[start] != ' ')) { /* the space put in front */
+    if (tokens->n > 0 && tokens->data[0] == ' ' &&
+        (start == end || text[start] != ' ')) { /* a space that the tokenizer has put in front */
         at[0] = at[1] = start;
         i = 1;
     }
@@ -212,7 +213,7 @@ static void align(const uint8_t *text, size_t start, size_t end, const struct te
     }
 }
 
-/* Adds the places of the ids of text[start, end). */
+/* Adds the place of each of the n ids, which are those of text[start, end). */
 static enum status lay(struct zone_encoder *z, const uint8_t *text, size_t start, size_t end, const int32_t *id, size_t n,
                        struct token_places *places)
 {
