@@ -26,12 +26,12 @@ struct range {
     const struct plan_request *s;
     int ranks, per_host;
     int64_t limit[TIERS];  /* limits for trials */
-    struct longest *found; /* the last length that did not fit */
+    struct longest *found; /* result: the last length that did not fit, with its need */
     struct candidate fits; /* candidate of the last length that fitted, if any */
     int any;
     struct variant variant; /* variant in which that length fitted */
     struct candidate fails; /* smallest candidate of the last length that did not fit, other variants excluded */
-    int alike;              /* 1: only the placement that fitted last is looked at */
+    int alike;              /* 1: only the placement that fitted last is tried */
 };
 
 static int64_t step_at(int64_t tokens)
@@ -78,7 +78,7 @@ static enum status settings_at(struct range *x, int64_t tokens, const struct var
     return OK;
 }
 
-/* Returns the bytes by which `smallest` exceeds the limits: of the device, and of all else, which the device may hold. */
+/* Returns the bytes by which `smallest` exceeds the limits: the device's excess plus the other tiers', which the device may hold. */
 static double missing(const struct range *x, const struct candidate *smallest)
 {
     double elsewhere = 0;
@@ -87,8 +87,8 @@ static double missing(const struct range *x, const struct candidate *smallest)
     return (double)(smallest->bytes[TIER_DEVICE] - x->limit[TIER_DEVICE]) + fmax(0, elsewhere);
 }
 
-/* Finds the variant, other than `from`, that is estimated to need least of the device. *helps: 1 if it saves as many bytes as
- * `smallest` needs too many. */
+/* Finds the variant, other than `from`, that is estimated to need the least device memory. *helps: 1 if it saves as many bytes as
+ * `smallest` is above the limits. */
 static enum status find_variant(struct range *x, int64_t tokens, const struct variant *from, const struct candidate *smallest,
                                 struct variant *out, int *helps)
 {
@@ -145,8 +145,8 @@ static void note(struct range *x, int64_t tokens, const struct variant *v, const
     *x->found = too_long(tokens, c->bytes, budget_scarce_tier(c->bytes, x->limit));
 }
 
-/* Tries the variant that may help, if it has most_pieces pieces of attention at most. It becomes *v if it fits, and its smallest
- * placement becomes *smallest if that is smaller. */
+/* Tries the variant that may help, if it has at most most_pieces pieces of attention. If it fits, it becomes *v; its smallest
+ * placement becomes *smallest if that needs less. */
 static enum status try_variant(struct range *x, int64_t tokens, int64_t most_pieces, struct variant *v,
                                struct candidate *smallest)
 {
@@ -185,7 +185,7 @@ static enum status probe(struct range *x, int64_t tokens, struct candidate *out)
         TRY((x->alike ? probe_like : probe_fits_like)(x->m, &s, x->limit, &x->fits.strategy, out));
     else
         TRY(probe_fits(x->m, &s, x->limit, out));
-    if (isinf(out->excess)) /* beyond a program's tables: by how much is not known */
+    if (isinf(out->excess)) /* infinite if a program exceeds its tables: then nobody knows by how much */
         out->excess = 2;
     if (out->excess > 1)
         x->fails = *out;
@@ -201,20 +201,21 @@ static int64_t round_to_step(double tokens)
     return (int64_t)tokens / step * step;
 }
 
-/* Returns a length `times` as long, or a step longer if that is more. */
+/* Returns the length times `times`, or one step longer if that is more. */
 static int64_t farther(int64_t tokens, double times)
 {
     return max_i64(tokens + step_at(tokens), round_to_step(times * (double)tokens));
 }
 
-/* A length that fits and one that does not. Their needs, as shares of the available memory, grow about as the length does. */
+/* A length that fits and a longer length that does not. Needs, as shares of the available memory, grow about in proportion to the
+ * length. */
 struct bracket {
     int64_t low, high;
     double low_excess, high_excess;
 };
 
-/* Brackets the longest length, from `at` on and below b->high. Afterwards low fits, or is the shortest length; high does not fit,
- * or is beyond the longest possible one (high_excess 0). */
+/* Brackets the longest length, searching from `at` up to b->high. Afterwards `low` fits, or is the shortest length; `high` does
+ * not fit, or is beyond the longest possible length (high_excess 0). */
 static enum status bracket(struct range *x, int64_t at, struct bracket *b)
 {
     int64_t most = most_tokens(x->any_length);
@@ -263,12 +264,12 @@ static enum status narrow(struct range *x, struct bracket *b)
 
 /* The longest length that fits in the first variant, if longer ones seem to fit in another one. */
 struct sure {
-    int64_t tokens; /* 0: none do */
+    int64_t tokens; /* 0: no length fits */
     struct variant variant;
 };
 
 /* Looks for longer lengths in another variant, if the shortest length that does not fit lacks host memory or drives. Another
- * variant leaves more room on the device for the excess. If that length fits then, longer ones are looked for in that variant. */
+ * variant may leave the device room for the excess; if it does, longer lengths are tried in that variant. */
 static enum status lengthen(struct range *x, struct bracket *b, struct sure *sure)
 {
     struct candidate c = x->fails;
@@ -289,8 +290,8 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
     return OK;
 }
 
-/* Confirms a length that trials of fewer layers found, since these are a percent off: it is tried on all layers, in the serial
- * order. If it needs more than its trial did, the limits of further trials are reduced in proportion. */
+/* Confirms a length found by trials of fewer layers, which may be a percent off, by a trial of all layers without overlap. If
+ * this trial needs more than the first one, the limits of further trials are lowered in proportion. */
 static enum status confirm(struct range *x, const int64_t limit[TIERS], struct bracket *b)
 {
     while (x->any && !x->fits.all_layers && b->low > LENGTH_SHORTEST) {
@@ -317,8 +318,8 @@ struct misfit {
     double excess;
 };
 
-/* Returns the next shorter length, at which the need meets the limit by the line through the last two lengths. The need grows at
- * most in proportion to the length, and lines through packed programs may lead anywhere; so the step is at most a tenth. */
+/* Returns the next shorter length: there the need meets the limit on a line through the last two lengths. The step is at most a
+ * tenth, since needs grow at most in proportion and two packed programs may make any line. */
 static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
 {
     double t = (double)tokens, next = t / excess;
@@ -339,9 +340,10 @@ static enum status plan_at(const struct range *x, const struct plan_request *s, 
     return OK;
 }
 
-/* Plans longer lengths than *at in the first variant, since the smallest placements are not all placements. It goes twice as many
- * steps beyond *at each time, then halves the gap below the shortest length that does not fit: `high`, or 0 if none is known. A
- * length that fits replaces *plan, *at and x->variant. */
+/* Plans longer lengths than *at in the first variant, since plans may fit though the smallest placements' trials do not. A length
+ * that fits replaces *plan, *at and x->variant.
+ *
+ * Steps beyond *at double; then the gap below the shortest length that does not fit (`high`, or 0 if none is known) is halved. */
 static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t high, int64_t *at, struct plan **plan)
 {
     struct plan_request s;
@@ -369,7 +371,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
             x->variant = first;
         } else {
             high = longer;
-            if (x->found->longer != longer) /* a trial would need less */
+            if (x->found->longer != longer) /* a trial's need is smaller, and stays */
                 *x->found = too_long(longer, next->arena, next->misfit);
         }
         plan_destroy(worse);
@@ -412,7 +414,7 @@ static enum status find_longest(struct range *x, const int64_t limit[TIERS], str
             tokens = sure.tokens;
             x->variant = sure.variant;
             sure.tokens = 0;
-            last.tokens = 0; /* another grid has another need */
+            last.tokens = 0; /* needs on different grids are not compared */
         }
         plan_destroy(plan);
     }
@@ -446,7 +448,8 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
     enum status st = find_longest(&x, limit, &chosen, out);
     model_destroy(x.m);
     TRY(st);
-    chosen.row_chunk = s->row_chunk; /* the plan has the grid; changes to it start from the open sizes */
+    chosen.row_chunk =
+        s->row_chunk; /* the plan knows its grid; later changes start from the settings, with open sizes left open */
     chosen.head_tile = s->head_tile;
     chosen.loss_tile = s->loss_tile;
     *s = chosen;

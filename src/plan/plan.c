@@ -15,7 +15,7 @@ struct planning;
 /* A pass: its name and the unit of its count, its function, and the condition that holds after it. */
 struct pass {
     const char *name, *unit;
-    enum effort most; /* least effort that still runs it */
+    enum effort most; /* least effort that still runs the pass */
     enum status (*run)(struct planning *x);
     int (*holds)(const struct planning *x);
 };
@@ -25,7 +25,7 @@ struct planning {
     const struct model *model;
     const struct plan_request *given;
     const int64_t *limit;
-    int finer; /* number of the finer grid that stands for the default one; 0: none; below 0: of the coarser one */
+    int finer; /* number of the finer grid (below 0: of the coarser grid) that replaces the default one; 0: none */
     struct key_search *search; /* NULL: before the first pass */
     struct choice choice;
 };
@@ -81,7 +81,7 @@ static int has_placements(const struct planning *x)
            v->search.candidates[0].strategy.ranks == v->fixed.ranks;
 }
 
-/* Tells whether there is a plan that says rightly whether its arenas are within the limits. */
+/* Tells whether there is a plan whose `fits` is true to its arenas and limits. */
 static int has_plan(const struct planning *x)
 {
     enum tier which;
@@ -129,7 +129,7 @@ static enum status run_passes(struct planning *x, int n, struct pass_time *took)
     return OK;
 }
 
-/* Plans by all passes before that of memory (plan_anew). */
+/* Runs all passes before plan_for_memory's (a plan_anew function). */
 static enum status plan_before_memory(const struct model *m, const struct plan_request *given, const int64_t limit[TIERS],
                                       int finer, struct choice *out)
 {
@@ -188,7 +188,8 @@ static int has_coarser(const struct planning *x)
            plan_coarser_tiles(p->model, &p->request, &grid);
 }
 
-/* Runs all passes; while all programs exceed their tables, again with the next coarser grid in place of the default one. */
+/* Runs all passes. While all programs exceed their tables, runs them again with the next coarser grid in place of the default
+ * one. */
 static enum status run_all(struct planning *x, struct pass_time took[PASSES])
 {
     for (;;) {
@@ -211,7 +212,7 @@ enum status plan_create(const struct model *m, const struct plan_request *s, con
     enum status st = run_all(&x, took);
     const struct plan_request more = request_at(s, EFFORT_NORMAL);
     if (st == OK && s->effort == EFFORT_QUICK &&
-        !x.choice.plan->fits) { /* never refuses a plan that effort `normal` finds room for */
+        !x.choice.plan->fits) { /* effort `quick` refuses nothing that effort `normal` finds a plan for */
         planning_end(&x);
         x = (struct planning){.model = m, .given = &more, .limit = limit};
         st = run_all(&x, took);

@@ -27,7 +27,8 @@ struct longest {
     int64_t longer; /* shortest length found not to fit; 0: none */
     enum tier tier; /* tier and bytes: the budget that `longer` exceeds, and its need */
     int64_t bytes;
-    int beyond;      /* 1: instead, all programs of `longer` exceed their tables (PROGRAM_MOST_*), whatever the budgets are */
+    /* 1: all programs of `longer` exceed their tables (PROGRAM_MOST_*), whatever the budgets are; tier and bytes are not set */
+    int beyond;
     int mesh, tiles; /* 1: the length fits on another mesh, or a finer grid, than the default one */
 };
 
@@ -38,7 +39,7 @@ struct default_grid {
     double slower; /* share of the plan's step by which the default grid is slower; INFINITY: the placement does not fit there */
 };
 
-/* Time and count of a pass of plan_create: trials so far, or instructions of the plan's programs. */
+/* Time and count of a pass of plan_create. The count is of trials so far or, once there is a plan, of its programs' instructions. */
 enum { PLAN_PASSES = 10 };
 struct pass_time {
     const char *name, *unit;
@@ -52,9 +53,9 @@ struct plan_stretch {
     const struct plan *plan;
 };
 
-/* Program sets of all ranks: parts of a model, each with as many ranks as the mesh, and the roles that equal parts share (roles.h). */
+/* Program sets of all ranks. A model has parts, each with as many ranks as the mesh; equal parts share a role (roles.h). */
 struct plan_role {
-    struct model *made; /* a part with this role, owned; NULL: the whole model */
+    struct model *made; /* model of a part with this role, owned; NULL: the whole model */
     struct plan *plan;
 };
 struct plan_roles {
@@ -65,7 +66,7 @@ struct plan_roles {
 
 struct plan {
     struct strategy strategy;
-    struct program *programs[PLAN_PROGRAMS]; /* NULL: the run does not need it */
+    struct program *programs[PLAN_PROGRAMS]; /* NULL: the run does not need this program */
     struct io_buffers io;
     int64_t arena[TIERS];
     int64_t persistent[TIERS][CLASSES]; /* bytes */
@@ -84,8 +85,8 @@ struct plan {
     double took;                      /* seconds of planning */
     struct pass_time passes[PLAN_PASSES];
     struct longest longest;
-    const struct plan_stretch
-        *stretches; /* all stretches if lengths change, borrowed; only in the plan of the longest one; else NULL */
+    const struct plan_stretch *
+        stretches; /* all stretches of a run whose sequences change their length, borrowed; only in the longest length's plan, else NULL */
     int n_stretches;
     enum tier misfit;         /* tier whose limit is exceeded, if !fits */
     struct plan_roles *roles; /* roles of all ranks, this plan's among them; owned; NULL: all ranks have this plan */

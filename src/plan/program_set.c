@@ -18,7 +18,7 @@ static void program_roles(const struct plan_request *s, int role[PLAN_PROGRAMS])
     int first = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
     memset(role, 0, sizeof(int) * PLAN_PROGRAMS);
     role[PLAN_FLUSH] = ROLE_UPDATE;
-    if (s->evaluation) { /* in place of the program by whose time plans are compared */
+    if (s->evaluation) { /* the evaluation stands for the program by whose time plans are compared */
         role[PLAN_UPDATE_STEP] = plan_first_role(s);
         return;
     }
@@ -73,8 +73,8 @@ static enum status plan_one(void *job)
                                     &x->level, &x->io, &x->program);
 }
 
-/* Returns the number of programs to plan at once. A placement whose trial did not fit mostly does not fit whole either: then the
- * first program is enough to show it. */
+/* Returns the number of programs to plan at once. If the placement's trial did not fit, the set mostly does not fit either, and
+ * the first program alone is enough to show it. */
 static int programs_at_once(const struct candidate *c)
 {
     return c->tried && c->excess > 1 ? 1 : PROGRAMS_AT_ONCE;
@@ -122,7 +122,7 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
                 take_program(plan, s, &x[k]);
         TRY(st);
     }
-    if (!plan->fits) /* not all were planned */
+    if (!plan->fits) /* the set is incomplete */
         plan->seconds = plan->programs[PLAN_UPDATE_STEP]->seconds * (double)s->grad_accum;
     return OK;
 }

@@ -9,7 +9,7 @@
 
 /* ---- planning ---- */
 
-/* Makes the request of a further role, which shares what may change bits with the first role's plan. */
+/* Returns the request of a further role: the settings, with the first role's decisions that may change bits. */
 static struct plan_request request_like(const struct plan_request *s, const struct strategy *first)
 {
     struct plan_request r = *s;

@@ -1,14 +1,15 @@
 /* Roles of ranks: ranks with equal parts of the model run one program set.
  *
- * A part's ranks share it by the mesh of its plan. Ranks are placed part by part, within a part by the mesh. */
+ * The ranks of a part share it as the plan's mesh says. Ranks are numbered part by part, and within a part by the mesh. */
 #ifndef LTRAIN_PLAN_ROLES_H
 #define LTRAIN_PLAN_ROLES_H
 
 #include "plan/plan.h"
 
-/* Plans a program set for each role among the parts of a model: the first one's for the settings' mesh, the others' on the first
- * one's mesh and tiles. *out: the plan of part `own`, which has the others as its roles. limit: as of plan_create. The whole model
- * must outlive the plan. ERR_INVALID: a part cannot be made. */
+/* Plans a program set for each role among the parts of a model: for the first role on the settings' mesh, for others on the first
+ * one's mesh and tiles. limit: as for plan_create. The whole model must outlive the plan.
+ *
+ * *out: the plan of part `own`, which has the others as its roles. ERR_INVALID: a part cannot be made. */
 enum status plan_roles_create(const struct model *whole, const struct model_part *part, int n_parts, int own,
                               const struct plan_request *s, const int64_t limit[TIERS], struct plan **out);
 

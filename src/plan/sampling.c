@@ -13,9 +13,9 @@
 
 /* Rows of a prefill: products of 512 rows run at nine tenths of their best rate, and parameters are fetched once for them. */
 #define PREFILL_ROWS 512
-/* Tokens of a block: reading starts and ends at its borders. Texts have 64 blocks or more if they are long enough. */
+/* Fewest and most tokens of a block of the cache, and the number of blocks of a long text; texts are read in whole blocks. */
 enum { BLOCK_LEAST = 256, BLOCK_MOST = 4096, BLOCKS = 64 };
-/* Seconds that a byte in that tier takes on its way to the device, roughly: a link at 25 GB/s, a drive at 3 GB/s. */
+/* Seconds for which a byte in that tier travels to the device, roughly: a link at 25 GB/s, a drive at 3 GB/s. */
 static const double seconds_a_byte[] = {[RES_DEVICE] = 0, [RES_HOST] = 1 / 25e9, [RES_NVME] = 1 / 3e9};
 
 /* Fixes the grid: rows, blocks, one tile of all heads. */
@@ -52,7 +52,7 @@ static struct strategy with_rows(const struct strategy *s, int64_t rows)
 
 struct option {
     enum residency params, cached;
-    double seconds; /* seconds that one token's bytes are on their way */
+    double seconds; /* seconds for which one token's bytes travel to the device */
 };
 
 static int is_allowed(enum offload given, enum residency r)
@@ -155,7 +155,7 @@ static enum status make_programs(const struct model *m, const struct strategy *s
     return OK;
 }
 
-/* Chooses the fastest placement that fits if nothing is fetched ahead, or else the smallest one. *fits: 1 if it fits. */
+/* Chooses the fastest placement that fits if nothing is fetched ahead; if none fits, the smallest one. *fits: 1 if it fits. */
 static enum status choose(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct strategy *out,
                           int64_t need[TIERS], int *fits)
 {

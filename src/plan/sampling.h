@@ -1,4 +1,5 @@
-/* Plans of programs that read a text on and predict its next token, with parameters and cached keys and values in any tier. */
+/* Plans of programs that continue a text (read it and predict its next token), with parameters and cached keys and values in any
+ * tier. */
 #ifndef LTRAIN_PLAN_SAMPLING_H
 #define LTRAIN_PLAN_SAMPLING_H
 
@@ -7,11 +8,12 @@
 enum { SAMPLING_SHORT_ROWS = 32 }; /* rows of PLAN_PREFILL_SHORT: a question in a chat has some 30 tokens */
 
 /* Plans for texts of up to s->seq_len tokens on one rank: PLAN_PREFILL, PLAN_PREFILL_SHORT if it has fewer rows, and PLAN_DECODE.
- * s->params gives the tier of parameters, s->acts that of the cache; open ones are chosen for the least time per token.
- * s->row_chunk: rows of a prefill; if it is given, blocks may be as small. If nothing fits, *out has fits = 0 and the bytes of
- * the smallest placement. */
+ * If nothing fits, *out has fits = 0 and the bytes of the smallest placement.
+ *
+ * s->params gives the tier of parameters, s->acts the cache's; open tiers are chosen for the least time per token. s->row_chunk:
+ * rows of a prefill; if given, blocks may be as small. */
 enum status plan_sampling(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out);
-/* Finds the longest text that fits, in steps of a block of its cache; 0: none does. */
+/* Finds the longest text that fits, in steps of a block of the cache; 0: no text fits. */
 enum status plan_sampling_longest(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int64_t *out);
 
 #endif

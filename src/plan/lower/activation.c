@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* Cuts the rows into chunks. A routed value has the rows of every ulysses member, one after another, each cut so. */
+/* Cuts the rows into chunks. A routed value has the rows of every ulysses member, one member after another, and each member's
+ * rows are cut. */
 static void cut_chunks(struct lowering *L, const char *name, enum residency r, const struct activation *a)
 {
     int members = a->shape == ROUTED ? L->ulysses : 1, n = 0;

@@ -4,7 +4,10 @@
 
 #include "plan/lower/blocks/block.h"
 
-enum shape { CHUNKS, ROUTED /* one row per token and ulysses member; one buffer on the device while it is visited */ };
+enum shape {
+    CHUNKS,
+    ROUTED /* one row per token and ulysses member; on the device one buffer of all rows while the value is visited */
+};
 
 /* A value of activations, as the functions below create it. */
 struct activation {
@@ -13,16 +16,16 @@ struct activation {
     int64_t cols;
     enum dtype type;
     enum shape shape;
-    value_produce *produce; /* NULL: it is not computed on demand */
+    value_produce *produce; /* function that computes a tile on demand; NULL: none */
 };
 
-/* Creates a value that all layers use one after another. index: its number in the name; -1: none. */
+/* Creates a value that all layers use in turn. index: number in the value's name; -1: none. */
 void activation_of_work(struct lowering *L, enum residency r, int index, const struct activation *a);
-/* Creates a value of a block of one layer, which the backward pass reads. With `produce` its first kept_chunks chunks are kept
- * until then. Without it all are kept, and the layer's forward pass may read them again. */
+/* Creates a value of a block of one layer, which the backward pass reads. With `produce` only the first kept_chunks chunks are
+ * kept until then. Without `produce` all are kept, and the layer's forward pass may read them again. */
 void activation_of_layer(struct lowering *L, struct block *b, int index, const struct activation *a);
-/* Creates the residual stream at a layer's input or, layer = layers, after the last one. before: the block that computes it; NULL
- * for the embedding. */
+/* Creates the residual stream at a layer's input; layer = number of layers: after the last layer. before: the block that computes
+ * the stream there; NULL: the embedding does. */
 void activation_of_stream(struct lowering *L, struct value *v, int layer, struct block *before);
 /* Tells whether the backward pass finds a layer's input where the forward pass left it. The last layer's input is always kept:
  * its backward pass follows at once. */

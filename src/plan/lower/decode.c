@@ -27,7 +27,7 @@ void decode_create(struct lowering *L, struct io_buffers *io)
     }
     io->inv_freq = io_value(L, &L->inv_freq, "inv_freq", L->m->n_frequencies, 4);
     io->record =
-        io_value(L, &L->record, "record", 1, sizeof(struct step_record)); /* sinks read from it which heads are the rank's */
+        io_value(L, &L->record, "record", 1, sizeof(struct step_record)); /* sinks read from it which heads this rank has */
     io->logits = io_value(L, &L->logits, "logits", 1, lower_logits_ld(L) * 4);
     value_create(L, &L->last, "last", CLASS_WORK, 1, dim * size, 1, RES_NONE);
     value_create(L, &L->last_n, "last_n", CLASS_WORK, 1, dim * size, 1, RES_NONE);

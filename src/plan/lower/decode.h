@@ -1,7 +1,7 @@
-/* Programs that read the next tokens of a text and compute the logits after the last one. Private to src/plan/lower.
+/* Programs that read the next tokens of a text and compute the logits after the last token. Private to src/plan/lower.
  *
- * Their rows are one row chunk: consecutive tokens in one block of the cache, and rows without a token (their masks are empty,
- * their index is outside the block). Keys and values of earlier tokens are cached (strategy.h). */
+ * Their rows are one row chunk: consecutive tokens in one block of the cache, then rows without a token (with empty masks and an
+ * index outside the block). Keys and values of earlier tokens are cached (strategy.h). */
 #ifndef LTRAIN_PLAN_LOWER_DECODE_H
 #define LTRAIN_PLAN_LOWER_DECODE_H
 

@@ -7,7 +7,7 @@ struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
 {
     int i = program_add_instr(L->p, op, lane);
     if (L->p->excess > EXCESS_BYTES && L->st == OK)
-        L->st = ERR_NOFIT; /* the remaining instructions would take long */
+        L->st = ERR_NOFIT; /* an early end: the remaining instructions would take long */
     L->p->instrs[i].phase = (uint8_t)L->phase;
     L->p->instrs[i].unit = (int16_t)L->layer;
     L->p->instrs[i].predicate = (int16_t)L->predicate;
@@ -44,8 +44,8 @@ static void add_part(struct lowering *L, int arg, enum access access, const stru
                                                    .version = (uint32_t)(x->version + (access == ACCESS_WRITE))});
 }
 
-/* Appends the operands of rows [row0, row1). Tiles that continue one another in a buffer become one operand: most arguments have
- * many (groups of a matrix, chunks of a full value). */
+/* Appends the operands of rows [row0, row1). Adjacent tiles of a buffer become one operand: most arguments have many tiles
+ * (groups of a matrix, chunks of a full value). */
 static void arg_rows(struct lowering *L, int arg, enum access access, struct value *v, int64_t row0, int64_t row1, int place)
 {
     int i = value_tile_at(v, row0);

@@ -79,7 +79,7 @@ int head_unit(const struct lowering *L)
     return param_of(L, L->m->head.weight)->unit;
 }
 
-/* Computes the gradient of one chunk's loss with respect to the stream, from that of the final norm's output. */
+/* Computes the gradient of one chunk's loss with respect to the stream, from the gradient of the final norm's output. */
 static void stream_gradient(struct lowering *L, int c)
 {
     struct value *x = &L->x[L->m->config.layers];
@@ -174,7 +174,8 @@ void lower_last_logits(struct lowering *L)
     struct value *x = &L->x[L->m->config.layers];
     value_get(L, x, 0);
     value_new(L, &L->last, 0);
-    struct op_attrs *a = emit(L, OP_EMBED, LANE_COMPUTE); /* looks up a row of the stream as if that were a table */
+    struct op_attrs *a =
+        emit(L, OP_EMBED, LANE_COMPUTE); /* a lookup in the stream, as if it were a table of embeddings, copies one row */
     a->embed.rows = 1;
     a->embed.dim = L->m->config.dim;
     a->embed.vocab = L->s.rows;

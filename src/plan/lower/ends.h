@@ -12,13 +12,14 @@ void lower_embed_backward(struct lowering *L, int c);
 int head_unit(const struct lowering *L);
 /* Returns the elements from row to row of the logits: on GPUs a multiple of 8, for the fastest products. */
 int64_t lower_logits_ld(const struct lowering *L);
-/* Tells whether the loss op writes the logits' gradient in bf16. Else each product of a GPU would round that gradient again. */
+/* Tells whether the loss op writes the logits' gradient in bf16. If it did not, each product on a GPU would round that gradient
+ * again. */
 int lower_rounds_dlogits(const struct lowering *L);
-/* Tells whether the program leaves every token's loss: one that only evaluates. */
+/* Tells whether the program writes every token's loss: programs that only evaluate do. */
 int lower_says_each(const struct lowering *L);
 /* Computes the loss tiles of chunk c: logits and loss; `gradient`: also the logits' gradient in the same pass, then L->dx. */
 void lower_loss_chunk(struct lowering *L, int c, int gradient);
-/* Computes L->logits from row L->last_row of the stream after the last layer, of which there is one chunk. */
+/* Computes L->logits from row L->last_row of the last layer's output, which is a single chunk. */
 void lower_last_logits(struct lowering *L);
 
 #endif

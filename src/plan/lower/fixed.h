@@ -12,7 +12,7 @@ int plan_first_role(const struct plan_request *s);
 /* Sets all that is decided before the placement: mesh, rows, types, tiles. Errors: as plan_tiles. */
 enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out);
 
-/* Fixes the grid of tiles of a request: that of `grid`. */
+/* Fixes the request's grid of tiles to `grid`. */
 static inline void plan_fix_grid(struct plan_request *s, const struct strategy *grid)
 {
     s->row_chunk = grid->key.row_chunk;
@@ -28,8 +28,8 @@ int plan_kept_chunks(const struct model *m, const struct plan_request *s, const 
 /* Sets both kinds' numbers of kept chunks if the request gives them. */
 void plan_keep_as_given(const struct model *m, const struct plan_request *s, struct strategy *out);
 
-/* Returns the difference between the given share of chunks and the nearest possible one, which few chunks make large. The larger
- * one of two shares' counts. */
+/* Returns the difference between the given share of chunks and the nearest possible share, which is large if there are few
+ * chunks. Of two given shares, the larger difference counts. */
 double plan_alpha_error(const struct plan_request *s, const struct strategy *grid);
 
 #endif

@@ -7,9 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RULE_SHORTEST 2048 /* row chunk of short sequences; shorter ones are taken only to fit */
+#define RULE_SHORTEST 2048 /* shortest row chunk by rule; shorter ones are taken only to fit */
 
-/* Tells whether tiles of that number of query heads are legal in some layers. The other layers take the next lower legal number. */
+/* Tells whether tiles of that number of query heads are legal in at least some layers. Other layers take the next lower legal
+ * number. */
 static int head_tile_legal(const struct model *m, const struct strategy *t, int64_t heads)
 {
     int legal = m->n_shapes == 0 && heads == 1;
@@ -41,7 +42,8 @@ static enum status refuse_head_tile(const struct model *m, int64_t asked, const 
                        t->key.mesh.degree[MESH_ULYSSES] > 1 ? " of a rank" : "", legal, legal[0] ? " or " : "", (long long)last);
 }
 
-/* Limits in pieces, row chunks times head tiles: finer grids take too long to plan. A grid that the user gives may take a minute. */
+/* Most pieces (row chunks times head tiles) of a layer and of a model, since finer grids take too long to plan; a grid from the
+ * user may take a minute. SHORTEST_*: fewest rows. */
 enum { MOST_PIECES = 1024, MOST_OF_MODEL = 1 << 17, SHORTEST_CHUNK = 64, SHORTEST_LOSS = 128 };
 
 /* Returns the tiles of query heads of one layer for each row chunk. */
@@ -61,7 +63,7 @@ static int64_t pieces_a_chunk(const struct model *m, const struct strategy *t)
     return n;
 }
 
-/* Returns the pieces of the layer that has most. */
+/* Returns the pieces of the layer that has the most pieces. */
 static int64_t most_of_layer(const struct model *m, const struct strategy *t)
 {
     int64_t most = 1;
@@ -96,8 +98,8 @@ static enum status check_pieces(const struct model *m, const struct strategy *t)
         (long long)round_up(ceil_div(t->rows, chunks), SHORTEST_CHUNK));
 }
 
-/* Returns the elements of a group: at most 128 groups in the largest unit, and messages that are worth sending between many
- * ranks. */
+/* Returns the elements of a group: at most 128 groups in the largest unit, and between many ranks messages that are not too
+ * short. */
 static int64_t default_group(const struct model *m, int ranks)
 {
     int64_t most = 0, group = 1 << 20;
@@ -108,7 +110,7 @@ static int64_t default_group(const struct model *m, int ranks)
     return group;
 }
 
-/* Sets the i-th legal tile of more heads. Returns 0 if there is none. */
+/* Sets head tiles to the i-th legal number of heads above the present one. Returns 0 if there is none. */
 static int wider_heads(const struct model *m, int i, struct strategy *t)
 {
     for (int64_t heads = t->key.head_tile + 1; heads <= model_most_heads(m); heads++)
@@ -186,8 +188,8 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
     return OK;
 }
 
-/* Sets row chunks twice as long (i = 0) or half as long (1), if the loss tile divides them: it need not divide half of all rows.
- * Returns 0 if that is not legal. */
+/* Sets row chunks twice as long (i = 0) or half as long (1), if the loss tile divides the new length: it need not divide half a
+ * sequence. Returns 0 if that is not legal. */
 static int other_rows(const struct model *m, const struct plan_request *s, int i, struct strategy *t)
 {
     int64_t other = i == 0 ? min_i64(2 * t->key.row_chunk, t->rows) : t->key.row_chunk / 2;

@@ -5,16 +5,16 @@
 /* Comm lane whose members share the state of every unit. */
 static const enum lane SHARING = LANE_WORLD;
 
-/* Returns the rows of n elements that each member of a group has; the last members may have fewer elements. Blocks of moments
- * stay whole. */
+/* Returns the rows of n elements that each member of a group has, though the last members may have fewer elements. Shares never
+ * divide blocks of 8-bit moments. */
 static int64_t share_of(const struct strategy *s, int members, int64_t n)
 {
     const int64_t share = ceil_div(n, members);
     return s->key.moments == I8 ? min_i64(n, round_up(share, BLOCK8)) : share;
 }
 
-/* Lists the borders that groups do not straddle: between elements with decay, trained ones and frozen ones. An update can tell
- * elements with and without decay apart within a group, unless the optimizer state is sharded or moments come in blocks. */
+/* Lists the element offsets that no group may straddle: between trained elements with and without weight decay, and frozen ones.
+ * Decay borders are needed only if optimizer state is sharded or moments come in blocks; other updates split a group by decay. */
 static int unit_borders(const struct model *m, const struct strategy *s, int unit, int64_t border[4])
 {
     const struct model_unit *u = &m->units[unit];

@@ -6,7 +6,7 @@
 #include "plan/lower/strategy.h"
 
 /* Elements [first, end) of a unit, the rows of a sharded value that hold them, and the comm lane whose members share them. With
- * share = shard_end - shard_first, member j holds `share` elements from first + j * share on, up to `end`. */
+ * share = shard_end - shard_first, member j holds `share` elements from first + j * share on, fewer if `end` comes before. */
 struct group {
     int64_t first, end, shard_first, shard_end;
     enum lane lane;
@@ -22,7 +22,7 @@ int plan_groups(const struct model *m, const struct strategy *s, int unit, int64
 struct group plan_packed_group(const struct model *m, const struct strategy *s, int unit, int index);
 int plan_packed_groups(const struct model *m, const struct strategy *s, int unit);
 
-/* Returns the first byte of a group's moments in I8, in a value that has one byte a row (base/blocks8.h). sharded: bytes of one
+/* Returns the first byte of a group's 8-bit moments, in a value that has one byte a row (base/blocks8.h). sharded: counted in one
  * rank's share. */
 int64_t plan_moments_row(const struct model *m, const struct strategy *s, int unit, int index, int sharded);
 

@@ -14,10 +14,10 @@ struct head_tiles {
     int n_q, n_kv, q_per_kv; /* tiles of query heads, tiles of KV heads, and tiles of query heads for each tile of KV heads */
 };
 
-/* Tells whether tiles of that number of query heads are legal: whole KV groups, or equal parts of one. Parts are not legal in a
- * ring, around which they would send the same keys and values again and again. */
+/* Tells whether tiles of that number of query heads are legal: whole KV groups, or equal parts of one KV group. In a ring parts
+ * are not legal, since the ring would send the same keys and values again for each part. */
 int heads_tile_legal(const struct attention_shape *shape, const struct mesh *mesh, int64_t tile);
-/* Cuts the heads into tiles of the most heads that are legal and not more than `tile`, or else of the fewest that are legal. */
+/* Cuts the heads into tiles of the largest legal number of heads up to `tile`; if there is none, of the smallest legal number. */
 struct head_tiles heads_cut(const struct attention_shape *shape, const struct mesh *mesh, int64_t tile);
 
 #endif

@@ -69,7 +69,7 @@ static void create_stream(struct lowering *L)
     }
 }
 
-/* Lets nothing of a value be kept: the backward pass does not read it. */
+/* Marks a value so that none of its chunks are kept, as the backward pass does not read it. */
 static void keep_nothing(struct value *v)
 {
     for (int i = 0; i < v->n_tiles; i++)

@@ -6,7 +6,7 @@
 
 /* Creates the layers' blocks, without values. */
 void layers_create(struct lowering *L);
-/* Cuts gradients as a unit_cuts does (state.h); it needs only layers_create. */
+/* Appends cuts of gradients like a unit_cuts function (state.h); needs layers_create only. */
 int layers_grad_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max);
 /* Creates the values of layers and of the loss. Their order must not change: digests of programs depend on it. */
 void layers_values(struct lowering *L);

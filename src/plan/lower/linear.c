@@ -9,22 +9,23 @@
 
 #define DEV TIER_DEVICE
 
-/* Number of maps whose slices take turns: those of q, k and v. */
+/* Number of maps whose slices alternate: q, k and v. */
 enum { AT_WORK = 3 };
 
-/* Rows of a value at a version: a product of the same rows need not be made again. */
+/* Rows of a value at one version, by which a product already made is recognised. */
 struct source {
     int tensor, version;
-    int64_t row, first, n; /* first, n: outputs or inputs of the map that the product is of */
+    int64_t row, first, n; /* range of the map's outputs or inputs that the product covers */
 };
 
 /* A transient product, and the rows that its chunk at work was computed from. */
 struct product {
     struct value value;
-    int adapter; /* parameter A; -1: nothing */
+    int adapter; /* parameter A of the adapter; -1: the product is empty */
     int64_t chunk_row;
     struct source last; /* the rows that the product was computed from */
-    int64_t outputs;    /* s B^T dy only: number of the map's outputs that it holds so far; slices come in any order, each once */
+    int64_t
+        outputs; /* for s B^T dy: number of the map's outputs that the sum covers so far; slices come in any order, each once */
 };
 
 /* Transients of dropout for inputs of one width: the masked inputs of a chunk, and their gradient before it is masked. */
@@ -36,7 +37,7 @@ struct masked {
     struct source last; /* the rows that x was made from */
 };
 
-/* Limit of the different widths of maps' inputs, slices included. */
+/* Most different widths of maps' inputs, slices included. */
 enum { MOST_WIDTHS = 8 };
 
 struct adapter_work {
@@ -77,7 +78,7 @@ static struct model_linear down_map(const struct model_linear *w)
     return (struct model_linear){.weight = w->down, .bias = -1, .transposed = 1, .in = w->in, .out = w->rank, .ld = w->in};
 }
 
-/* Returns B as a map; it makes the outputs that w, perhaps a slice, makes. */
+/* Returns B as a map to the outputs of w, which may be a slice. */
 static struct model_linear up_map(const struct model_linear *w)
 {
     return (struct model_linear){
@@ -94,8 +95,8 @@ static int64_t inputs(const struct linear_call *c)
     return c->in > 0 ? c->in : c->w->in;
 }
 
-/* Returns the first row of the call's row chunk. One side of a call lies in row chunks. The other one may be routed: its first
- * rows are those of ulysses member 0, in row chunks too, and further members' rows follow. */
+/* Returns the first row of the call's row chunk. One side of a call lies in row chunks. The other side may be routed: row chunks
+ * of ulysses member 0 first, then the rows of further members. */
 static int64_t chunk_row(const struct linear_call *c)
 {
     return min_i64(c->x.row, c->y.row);
@@ -114,7 +115,7 @@ static int same_source(const struct source *a, const struct source *b)
     return a->tensor == b->tensor && a->version == b->version && a->row == b->row && a->first == b->first && a->n == b->n;
 }
 
-/* Returns the map's product at work; NULL: there is none. */
+/* Returns the product that was last made for the map in this visit; NULL: there is none. */
 static struct product *find(struct product *all, const struct model_linear *w)
 {
     for (int i = 0; i < AT_WORK; i++)
@@ -123,7 +124,7 @@ static struct product *find(struct product *all, const struct model_linear *w)
     return NULL;
 }
 
-/* Begins a new product of a chunk, in place of the map's former one or else of the product that was begun first. */
+/* Begins a new product of a chunk. It replaces the map's former product or, if there is none, the oldest product. */
 static struct product *begin(struct lowering *L, struct product *all, int *next, const struct model_linear *w, int64_t row)
 {
     struct product *p = find(all, w);
@@ -167,7 +168,7 @@ static struct masked *masked_of(struct lowering *L, int64_t cols)
     return &all[i];
 }
 
-/* Writes the masked and scaled x into y, or adds it to y. A sum reads x in fp32; a write reads x in y's type. */
+/* Writes x, masked and scaled, into y, or adds it to y. A sum reads x in fp32; a write reads x in y's type. */
 static void drop(struct lowering *L, const struct linear_call *c, const struct linear_side *y, const struct linear_side *x,
                  int accumulate)
 {
@@ -192,7 +193,7 @@ static void drop(struct lowering *L, const struct linear_call *c, const struct l
     emit_done(L, 0);
 }
 
-/* Returns the call's inputs as A sees them: masked if the program drops. */
+/* Returns the call's inputs for A: masked if the program has dropout. */
 static struct linear_side seen(struct lowering *L, const struct linear_call *c)
 {
     if (!adapter_drops(L))
@@ -212,7 +213,7 @@ static struct linear_side seen(struct lowering *L, const struct linear_call *c)
 
 /* --- The two products --- */
 
-/* Returns A x of the call's rows, and of the call's inputs if it is a slice; computes the product unless it is at work. */
+/* Returns A x for the call's rows and slice of inputs, computed unless the last product serves. */
 static struct linear_side down_product(struct lowering *L, const struct linear_call *c)
 {
     struct adapter_work *W = L->adapters;
@@ -228,7 +229,8 @@ static struct linear_side down_product(struct lowering *L, const struct linear_c
     return side_of(L, &p->value, p->chunk_row, L->s.key.dtype);
 }
 
-/* Returns s B^T dy of the call's outputs and of the slices before it. *whole: 1 if these are all outputs of the map. */
+/* Returns s B^T dy, summed over the call's slice of outputs and the slices before it. *whole: 1 if these are all outputs of the
+ * map. */
 static struct linear_side up_product(struct lowering *L, const struct linear_call *c, int *whole)
 {
     struct adapter_work *W = L->adapters;
@@ -253,7 +255,7 @@ static struct linear_side up_product(struct lowering *L, const struct linear_cal
 
 /* --- Passes --- */
 
-/* Adds s B (A x) to y where x is a slice: the slices of A x are added up, and B follows once the sum is whole. */
+/* Adds s B (A x) to y for a call whose x is a slice: A x is summed over the slices, and B is applied once the sum is complete. */
 static void forward_by_slices(struct lowering *L, const struct linear_call *c)
 {
     struct adapter_work *W = L->adapters;
@@ -406,7 +408,7 @@ void lower_linear_dw(struct lowering *L, const struct linear_call *c)
     adapter_dw(L, c);
 }
 
-/* Cuts an adapter's gradients: slices of outputs write only B's in parts, slices of inputs only A's. */
+/* Appends the cuts of an adapter's gradients: slices of outputs write only B's gradient in parts, slices of inputs only A's. */
 static int adapter_cuts(const struct lowering *L, const struct model_linear *w, int parts, enum linear_slices slices,
                         int64_t *cuts, int n, int max)
 {

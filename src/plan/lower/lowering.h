@@ -42,16 +42,16 @@ struct lowering {
     struct value *normed; /* norm of the stream, for the first, second, ... block of a layer */
     struct value acc;     /* fp32: a block's branch, or the gradient of the norm's output */
     struct value dx;      /* gradient of the stream */
-    /* f, f_normed: a block's branch, before and after its own norm; df: its gradient, if that is not the stream's */
+    /* a block's branch before and after its own norm; gradient of the branch, unless the stream's serves */
     struct value f, f_normed, df;
     struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, if products take no fp32 */
     struct adapter_work *adapters;             /* NULL: the model has none (adapter.c) */
     void *shared[BLOCK_KINDS];                 /* values that the blocks of a kind share, each kind's own */
     struct layer_cache *caches;                /* caches of each layer, if keys and values are cached (blocks/cache.h) */
-    struct value index, last_row; /* inputs: the places of new rows in their block; the row whose logits are wanted */
-    struct value last, last_n;    /* row last_row of the stream, and its norm */
-    int64_t mask_rows;            /* rows from the mask of one block of keys to that of the next */
-    int predicate;                /* predicate of the instructions that are emitted; 0: they are executed always */
+    struct value index, last_row;              /* inputs: index of each new row in its block; row whose logits are wanted */
+    struct value last, last_n;                 /* row last_row of the stream, and its norm */
+    int64_t mask_rows;                         /* rows from the mask of one block of keys to that of the next */
+    int predicate;                             /* predicate of the instructions that are emitted; 0: they are executed always */
     enum phase phase;
     int layer;
     enum status st; /* sticky: the first error stays */

@@ -80,8 +80,8 @@ static int longest_ring(const struct model *m)
     return (int)max_i64(1, min_i64(LONGEST_RING, PROGRAM_MOST_VERSIONS / VERSIONS_EACH / m->config.layers));
 }
 
-/* Makes the error of a ring that is too long. Its sentence names the fewest sequences side by side that would do, if the ring can
- * be divided so. */
+/* Makes the error of a ring that is too long. The sentence names the least dp with which the ring is short enough, if there is
+ * such a dp. */
 static enum status refuse_ring(const struct model *m, const struct plan_request *s)
 {
     int longest = longest_ring(m), parts = 2;
@@ -107,8 +107,8 @@ static int is_open(const struct plan_request *s, enum mesh_dim d)
     return (s->open_degrees & bit_of(d)) != 0;
 }
 
-/* Returns bits of the degrees that are left open. There are at least two: the last one follows from the others. Without a batch
- * dp is not left open, since the sequences of a step would follow from it. */
+/* Returns the set (bits) of degrees that planning may choose: none, or two and more, as the last one follows from the others.
+ * Without a batch dp is not open, since the sequences of a step would follow from it. */
 static unsigned find_open(const struct plan_request *s)
 {
     unsigned open = 0;
@@ -121,7 +121,7 @@ static unsigned find_open(const struct plan_request *s)
     return n > 1 ? open : 0;
 }
 
-/* Returns how many ranks of one host share a sequence for certain, no matter where the sequence's ranks begin. */
+/* Returns how many ranks of one host surely share a sequence, no matter at which of the host's ranks a sequence begins. */
 static int sharing_on_host(const struct plan_request *s, int sharing, int ranks)
 {
     return ranks > s->per_host ? (int)gcd_i64(sharing, s->per_host) : s->per_host;
@@ -234,8 +234,8 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
     return settle_batch(s, ranks);
 }
 
-/* Tells whether groups of `ulysses` ranks may share the heads of a sequence that `sharing` ranks have. If that degree is open, a
- * group must lie inside a host. */
+/* Tells whether groups of `ulysses` ranks may share heads, if `sharing` ranks share a sequence. If that degree is open, a group
+ * must lie inside a host. */
 static int may_share(const struct model *m, const struct plan_request *s, const struct kinds *kinds, int sharing, int ulysses)
 {
     const int together = sharing_on_host(s, sharing, (int)mesh_ranks(&s->mesh)), ring = sharing / ulysses;

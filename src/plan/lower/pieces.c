@@ -71,7 +71,7 @@ void lower_norm_gradient(struct lowering *L, const struct model_norm *n, struct 
     norm_backward(L, n, dx, x, dy, c);
 }
 
-/* Part of a norm's weight that some heads use: all of it if heads share one, else the heads' own elements. */
+/* Part of a norm's weight for some heads: the whole weight if heads share it, else the heads' own elements. */
 struct part {
     int64_t first, n;
 };

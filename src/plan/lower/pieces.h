@@ -27,8 +27,8 @@ void lower_head_norm_backward(struct lowering *L, const struct model_norm *n, st
 /* Computes y = x + scale (delta (+ the bias of w)) for row chunk c, with the model's residual scale. delta is in fp32; w may be
  * NULL. */
 void lower_add(struct lowering *L, struct value *y, struct value *x, struct value *delta, const struct model_linear *w, int c);
-/* A rotation of heads. rope: number of the model's set of frequencies; -1: no rotation. queries: they may be scaled by their
- * positions. inverse: the backward direction. */
+/* A rotation of heads (rope). rope: index of the model's set of frequencies; -1: no rotation. queries: 1 for queries, which may
+ * be scaled by position. inverse: the backward direction. */
 struct rotation {
     int rope;
     int64_t heads;
@@ -37,10 +37,10 @@ struct rotation {
 };
 /* Multiplies row chunk c of x, in storage type, by the parameter `constant` in place. */
 void lower_multiply(struct lowering *L, struct value *x, int constant, int c);
-/* Rotates rows [r0, r1) in place; they belong to tokens p0 on. */
+/* Rotates rows [r0, r1) in place, for tokens from p0 on. */
 void lower_rope(struct lowering *L, const struct rotation *how, struct value *x, int64_t r0, int64_t r1, int64_t p0);
 
-/* Rows from `row` on, and columns from `first` on, of a value with elements of that type. */
+/* Rows from `row` on, and columns from `first` on, of a value whose elements have the given type. */
 struct columns {
     struct value *value;
     int64_t row, first;
@@ -50,7 +50,7 @@ struct columns {
 void lower_columns(struct lowering *L, const struct columns *y, const struct columns *x, int64_t rows, int64_t cols, int keep);
 /* Computes y = scale x for row chunk c, in storage type. */
 void lower_scale(struct lowering *L, struct value *y, struct value *x, double scale, int c);
-/* Converts x to y element by element: some rows (lower_cast_rows) or all. */
+/* Converts x to y element by element: all rows, or (lower_cast_rows) some. */
 void lower_cast_rows(struct lowering *L, struct value *y, int64_t y0, enum dtype y_type, struct value *x, int64_t x0,
                      enum dtype x_type, int64_t rows);
 void lower_cast(struct lowering *L, struct value *y, enum dtype y_type, struct value *x, enum dtype x_type);

@@ -27,8 +27,8 @@ struct weight_slice {
     int64_t first, elements; /* range of the parameter's elements that contains the slice */
 };
 
-/* Returns the place of outputs [first_out, +out) x inputs [first_in, +in) in the stored matrix. The kernel's pointer is the
- * operand's start, so the range begins at the first element used and ends after the last. */
+/* Returns the place of outputs [first_out, +out) x inputs [first_in, +in) in the stored matrix. The range of elements begins at
+ * the first element used, where the kernel's pointer points, and ends after the last one used. */
 static struct weight_slice slice_of(const struct model_linear *w, int64_t first_in, int64_t in)
 {
     int64_t r0 = w->transposed ? w->first_out : first_in, nr = w->transposed ? w->out : in;
@@ -55,9 +55,11 @@ static int64_t inputs(const struct linear_call *c)
 
 /* --- Quantised weights --- */
 
-/* Quantised matrices become numbers right before each product, for that product alone. This happens tile by tile; a tile has the
- * elements that some columns of the result need, so that the order of no sum changes. A tile is at most as large as the unit's
- * value for tiles (dequantised). It begins at a multiple of ROUND columns: there addresses are aligned and blocks of NF4 begin. */
+/* Quantised matrices are dequantised right before each product, for that product alone, tile by tile. A tile has all elements
+ * that some columns of the result need, so that no sum changes its order. It is at most as large as the unit's value
+ * `dequantised`.
+ *
+ * A tile begins at a multiple of ROUND columns: there addresses are aligned and blocks of NF4 begin. */
 enum { ROUND = 64 };
 
 /* Returns the columns of a tile of a result of n columns, each a sum of k products. */
@@ -104,8 +106,8 @@ static void arg_dequantised(struct lowering *L, int arg, const struct linear_cal
 
 /* --- Products --- */
 
-/* Computes columns [first, first + n) of result[rows, ...] (+)= source[rows, k] times the weight or its transpose. The call is
- * about these columns only. */
+/* Computes columns [first, first + n) of result[rows, ...] (+)= source[rows, k] times the weight or its transpose. The call has
+ * just these columns' range of the weight. */
 static void multiply(struct lowering *L, const struct linear_call *c, const struct linear_side *result,
                      const struct linear_side *source, int64_t first, int64_t n, int64_t k, int transposed)
 {
@@ -184,7 +186,7 @@ void linear_product_dw(struct lowering *L, const struct linear_call *c)
     struct weight_slice s = slice_of(w, c->first_in, in);
     const struct linear_side *rows = w->transposed ? &c->y : &c->x, *columns = w->transposed ? &c->x : &c->y;
     int whole = slice_is_whole(w, in);
-    if (!whole) /* column slices leave holes: the whole gradient starts at zero, and every slice adds */
+    if (!whole) /* column slices leave holes, so the gradient is set to zero first and every slice adds */
         zero_gradient(L, w->weight);
     struct op_attrs *a = emit(L, OP_GEMM, LANE_COMPUTE);
     a->gemm.m = w->transposed ? w->out : in;

@@ -34,7 +34,7 @@ void linear_product_dw(struct lowering *L, const struct linear_call *c);
 void lower_bias(struct lowering *L, const struct model_linear *w, struct value *y, int64_t r0, int64_t r1);
 void lower_bias_grad(struct lowering *L, const struct model_linear *w, struct value *dy, enum dtype dy_type, int64_t r0,
                      int64_t r1);
-/* Does the same for rows that lie y->ld elements apart and may be of another type. */
+/* Adds a bias, or makes its gradient, for rows that lie y->ld elements apart and may be of another type. */
 void lower_bias_of(struct lowering *L, const struct model_linear *w, const struct linear_side *y, int64_t rows);
 void lower_bias_grad_of(struct lowering *L, const struct model_linear *w, const struct linear_side *dy, int64_t rows);
 /* Appends the part of a map's bias that belongs to its outputs (w may be a slice). */

@@ -17,12 +17,12 @@ enum program_role {
     ROLE_LAST = 16, /* the last micro-batch of a step: the gradient norm follows */
 };
 
-/* Persistent host buffers of a program, which the engine fills before it and reads after it. */
+/* Persistent host buffers of a program, by index: the engine fills inputs before the program and reads outputs after it. */
 struct io_buffers {
     int tokens, targets, positions, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss;
     int index, last_row, logits; /* programs with a cache only (decode.h); they have no targets, norm and loss */
-    int numbers;                 /* numbers of the tokens in their whole sequence, for masks of dropout; -1: no buffer */
-    int each;                    /* every token's loss, after programs without a backward pass; -1: no buffer */
+    int numbers;                 /* numbers of the tokens within the whole sequence, for masks of dropout; -1: no buffer */
+    int each;                    /* every token's loss, written by programs without a backward pass; -1: no buffer */
 };
 
 /* Lowers one program of the set. Persistent buffers come first and are the same for every role. */

@@ -40,7 +40,7 @@ static int persistent_buffer(struct lowering *L, enum tier tier, int64_t bytes, 
     return program_add_buffer(L->p, tier, bytes, class, 1);
 }
 
-/* Finds the rows [*row, *end) of a unit's value that its index-th group has. */
+/* Finds the rows [*row, *end) of a unit's value that belong to the unit's index-th group. */
 static void group_rows(const struct lowering *L, const struct value *v, int unit, int index, int64_t *row, int64_t *end)
 {
     struct group g = unit_group(L, unit, index);
@@ -96,7 +96,7 @@ void home_create_apart(struct lowering *L, struct value *v, enum residency r)
     }
 }
 
-/* Purpose of a binding. */
+/* Purpose of a binding: its role, and the unit of the model that the bound rows belong to. */
 struct purpose {
     enum binding_role role;
     int unit;
@@ -381,7 +381,7 @@ void units_bind(struct lowering *L, int end)
         bind_state(L, &v->master, (struct purpose){BINDING_MASTER, u}, end);
         bind_state(L, &v->m, (struct purpose){BINDING_M, u}, end);
         bind_state(L, &v->v, (struct purpose){BINDING_V, u}, end);
-        if (L->s.key.zero == 1) { /* the sum is kept for the update, the rank's own part for the next micro-batch */
+        if (L->s.key.zero == 1) { /* sharded sums are kept for the update, a rank's own part for the next micro-batch */
             if (end ? backward && !last : further)
                 bind_state(L, &v->grad, (struct purpose){BINDING_GRAD, u}, end);
             if (end ? last : update)

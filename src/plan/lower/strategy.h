@@ -36,12 +36,13 @@ struct placement {
     int device_layers; /* number of last layers whose activations stay on the device: there is no time to fetch them */
     int device_chunks; /* number of last row chunks of the other layers whose activations stay on the device */
     int kept_chunks;   /* number of first row chunks that keep their recomputable values */
-    /* only for models in which some layers are light (short of compute, as with a window): kept_chunks is then the mean; light
-     * layers keep light_fewer fewer, the others full_more more (below 0: the reverse) */
+    /* only for models with light layers (little compute, for example under a window): kept_chunks is then the mean; light layers
+     * keep light_fewer chunks fewer, the others full_more chunks more (below 0: the reverse) */
     int full_more, light_fewer;
-    int keep_inputs; /* kept layer inputs: the first layer's, and each keep_inputs-th (from 1 on), counted from the last */
+    /* distance of layers that keep their input, counted from the last layer; the first layer always keeps its own; 1: all do */
+    int keep_inputs;
     int update_on_host;
-    int write_depth;       /* limit of blocks of drive writes in flight while there are reads; 0: writes do not yield */
+    int write_depth;       /* most blocks of drive writes in flight while there are reads; 0: no limit */
     double prefetch;       /* row chunks of compute to fetch ahead; below 0: as far as memory allows */
     enum residency cached; /* tier of whole blocks of cached keys and values; the block being filled is on the host or nearer */
 };
@@ -56,10 +57,11 @@ struct strategy {
     int evaluates;   /* 1: programs without a backward pass leave every token's loss */
     int discrete;
     const struct target *target; /* borrowed */
-    /* Programs that read a text on and predict one token (decode.h) only: keys and values of earlier tokens are cached in blocks. */
+    /* only for programs that continue a text (decode.h), with keys and values of earlier tokens cached in blocks */
     int64_t cached_tokens; /* most tokens that are cached, whole blocks; 0: training */
-    int64_t cache_block;   /* tokens of one block */
-    int64_t input_rows;    /* tokens of the largest program, for which inputs have room; `rows` belongs to this program */
+    int64_t cache_block;   /* tokens of one block of the cache */
+    int64_t
+        input_rows; /* tokens of the set's largest program, for which inputs have room; `rows` belongs to the present program */
 };
 
 static inline int strategy_same_grid(const struct strategy *a, const struct strategy *b)
@@ -75,7 +77,7 @@ static inline void strategy_take_grid(struct strategy *s, const struct strategy 
     s->key.loss_tile = like->key.loss_tile;
 }
 
-/* Returns the number of first row chunks that layers keep. light: those that are short of compute (model_is_light). */
+/* Returns the number of first row chunks that a layer keeps. light: 1 for a layer with little compute (model_is_light). */
 static inline int strategy_kept(const struct strategy *s, int light)
 {
     return s->placement.kept_chunks + (light ? -s->placement.light_fewer : s->placement.full_more);
@@ -84,11 +86,11 @@ static inline int strategy_kept(const struct strategy *s, int light)
 /* Sets kept_chunks, full_more and light_fewer so that light layers keep `light` chunks, the others `full`. */
 void strategy_keep_by_kind(struct strategy *s, const struct model *m, int full, int light);
 
-/* Returns the kept_chunks that keep the same share of row chunks as `like` does, rounded up. */
+/* Returns the number of kept chunks on this grid that is the share which `like` keeps on its own grid, rounded up. */
 int strategy_share(const struct strategy *s, const struct strategy *like);
 
-/* Copies the placement of `like`, but for prefetch and cached. kept_chunks, a number of this grid's row chunks, stays as it is and
- * becomes the same for all layers. */
+/* Copies the placement of `like`, except for prefetch and cached. kept_chunks, which counts this grid's row chunks, is not copied
+ * and becomes the same for all layers. */
 void strategy_place(struct strategy *s, const struct strategy *like);
 
 /* Returns the field that holds the tier of one of the first four classes. */
@@ -104,7 +106,7 @@ static inline enum residency strategy_tier(const struct strategy *s, enum tensor
     return of[class];
 }
 
-/* Tells whether AdamW runs on the host and, for promoted layers whose optimizer state is on the device, there. */
+/* Tells whether AdamW runs on the host, but on the device for promoted layers whose optimizer state is there. */
 static inline int strategy_updates_on_both(const struct strategy *s)
 {
     return s->placement.update_on_host && s->placement.promoted_layers > 0 && s->placement.promoted_class == CLASS_OPTIM &&
@@ -120,10 +122,11 @@ static inline int64_t strategy_promotable_layers(const struct strategy *s, int64
 /* Returns the tier of a class for one of `layers` layers; layer -1: for the embedding or the head. */
 enum residency strategy_residency(const struct strategy *s, enum tensor_class class, int layer, int layers);
 
-/* Returns the number of slots of the layers of a mask; 0: all tokens are in the tail. Keys and values of earlier tokens are cached
- * in blocks. The block that is being filled, the tail, has a home of its own. Whole blocks lie in slots, block j in slot j mod
- * slots, as many as queries under the mask can reach. The caller that runs the programs moves a full tail into its slot between
- * two of them. */
+/* Returns the number of slots in layers under a mask; 0: all tokens are in the tail. Keys and values of earlier tokens are cached
+ * in blocks; the block that is being filled, the tail, has a home of its own.
+ *
+ * Whole blocks lie in slots, block j in slot j mod slots: as many slots as queries under the mask can reach. Between two
+ * programs, their caller moves a full tail into its slot. */
 int64_t cached_slots(const struct model *m, const struct strategy *s, int mask);
 /* Returns the predicate of a slot, from 1 on; it holds if some query of the program attends the slot's block. */
 int cached_predicate(const struct model *m, const struct strategy *s, int mask, int64_t slot);

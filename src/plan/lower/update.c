@@ -8,8 +8,8 @@
 
 /* --- Collectives of a group's lane --- */
 
-/* Gathers all elements [g.first, g.end) of `whole` from every member's tile of `shard`, on the device. depth: 1 if it may run
- * ahead. */
+/* Gathers all elements [g.first, g.end) of `whole` from every member's tile of `shard`, on the device. depth: 1 if the gather may
+ * run ahead of its use. */
 static void gather_group(struct lowering *L, struct value *whole, struct value *shard, struct group g, int depth)
 {
     struct op_attrs *a = emit(L, OP_ALL_GATHER, g.lane);
@@ -32,7 +32,7 @@ static void reduce_attrs(const struct lowering *L, struct op_attrs *a, struct gr
     a->comm.element = 4;
 }
 
-/* Sums the members' `whole` into each one's `shard`. */
+/* Sums all members' copies of `whole`; each member gets its shard of the sum. */
 static void reduce_group(struct lowering *L, struct value *shard, struct value *whole, struct group g)
 {
     value_new(L, shard, value_tile_at(shard, g.shard_first));
@@ -131,7 +131,7 @@ static int64_t elements_before(const struct model *m, int unit)
     return n;
 }
 
-/* Decides where AdamW writes the new parameters in storage type. */
+/* Finds or makes the place where AdamW writes the new parameters in storage type. */
 static void place_low(struct lowering *L, struct value *low, int64_t a, int64_t b, int at)
 {
     struct tile *t = &low->tiles[value_tile_at(low, a)];
@@ -227,7 +227,7 @@ void unit_update(struct lowering *L, int unit)
         value_open_full(L, &u->param);
     for (int k = 0; k < groups; k++) {
         update_group(L, unit, k);
-        if ((L->role & ROLE_FORWARD) && on_host) /* at once, so that the host need not hold the parameters of several groups */
+        if ((L->role & ROLE_FORWARD) && on_host) /* at once, so that the host holds the parameters of one group only */
             group_fetch(L, &u->param, &u->param_shard, unit_group(L, unit, k));
     }
     if (!(L->role & ROLE_FORWARD))
@@ -267,8 +267,8 @@ static void accumulate(struct lowering *L, struct value *sum, struct value *part
     emit_done(L, 0);
 }
 
-/* Adds the group's gradient of this micro-batch to the batch's, and sums it over ranks as early as the sharding asks for it.
- * Returns the value whose norm is taken and which the update reads. */
+/* Adds the group's gradient of this micro-batch to the batch's, and sums it over ranks as early as sharding requires. Returns the
+ * value that the gradient norm and the update read. */
 static struct value *finish_group(struct lowering *L, struct unit_values *u, struct group g)
 {
     if (L->s.key.zero >= 2) {

@@ -6,7 +6,7 @@
 
 /* Brings a unit's parameters to the device, after its pending update if the role has one. */
 void unit_fetch(struct lowering *L, int unit);
-/* Ends a visit: forgets the device's copies of parameters unless they live there. */
+/* Ends a visit: forgets the device's copies of parameters whose home is elsewhere. */
 void unit_drop(struct lowering *L, int unit);
 /* Emits the pending update of a unit. */
 void unit_update(struct lowering *L, int unit);

@@ -40,17 +40,17 @@ struct value {
     enum tensor_class class;
     value_produce *produce; /* NULL: the value is not computed on demand */
     struct block *block;    /* block that owns the value (blocks/block.h); residual stream: the block that computes it */
-    int index;              /* tile of heads within the block */
+    int index;              /* index of the value's tile of heads within the block */
     int64_t rows, row_bytes;
     struct tile *tiles;
     int n_tiles;
     int sharded; /* 1: rows are those of shards, not elements of the unit */
     /* 1: rows are bytes (moments in blocks, quantised matrices), a tile for each group (plan_moments_row, plan_packed_group) */
     int packed;
-    int staged;      /* 1: copies that come by way of the host stay there until value_leave */
-    int lingers;     /* 1: copies on the device stay there between visits until value_leave */
-    int brief;       /* 1: computed again after value_leave, so that it needs no home while it lingers or copies are staged */
-    int full;        /* 1: device copies lie in one buffer of all rows (while value_open_full) */
+    int staged;  /* 1: copies that pass through the host stay there until value_leave */
+    int lingers; /* 1: copies on the device stay there between visits until value_leave */
+    int brief; /* 1: recomputed after value_leave, so that no home is written while the value lingers or its copies are staged */
+    int full;  /* 1: device copies lie in one buffer of all rows (while value_open_full) */
     int full_buffer; /* the buffer of all rows; -1: not open */
 };
 
@@ -68,18 +68,18 @@ void value_create_cuts(struct lowering *L, struct value *v, const char *name, en
 /* Makes room on the device for the tile, which is written next: a new buffer, or its part of the open full buffer. Other copies
  * are forgotten. */
 void value_new(struct lowering *L, struct value *v, int tile);
-/* Ends a visit: forgets the device copy unless it lives there. */
+/* Ends a visit: forgets the device copy unless the tile's home is there. */
 void value_drop(struct lowering *L, struct value *v, int tile);
 /* Forgets all copies of a transient tile, which is computed again when it is needed. */
 void value_forget(struct value *v, int tile);
-/* Ends a visit that others follow: forgets the device copy unless it lives or lingers there. */
+/* Ends a visit that others follow: forgets the device copy unless the tile's home is there or the value lingers. */
 void value_pause(struct lowering *L, struct value *v, int tile);
-/* Ends the last visit of the forward pass: forgets the copies that a staged or lingering value left nearer than its home, and
- * lets it linger no more. */
+/* Ends the last visit of the forward pass: forgets copies that a staged or lingering value left nearer than its home. The value
+ * lingers no more. */
 void value_leave(struct lowering *L, struct value *v);
 /* Lets device copies lie in one buffer of all rows from here on. */
 void value_open_full(struct lowering *L, struct value *v);
-/* Ends a visit of all tiles; the next full buffer is a new one, unless the value lives there. */
+/* Ends a visit of all tiles. The next full buffer is a new one, unless the value's home is on the device. */
 void value_close_full(struct lowering *L, struct value *v);
 /* Forgets an open full buffer, so that the next one is new. */
 void value_reset_full(struct value *v);

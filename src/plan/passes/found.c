@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-/* Plans c as tightly as possible. If that plan takes longer than the trial of all layers did, also plans c as loosely as the
- * trial was packed: tightly packed addresses are used again sooner. */
+/* Plans c as tightly packed as possible. If that plan takes longer than the trial of all layers did, also plans c as loosely as
+ * the trial was packed: tightly packed addresses are reused sooner, which makes lanes wait. */
 static enum status plan_as_tried(const struct problem *p, const struct candidate *c, double *excess, struct plan **out)
 {
     struct plan *loose;
@@ -28,8 +28,8 @@ static enum status plan_as_tried(const struct problem *p, const struct candidate
     return OK;
 }
 
-/* Tells whether the plan of the i-th candidate takes no longer than its trial promised. If the next candidate was tried on all
- * layers, it is known to be worth planning as soon as this one takes longer. */
+/* Tells whether the plan of the i-th candidate takes no longer than its trial promised. If the next candidate's trial had all
+ * layers, no excess is allowed, since that candidate is then surely worth planning. */
 static int trial_holds(const struct search *search, int i, const struct plan *plan)
 {
     const struct candidate *c = &search->candidates[i];
@@ -37,9 +37,10 @@ static int trial_holds(const struct search *search, int i, const struct plan *pl
     return !c->tried || plan->seconds <= (all_layers ? PLAN_HOLDS_WHOLE : PLAN_HOLDS_FEW_LAYERS) * c->seconds;
 }
 
-/* Plans candidates in order. Takes the first that fits and keeps its trial's promise; of large programs the faster of two that
- * fit; else the one that exceeds by the least. *on_default: seconds of the fastest plan on the default grid that fits; INFINITY:
- * there is none. */
+/* Plans candidates in order and takes the first that fits and keeps its trial's promise; of large programs, the faster of two
+ * that fit; if none fits, the one with the least excess.
+ *
+ * *on_default: seconds of the fastest fitting plan on the default grid; INFINITY: there is none. */
 static enum status plan_first(const struct problem *p, const struct search *search, const struct strategy *fixed,
                               struct plan **out, double *on_default)
 {

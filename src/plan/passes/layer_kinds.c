@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* Kept chunks of the layers that are not light, and of those that are, as with a window. */
+/* Numbers of kept chunks: of layers that are not light, and of light ones (little compute, for example under a window). */
 struct kept {
     int full, window;
 };
@@ -57,7 +57,7 @@ static int is_better(const struct candidate *c, const struct candidate *best)
     return c->seconds < best->seconds && candidate_cost(c) < KINDS_BELOW * candidate_cost(best);
 }
 
-/* Tries the numbers that lie `steps` times `way` from the best. *better: 1 if they have become the best. */
+/* Tries the best numbers plus `steps` times `way`. *better: 1 if these numbers became the best. */
 static enum status try_step(struct climb *c, struct kept way, int steps, int *better)
 {
     struct kept s = {c->at.full + steps * way.full, c->at.window + steps * way.window};
@@ -79,7 +79,7 @@ static enum status try_step(struct climb *c, struct kept way, int steps, int *be
     return OK;
 }
 
-/* Goes one way: steps that double while they gain, then halve. */
+/* Climbs in one direction: steps double as long as they gain, then halve. */
 static enum status go(struct climb *c, struct kept way)
 {
     int better = 1, steps = 1;
@@ -90,12 +90,13 @@ static enum status go(struct climb *c, struct kept way)
     return OK;
 }
 
-/* Goes all ways: more chunks for one kind of layer, more for the other, and each at the other's expense. */
+/* Climbs in all directions: more chunks for one kind of layer, more for the other, and more for either at the other's expense. */
 static enum status go_all_ways(struct climb *c)
 {
     const struct model *m = c->p->model;
     const int with_window = model_light_layers(m), full = (int)m->config.layers - with_window;
-    const int for_one = (int)max_i64(1, (with_window + full / 2) / full); /* chunks of a full layer for one of windowed ones */
+    /* chunks more in each full layer, paid for by one fewer in each windowed layer */
+    const int for_one = (int)max_i64(1, (with_window + full / 2) / full);
     const struct kept ways[] = {{1, 0}, {0, 1}, {for_one, -1}, {-for_one, 1}, {-1, 0}, {0, -1}};
     for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++)
         TRY(go(c, ways[i]));

@@ -5,9 +5,8 @@
 #include "plan/plan.h"
 #include "plan/search/key.h"
 
-/* Plans the best placements until one keeps its trial's promise. A plan on another grid than the default one mostly fits. If it
- * does not, or if it takes as long as the trial on the default grid, it is compared with the best plan there. The caller destroys
- * *out. */
+/* Plans the best placements until one keeps its trial's promise. A plan on another grid than the default one is compared with the
+ * best plan on the default grid if it does not fit, or takes as long as the trial there. The caller destroys *out. */
 enum status plan_searched(const struct searched *v, struct plan **out);
 
 /* A plan, owned, and the problem that it solves: request and costs are those of its mesh. */
@@ -19,8 +18,8 @@ struct choice {
 /* Plans with the `finer`-th grid in place of the default one; all that the request leaves open is chosen again. */
 typedef enum status plan_anew(const struct model *m, const struct plan_request *given, const int64_t limit[TIERS], int finer,
                               struct choice *out);
-/* Looks for a smaller plan if that of *c does not fit: the smallest on its mesh, on that of the given request, or on finer grids,
- * planned by `anew`. v: the placements that *c was found among. A plan that fits replaces *c. */
+/* Looks for a smaller plan if the plan of *c does not fit: the smallest on its mesh, on the given request's mesh, or on finer
+ * grids, planned by `anew`. v: the placements among which *c was found. A plan that fits replaces *c. */
 enum status plan_for_memory(const struct searched *v, const struct plan_request *given, plan_anew *anew, struct choice *c);
 
 /* Replaces *out by a plan that sends less, if slow links would hold its step up; it may cost SLOW_LINKS_GIVE of the step at most.
@@ -35,8 +34,8 @@ enum status plan_for_layer_kinds(const struct problem *p, struct plan **out);
 /* Replaces *out by a plan with groups of GROUP_RESIDENT elements if a single GPU holds all parameters, gradients and optimizer
  * state. Small groups gain nothing there. The new plan must fit and save GROUP_GAIN of the step in instructions' fixed costs. */
 enum status plan_for_resident_groups(const struct problem *p, struct plan **out);
-/* Replaces *out by a plan with larger groups if messages between ranks are short of time: fewer messages wait for each other's
- * latency. The new plan must fit and save GROUP_GAIN of the step. */
+/* Replaces *out by a plan with larger groups if messages between ranks limit the step: fewer messages cost less latency. The new
+ * plan must fit and save GROUP_GAIN of the step. */
 enum status plan_for_messages(const struct problem *p, struct plan **out);
 
 #endif

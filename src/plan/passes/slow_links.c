@@ -41,7 +41,8 @@ enum status plan_for_slow_links(const struct problem *p, struct plan **out)
             part = (int)ceil_div(chunks, SLOW_LINKS_CHUNKS);
         double before = now.slow;
         if (fewer.placement.kept_chunks < chunks && promoted.placement.device_chunks < chunks - fewer.placement.kept_chunks)
-            promoted.placement.device_chunks = chunks - fewer.placement.kept_chunks; /* the other chunks have less to send */
+            /* all chunks that are not kept, since kept chunks are what has to be sent */
+            promoted.placement.device_chunks = chunks - fewer.placement.kept_chunks;
         promoted.placement.device_chunks += part;
         fewer.placement.kept_chunks -= part;
         if (p->request.acts == OFFLOAD_AUTO && promoted.placement.device_chunks < chunks)

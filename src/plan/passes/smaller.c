@@ -11,8 +11,8 @@
 
 #include <math.h>
 
-/* Tells whether all placements of a grid are estimated to need far too much of the host or of the drives: more than fewer inputs
- * could save (INPUTS_HELP). Finer grids, which save device memory, do not help then either. */
+/* Tells whether, by estimate, all placements of a grid need far too much of the host or the drives: more than keeping fewer layer
+ * inputs could save (INPUTS_HELP). Finer grids, which save device memory, do not help then. */
 static int is_beyond_device(const struct search *search, const int64_t limit[TIERS])
 {
     for (int i = 0; i < search->n; i++) {
@@ -34,8 +34,8 @@ static enum status device_on_grid(const struct problem *p, const struct strategy
     return OK;
 }
 
-/* Finds the number of finer grids that may help a plan that does not fit: they save device memory. If another tier is short, the
- * device may hold the excess, provided that quick grids are estimated to save as much. */
+/* Finds the number of finer grids that may help a plan that does not fit. Finer grids save device memory; if another tier is
+ * short, the device may hold the excess, provided that quick grids are estimated to save as much. */
 static enum status finer_help(const struct searched *v, const struct plan *plan, int *grids)
 {
     const struct problem *p = &v->problem;
@@ -58,15 +58,15 @@ static enum status finer_help(const struct searched *v, const struct plan *plan,
     return OK;
 }
 
-/* Probes the smallest placement of a grid; if its trial fits, with all layers. */
+/* Probes the smallest placement of a grid; a placement whose trial fits is tried again with all layers. */
 static enum status smallest_all_layers(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
     TRY(probe_smallest(p, fixed, out));
     return out->excess <= 1 ? probe_all_layers(p->model, &p->request, p->limit, out) : OK;
 }
 
-/* Plans the smallest placement, which often fits if trials of fast ones do not. Its plan replaces *out if it fits. c: fits in the
- * serial order. */
+/* Plans the smallest placement, which often fits if trials of fast ones do not. Its plan replaces *out if it fits. c: the
+ * placement, which fits without prefetches or overlap. */
 static enum status plan_smallest(const struct problem *p, const struct candidate *c, struct plan **out)
 {
     struct candidate overlapped = *c;
@@ -88,7 +88,7 @@ static enum status try_smallest(const struct problem *p, struct plan **out)
     TRY(plan_fixed(p->model, &p->request, &fixed));
     TRY(probe_fits_long(p->model, &p->request, p->limit, &smallest));
     if (smallest.strategy.key.row_chunk != fixed.key.row_chunk || smallest.strategy.key.head_tile != fixed.key.head_tile)
-        return OK; /* finer ones have their turn later */
+        return OK; /* a later step tries finer grids */
     if (smallest.excess <= 1)
         TRY(probe_all_layers(p->model, &p->request, p->limit, &smallest));
     return smallest.excess <= 1 ? plan_smallest(p, &smallest, out) : OK;
@@ -108,8 +108,8 @@ static int mesh_at(const struct problem *p, const struct plan_request *given, in
     return 1;
 }
 
-/* Probes the smallest placement on a mesh's `finer`-th grid; if its trial fits, with all layers. out->excess is INFINITY if there
- * is no such grid, or if it is estimated to need far more than the device has. */
+/* Probes the smallest placement on a mesh's `finer`-th grid; a placement whose trial fits is tried again with all layers.
+ * out->excess is INFINITY if there is no such grid, or if its estimate is far above the device's memory. */
 static enum status smallest_on_finer(const struct problem *p, int finer, struct candidate *out)
 {
     struct strategy grid;
@@ -129,9 +129,8 @@ static int is_on_default_tiles(const struct problem *p, const struct strategy *s
     return plan_fixed(p->model, &p->request, &fixed) == OK && strategy_same_grid(s, &fixed);
 }
 
-/* Plans anew with the `finer`-th grid in place of the default one, if the smallest placement of some mesh fits on it. Everything
- * that is left open is chosen again; if the result does not fit, that smallest placement is planned. A plan that fits replaces
- * *c. */
+/* Plans anew with the `finer`-th grid in place of the default one, if some mesh's smallest placement fits on that grid. All open
+ * settings are chosen again; if the result does not fit, that smallest placement is planned. A plan that fits replaces *c. */
 static enum status plan_on_finer(const struct plan_request *given, int finer, plan_anew *anew, struct choice *c)
 {
     struct candidate smallest = {.excess = INFINITY};

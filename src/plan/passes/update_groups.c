@@ -74,7 +74,7 @@ static double messages_busy(const struct plan *plan)
 enum status plan_for_messages(const struct problem *p, struct plan **out)
 {
     int taken = is_open(p) && (*out)->strategy.ranks > 1 && messages_busy(*out) > GROUP_MESSAGES_BUSY;
-    /* Four times as many elements come first: if these gain nothing, even more do not either. */
+    /* groups four times as large come first: if these gain nothing, larger ones do not either */
     for (int64_t group = 4 * (*out)->strategy.key.group; taken && group <= GROUP_MESSAGES_MOST; group *= 2)
         TRY(try_groups(p, group, 1 - GROUP_GAIN, out, &taken));
     return OK;

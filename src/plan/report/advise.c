@@ -44,8 +44,8 @@ static void measure(const struct proposal_setup *t, double seconds, const int64_
     strategy_describe(strategy, c->strategy, sizeof c->strategy);
 }
 
-/* Returns the proposed settings, perhaps with the plan's grid. A probe takes the default grid. The plan's grid is set instead if
- * it was chosen for speed, the proposal leaves the grid open, and length and mesh are the plan's. */
+/* Returns the proposed settings, to be probed on the default grid. If the plan's grid was chosen for speed, the proposal leaves
+ * the grid open, and length and mesh are the plan's, the plan's grid is set instead. */
 static struct plan_request on_chosen_grid(const struct advisor *x, const struct proposal_setup *t)
 {
     struct plan_request s = t->s;
@@ -76,7 +76,8 @@ static enum status try(struct advisor *x, struct proposal_setup *t, int *helped)
     return OK;
 }
 
-/* Drops the proposal that leaves all settings to the planner if leaving one of them is as good: that takes fewer flags. */
+/* Drops the proposal that leaves all settings to the planner if a proposal that leaves one of them is as good, since that one
+ * takes fewer flags. */
 static void drop_wordy(struct advice *advice)
 {
     int all = -1, n = 0;
@@ -96,7 +97,7 @@ static void drop_wordy(struct advice *advice)
     advice->n = n;
 }
 
-/* Instructions of the first program up to which the cheapest change is planned whole, so that its figures are exact. */
+/* Most instructions of the first program with which the cheapest change is planned whole, so that its figures are exact. */
 #define EXACT_INSTRS 100e3
 
 static int is_small(const struct advisor *x)
@@ -107,12 +108,13 @@ static int is_small(const struct advisor *x)
 static enum status try_all(struct advisor *x)
 {
     struct proposal_setup t;
-    int free_ones = 0; /* proposals that need nothing more and help */
+    int free_ones = 0; /* number of proposals without further resources that help */
     for (int i = 0, helped = 0; i < proposals_n - 1; i++) {
         const struct proposal *p = &proposals[i];
-        if (p->kind == PROPOSAL_TIMES && (helped || x->p->fits)) /* four times is tried if twice does not fit */
+        if (p->kind == PROPOSAL_TIMES &&
+            (helped || x->p->fits)) /* four times a resource is proposed only if twice does not fit */
             continue;
-        if (p->kind == PROPOSAL_FREES && !is_small(x)) /* large models: all at once is enough */
+        if (p->kind == PROPOSAL_FREES && !is_small(x)) /* for large models only the proposal that frees all settings at once */
             continue;
         helped = 0;
         if ((p->stage == PROPOSAL_NUMERICS && !x->p->fits && free_ones > 0) || !proposal_start(x, i, x->s->seq_len, &t))
@@ -145,7 +147,7 @@ static enum status try_shorter(struct advisor *x)
     return OK;
 }
 
-/* Plans the cheapest change whole; if it does not help after all, drops it and goes on with the next one. */
+/* Plans the cheapest change whole. A change that then does not help is dropped, and the next one is planned. */
 static enum status make_exact(struct advisor *x)
 {
     struct advice *advice = x->out;
@@ -173,7 +175,7 @@ static enum status make_exact(struct advisor *x)
     return OK;
 }
 
-/* Least seconds that compute waits for a second of traffic: the search assumes this where nothing is known. */
+/* Least ratio of compute's waiting seconds to seconds of traffic, which the search assumes before any trial. */
 #define FEWEST_STALLS 0.1
 
 static double stalls_per_traffic(const struct advisor *x)
@@ -207,11 +209,11 @@ enum status advise_find(const struct plan *p, const struct model *m, const struc
     return st;
 }
 
-/* Times the available memory beyond which nothing is planned. Four times the devices, with the inputs of one layer in eight, hold
- * eight times as much. */
+/* Ratio of a need to the available memory above which nothing is planned. The largest proposal, four times the devices with the
+ * inputs of one layer in eight, holds eight times as much. */
 #define BEYOND 8.0
 
-/* Tells whether no placement can help: too much lies on the device, or in all tiers together. */
+/* Tells whether no placement can help, since the device or all tiers together would need too much. */
 static int is_beyond(const struct candidate *c, const int64_t limit[TIERS])
 {
     double need = 0, there = 0;
@@ -234,8 +236,8 @@ enum status advise_early(const struct model *m, const struct plan_request *s, co
     memcpy(estimated->limit, limit, sizeof estimated->limit);
     proposal_shorten(&x, s->seq_len, &t);
     TRY(advise_estimate(m, &t.s, limit, &c));
-    *beyond =
-        !isinf(c.excess) && is_beyond(&c, limit); /* infinite excess: beyond a program's tables, which other tiles may not be */
+    *beyond = !isinf(c.excess) &&
+              is_beyond(&c, limit); /* infinite excess: a program exceeds its tables, which need not hold for other tiers */
     if (!*beyond)
         return OK;
     memcpy(estimated->arena, c.bytes, sizeof estimated->arena);
@@ -262,7 +264,7 @@ void advise_print(const struct plan *p, const struct advice *advice, FILE *f)
         char a[32], b[32], d[32], e[32], g[32], beside[64] = "";
         if (p->fits && x->shortens)
             snprintf(beside, sizeof beside, ", %.2g times the tokens/s", x->per_second / now);
-        else if (p->fits) /* a plan that does not fit has no time to compare with */
+        else if (p->fits) /* only fitting plans have a time to compare with */
             snprintf(beside, sizeof beside, ", %s", report_compared(x->per_second / now, AS_FAST, g));
         fprintf(f, "  %s\n", x->say);
         fprintf(f, "    %s%s a step%s; device %s, host %s, nvme %s\n", x->exact ? "" : "about ", report_duration(x->seconds, e),

@@ -8,12 +8,13 @@
 #define ADVICE_HELPS 0.02 /* share of a step that a change must save to be worth printing */
 enum { ADVICE_MAX = 24, ADVICE_PRINTED = 3 };
 
-enum gives { GIVES_NOTHING, GIVES_MEMORY, GIVES_DEVICES }; /* the cheaper first; memory of any tier, or drives */
+/* resources that a change needs, the cheapest first: none, more memory of any tier or drives, more devices */
+enum gives { GIVES_NOTHING, GIVES_MEMORY, GIVES_DEVICES };
 
 struct change {
     char say[128];     /* the flags, as typed */
-    int gives_more;    /* enum gives: resources that it needs beyond the present ones */
-    int shortens;      /* 1: a shorter sequence */
+    int gives_more;    /* enum gives: resources that the change needs beyond the present ones */
+    int shortens;      /* 1: the change is a shorter sequence */
     int exact;         /* 1: planned whole; 0: a trial's figures */
     double seconds;    /* seconds of a step */
     double per_second; /* tokens a second */
@@ -33,9 +34,10 @@ struct advice {
     int64_t least[TIERS]; /* least bytes that this sequence needs */
 };
 
-/* Finds changes. For a plan that does not fit: changes with which it fits; if there are none, out->shortest and out->least say
- * how far off they are. For a plan that fits: changes that make it faster, looked for if compute waits, computes twice, or would
- * be much faster in bf16. Takes a few seconds at most, and is deterministic. */
+/* Finds changes, in a few seconds at most, always the same for the same plan. For a plan that does not fit: changes that make it
+ * fit; if there are none, out->shortest and out->least say how much is missing.
+ *
+ * For a plan that fits: changes that make it faster, if compute waits, computes twice, or would be much faster in bf16. */
 enum status advise_find(const struct plan *p, const struct model *m, const struct plan_request *s, struct advice *out);
 
 /* Estimates before anything is planned. *beyond: 1 if every placement needs several times the available memory. Then *estimated

@@ -16,9 +16,9 @@ static int64_t round_length(double tokens)
 enum {
     MOST_PROBES = 12, /* probes of one search */
     SHORTEST = 64,    /* tokens */
-    FEW_BEYOND = 2    /* probes of large models after the first length that fits */
+    FEW_BEYOND = 2    /* most probes of a large model after the first length that fits */
 };
-#define CLOSE_PART 24 /* the search ends when the shortest length that does not fit is within 1 / CLOSE_PART of one that does */
+#define CLOSE_PART 24    /* ratio of a length to the remaining interval at which the search ends */
 #define SURELY_FITS 0.99 /* share of the budgets that trials may need: a whole plan may need a percent more */
 
 /* A way to find the needs of settings: by estimate, or by trial. */
@@ -39,8 +39,8 @@ static enum status probe_by_trial(const struct model *m, const struct plan_reque
     return probe_fits_long(m, s, less, out);
 }
 
-/* Times the estimated length at which trials begin. The estimate keeps as little as possible on the device, and so needs more of
- * the other tiers than other placements do. */
+/* Ratio of the first length tried to the estimated one. The estimate has as little as possible on the device, and so needs more
+ * of the other tiers than other placements do. */
 #define ESTIMATED_HIGH (4.0 / 3)
 #define MOST_PARTS 1024 /* most parts of a length: a billion tokens in parts of a million */
 
@@ -63,11 +63,11 @@ enum status advise_estimate(const struct model *m, const struct plan_request *s,
     return st;
 }
 
-/* The interval searched. An excess is the need of a length as a share of the available memory. */
+/* The interval searched. An excess is a length's need divided by the available memory. */
 struct lengths {
     int64_t low;    /* longest length known to fit; 0: none */
     int64_t high;   /* shortest length known not to fit */
-    int64_t before; /* length known not to fit before `high` was; 0: none */
+    int64_t before; /* the shortest length known not to fit before `high` was found; 0: none */
     double low_excess, high_excess, before_excess;
     struct candidate fits; /* placement at low */
 };
@@ -76,7 +76,7 @@ struct lengths {
 static int64_t next_length(const struct lengths *l)
 {
     double low = (double)l->low, high = (double)l->high, margin = (high - low) / (l->low > 0 ? 8 : 16), next;
-    if (l->low == SHORTEST) /* this shows that the model's state fits, not the need of tokens */
+    if (l->low == SHORTEST) /* the shortest length shows the needs of the model's state, not those of tokens */
         return round_length(fmin(0.99 * high / l->high_excess, high / 2));
     if (l->low > 0 && high > 1.5 * low)
         return round_length(fmin(low * fmax(l->fits.all_layers ? 1.125 : 1.25, 0.98 / l->low_excess), high - margin));
@@ -135,8 +135,8 @@ static enum status narrow(struct advisor *x, probe_by *probe, int64_t at, int be
     return OK;
 }
 
-/* Returns the next length to probe with one placement: on the line through two lengths if one is known not to fit (known), else
- * in proportion to the excess at low. */
+/* Returns the next length to probe with one placement: on the line through two lengths if a length that does not fit is known;
+ * else in proportion to the excess at `low`. */
 static int64_t next_alike(const struct lengths *l, int known)
 {
     double low = (double)l->low, high = (double)l->high, margin = (high - low) / 8,
@@ -144,8 +144,8 @@ static int64_t next_alike(const struct lengths *l, int known)
     return round_length(fmin(fmax(next, low + margin), high - margin));
 }
 
-/* Moves l->low up to the longest length within the interval that the placement of l->fits fits. The smallest placement must still
- * fit there when its whole first program is lowered. */
+/* Moves l->low up to the longest length in the interval at which the placement of l->fits still fits. The smallest placement must
+ * fit at that length with its whole first program. */
 static enum status lengthen(struct advisor *x, struct lengths *l)
 {
     struct proposal_setup t;

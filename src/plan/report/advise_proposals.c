@@ -76,7 +76,8 @@ static int free_inputs(struct proposal_setup *to)
 static int (*const freed[])(struct proposal_setup *) = {free_offload, free_alpha, free_prefetch, free_update, free_inputs};
 enum { FREED = sizeof freed / sizeof *freed };
 
-/* Leaves the i-th fixed setting to the planner; i = FREED: all of them. Returns the number of settings left to it. */
+/* Leaves the i-th fixed setting to the planner; i = FREED: all fixed settings. Returns the number of settings left to the
+ * planner. */
 static int free_placement(const struct advisor *x, struct proposal_setup *to, int64_t i)
 {
     int n = 0;
@@ -88,7 +89,7 @@ static int free_placement(const struct advisor *x, struct proposal_setup *to, in
     return n;
 }
 
-/* Proposes to keep fewer inputs, if the settings say how many are kept: else the planner has tried it. */
+/* Proposes to keep fewer layer inputs, if the settings fix their number; if they do not, the planner has already tried this. */
 static int keep_fewer_inputs(const struct advisor *x, struct proposal_setup *to, int64_t every)
 {
     if (to->s.keep_inputs < 0 || to->s.keep_inputs >= every || every >= x->m->config.layers || (x->p->fits && !advisor_waits(x)))
@@ -109,7 +110,7 @@ static int free_tiles(const struct advisor *x, struct proposal_setup *to, int64_
     return 1;
 }
 
-/* Proposes bf16. freely: leaves all that the settings fix to the planner; else the placement stays. */
+/* Proposes bf16. freely: also leaves to the planner all that the settings fix; if 0, the placement stays. */
 static int store_bf16(const struct advisor *x, struct proposal_setup *to, int64_t freely)
 {
     if (to->s.dtype == BF16 || (freely && free_placement(x, to, FREED) == 0))
@@ -175,7 +176,7 @@ static int more_device(const struct advisor *x, struct proposal_setup *to, int64
         return 0;
     if (!to->s.machine)
         return more_memory(to, TIER_DEVICE, times);
-    if (times > 2 || h->device_holds <= h->device_mem) /* all of it is proposed once */
+    if (times > 2 || h->device_holds <= h->device_mem) /* the device's whole memory is proposed only once */
         return 0;
     to->limit[TIER_DEVICE] = (int64_t)((double)h->device_holds / (double)h->device_mem * (double)to->limit[TIER_DEVICE]);
     h->device_mem = h->device_holds;
@@ -196,7 +197,7 @@ static void set_drives(struct proposal_setup *to, int drives)
     say(to, "--nvme %dx%sGB/s", drives, rate);
 }
 
-/* Proposes all that the drives hold, if --nvme-max gives less, or --nvme none gives nothing. */
+/* Proposes all that the drives hold, if --nvme-max allows less or --nvme none allows nothing. */
 static int whole_drives(const struct advisor *x, struct proposal_setup *to, int64_t arg)
 {
     struct hardware *h = &to->hardware;
@@ -210,7 +211,7 @@ static int whole_drives(const struct advisor *x, struct proposal_setup *to, int6
     hardware_limits(h, x->p->strategy.ranks, limit);
     to->limit[TIER_NVME] = limit[TIER_NVME];
     to->change.gives_more = GIVES_MEMORY;
-    if (x->s->nvme_drives == 0) /* the drives' budget follows from that */
+    if (x->s->nvme_drives == 0) /* then the drives' budget follows from their number */
         set_drives(to, h->drives);
     else
         say(to, "%s auto", budget_flag[TIER_NVME]);
@@ -245,8 +246,8 @@ static int free_mesh(const struct advisor *x, struct proposal_setup *to, int ran
     const int dp = x->s->mesh.degree[MESH_DP], chosen = (x->s->open_degrees & 1u << MESH_DP) != 0;
     to->s.mesh.degree[MESH_DP] = dp > 1 && !chosen ? dp : AUTO;
     to->s.mesh.degree[MESH_ULYSSES] = to->s.mesh.degree[MESH_RING] = AUTO;
-    return plan_mesh(x->m, &to->s, ranks, to->hardware.devices) == OK && /* the model's heads may not divide so */
-           meshes_take_first(x->m, to->limit, &to->s) == OK;
+    /* a status other than OK: heads do not divide among so many ranks */
+    return plan_mesh(x->m, &to->s, ranks, to->hardware.devices) == OK && meshes_take_first(x->m, to->limit, &to->s) == OK;
 }
 
 /* Proposes the devices that a given mesh leaves idle. */

@@ -44,17 +44,17 @@ struct proposal {
 extern const struct proposal proposals[];
 extern const int proposals_n;
 
-/* Fills *to with the settings after a proposal; `tokens` is the length for the proposal of a shorter sequence. Returns 0 if there
- * is nothing to try. */
+/* Fills *to with the settings after a proposal. tokens: the length, for the proposal of a shorter sequence. Returns 0 if the
+ * proposal changes nothing. */
 int proposal_start(const struct advisor *x, int proposal, int64_t tokens, struct proposal_setup *to);
 
-/* Does the same for the proposal of a shorter sequence, which always changes something. */
+/* Fills *to with the settings for a sequence of `tokens` tokens; that always changes something. */
 void proposal_shorten(const struct advisor *x, int64_t tokens, struct proposal_setup *to);
 
 /* Returns the model for a proposal's length: learned positions are sized by it. It is valid until a call for another length. */
 enum status advisor_model(struct advisor *x, const struct proposal_setup *t, const struct model **out);
 
-/* Tells whether compute waits, or computes twice, for more than the share ADVICE_HELPS of the step; whether bf16 would pay. */
+/* Returns 1 if compute waits, or computes twice, for more than the share ADVICE_HELPS of the step; if bf16 would pay. */
 int advisor_waits(const struct advisor *x);
 int advisor_computes_twice(const struct advisor *x);
 int advisor_gains_in_bf16(const struct advisor *x);

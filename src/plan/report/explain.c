@@ -33,8 +33,8 @@ static const char *say_promoted(const struct strategy *s, char buf[48])
     return buf;
 }
 
-/* Returns the tier through which layers pass gradients and states on, if activations lie in tier `acts`: the settings' tier, or
- * else the plan's, but no farther away than `acts`. */
+/* Returns the tier in which layers would pass gradients and states on, if activations lie in tier `acts`: the settings' tier or,
+ * if open, the plan's, but none farther away than `acts`. */
 static enum residency passing_beside(const struct explainer *x, enum residency acts)
 {
     static const enum residency given[] = {[OFFLOAD_NONE] = RES_DEVICE, [OFFLOAD_CPU] = RES_HOST, [OFFLOAD_NVME] = RES_NVME};
@@ -68,7 +68,7 @@ static enum status explain_class(struct explainer *x, const char *what, const ch
     return OK;
 }
 
-/* Tries other numbers of row chunks on the device, if there are some: none, and a quarter of all more or less. */
+/* Tries other numbers of row chunks on the device, if some chunks stay there: none, and a quarter of all chunks more or less. */
 static enum status explain_chunks(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
@@ -158,8 +158,8 @@ static int kinds_differ(const struct strategy *s)
     return s->placement.full_more != 0 || s->placement.light_fewer != 0;
 }
 
-/* Finds the seconds of the plan's first program if all layers keep the mean of the kinds' chunks, divided by its present seconds.
- * Trials know the mean only, so this one has all layers. 1 if all layers keep as many, or if the mean does not fit. */
+/* Finds by which factor the plan's first program slows down if all kinds of layers keep the mean number of chunks; 1 if they do
+ * already, or if the mean does not fit. Trials know the mean only, so this program has all layers. */
 static enum status mean_takes(const struct explainer *x, double *times)
 {
     const struct plan *p = x->p;
@@ -179,7 +179,8 @@ static enum status mean_takes(const struct explainer *x, double *times)
     return OK;
 }
 
-/* Tries a quarter of the chunks more or less than the mean, and all or none; if kinds of layers differ, also the mean in all. */
+/* Tries other numbers of kept chunks: a quarter of all more or less than the mean, all and none; if kinds of layers differ, also
+ * the mean for all kinds. */
 static enum status explain_alpha(struct explainer *x)
 {
     const struct strategy *s = &x->p->strategy;
@@ -233,8 +234,8 @@ static const char *say_depth(int blocks, char say[64])
     return say;
 }
 
-/* Tries other depths of writes, if drives are written. search_price tries other depths by itself, so these are priced as they are
- * and compared with the plan's own depth. */
+/* Tries other depths of drive writes, if drives are written. search_price would change the depth by itself, so these placements
+ * are priced unchanged and compared with the plan's own depth. */
 static enum status explain_writes(struct explainer *x)
 {
     static const int depths[] = {0, DRIVE_DEPTH / 2, DRIVE_DEPTH / 4};
@@ -330,7 +331,8 @@ static enum status explain_ranks(struct explainer *x)
     return OK;
 }
 
-/* Tries the mesh with twice or half as many ranks that share heads, and the other degree of a sequence adapted. */
+/* Tries meshes in which twice or half as many ranks share heads; the ring changes in turn, so that as many ranks share a
+ * sequence. */
 static enum status explain_degrees(struct explainer *x)
 {
     const struct strategy *p = &x->p->strategy;
@@ -345,7 +347,7 @@ static enum status explain_degrees(struct explainer *x)
         s.mesh.degree[MESH_DP] = p->key.mesh.degree[MESH_DP];
         s.mesh.degree[MESH_ULYSSES] = up ? 2 * p->key.mesh.degree[MESH_ULYSSES] : p->key.mesh.degree[MESH_ULYSSES] / 2;
         s.mesh.degree[MESH_RING] = up ? p->key.mesh.degree[MESH_RING] / 2 : 2 * p->key.mesh.degree[MESH_RING];
-        s.row_chunk = s.loss_tile = s.head_tile = AUTO; /* this mesh's tiles may not divide that one's heads */
+        s.row_chunk = s.loss_tile = s.head_tile = AUTO; /* the plan's tiles may not divide the heads of the other mesh */
         if (s.mesh.degree[MESH_ULYSSES] * s.mesh.degree[MESH_RING] !=
                 p->key.mesh.degree[MESH_ULYSSES] * p->key.mesh.degree[MESH_RING] ||
             plan_mesh(x->m, &s, p->ranks, s.hardware ? s.hardware->devices : p->ranks) != OK)
@@ -374,7 +376,7 @@ static void add_mesh(struct explainer *x, struct decision *d, const struct mesh_
     explainer_keep(d, &a);
 }
 
-/* Lists the most promising meshes: those that were tried, and those that were not, since estimates promised less of them. */
+/* Lists the most promising meshes: those tried, and those not tried since estimates promised less. */
 static void explain_open_mesh(struct explainer *x)
 {
     const struct meshes *all = &x->p->meshes;
@@ -417,7 +419,7 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     struct candidate own;
     plan_fix_grid(&chosen, &p->strategy);
     chosen.group = p->strategy.key.group;
-    chosen.alpha_by_kind = 0; /* trials count with the mean of both kinds */
+    chosen.alpha_by_kind = 0; /* trials give both kinds the mean number of chunks */
     memset(out, 0, sizeof *out);
     out->n_kinds = m->n_kinds;
     layer_kinds_make(p, m, out->kind);

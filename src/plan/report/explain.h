@@ -16,12 +16,13 @@ struct alternative {
 
 struct decision {
     const char *what;
-    const char *flag; /* option that sets it; "": no single option does */
+    const char *flag; /* option that sets the decision; "": no single option does */
     char chosen[128];
     char note[512]; /* cost of the chosen way; may be empty */
-    int given;      /* 1: the settings gave it */
+    int given;      /* 1: the settings fix the decision */
     int n;
-    struct alternative by_cost[EXPLAIN_ALTERNATIVES]; /* fitting ones by time, then the others in the order of trials */
+    /* alternatives: first those that fit, the fastest first, then the others in the order of trials */
+    struct alternative by_cost[EXPLAIN_ALTERNATIVES];
 };
 
 struct explanation {

@@ -18,7 +18,7 @@ struct explainer {
 struct problem explainer_problem(const struct plan *p, const struct model *m, const struct plan_request *s);
 /* Appends a decision to x->out, without alternatives. given: the settings made it. */
 struct decision *explainer_decide(struct explainer *x, const char *what, const char *flag, const char *chosen, int given);
-/* Keeps an alternative in its place: those that fit by time, then the others. */
+/* Inserts an alternative into the decision's list: those that fit come first, by time, then the others. */
 void explainer_keep(struct decision *d, const struct alternative *a);
 /* Adds an alternative that has been tried: its candidate c, and the seconds of its step. */
 void explainer_add(struct decision *d, const struct candidate *c, double seconds, const char *say);

@@ -82,8 +82,8 @@ static uint64_t work_key(const struct program *p, const struct instr *in)
     return parameters ? key | 1 : 0;
 }
 
-/* Adds up the seconds of recomputation. It repeats an instruction: the same op on the same rows with the same parameters. Rope
- * and activation functions, which have none, are not counted: they take next to no time. */
+/* Adds up the seconds of recomputation: instructions that repeat an earlier one's op on the same rows with the same parameters.
+ * Rope and activation functions have no parameters and are not counted, as they take next to no time. */
 static enum status add_recomputed(const struct program *p, double count, struct report *r)
 {
     struct seen s = {.mask = 1};

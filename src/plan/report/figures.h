@@ -4,7 +4,7 @@
 
 #include "plan/plan.h"
 
-/* One lane over one step. exposed: seconds during which compute stands still because of the lane. */
+/* One lane over one step. exposed: seconds for which compute stands still because of the lane. */
 struct report_lane {
     int64_t instrs, bytes;
     double busy, exposed;
@@ -20,10 +20,10 @@ struct report {
     double compute[OPS_COMPUTED];   /* busy seconds of the compute lane, by class of op */
     int64_t saved;                  /* bytes of activations that the forward pass moves off the device */
     double recomputed;              /* busy seconds of the compute lane that repeat the forward pass */
-    int64_t lower_bound[TIERS];     /* bytes live at once, the most of any program */
-    int64_t serial_bound[TIERS];    /* the same if nothing were fetched ahead */
-    double model_flops;             /* all ranks; causal, without recompute */
-    double hardware_flops;          /* one rank's compute lane, recompute included */
+    int64_t lower_bound[TIERS];     /* most bytes live at one time in any program */
+    int64_t serial_bound[TIERS];    /* most bytes live at one time if nothing were fetched ahead */
+    double model_flops;             /* FLOPs of a causal model's step on all ranks, without recomputation */
+    double hardware_flops;          /* FLOPs of one rank's compute lane, recomputation included */
     double mfu, tokens_per_second;  /* all ranks */
     double hidden;                  /* share of the transfers' seconds behind compute; NaN: nothing moves */
     double written_per_day;         /* bytes to nvme by all ranks */
@@ -34,7 +34,7 @@ struct report {
 #define REPORT_CONSUMER_DRIVE 1.2e15
 #define REPORT_SERVER_DRIVE (7.68e12 * 365 * 5)
 
-/* Computes the figures from the plan's programs. ERR_NOMEM: there is no memory for an index of the largest one. */
+/* Computes the figures from the plan's programs. ERR_NOMEM: no memory for an index of the largest program's instructions. */
 enum status report_make(const struct plan *p, const struct model *m, struct report *out);
 
 /* Returns the lane with the most exposed seconds, compute excluded. */

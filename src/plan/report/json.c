@@ -40,8 +40,8 @@ static json_t *by_tier(const int64_t bytes[TIERS])
     return o;
 }
 
-/* Describes the machine whose rates the costs are computed with: the one that the settings name, or else this one. The memory of
- * this machine is in the limits. */
+/* Describes the machine for which costs are computed: the one that the settings name, else this machine. The memory of this
+ * machine is shown with the limits. */
 static json_t *machine_json(const struct plan_request *s)
 {
     struct hardware assumed;
@@ -113,7 +113,8 @@ static json_t *strategy_json(const struct strategy *s)
     }
     put_text(o, "update", strategy_updates_on_both(s) ? "both" : s->placement.update_on_host ? "host" : "device");
     put_int(o, "write_depth",
-            s->placement.write_depth > 0 ? s->placement.write_depth : DRIVE_DEPTH); /* blocks in flight beside reads */
+            s->placement.write_depth > 0 ? s->placement.write_depth
+                                         : DRIVE_DEPTH); /* most blocks of drive writes in flight beside reads */
     put_int(o, "rows", s->key.row_chunk);
     put_int(o, "heads", s->key.head_tile);
     put_int(o, "loss", s->key.loss_tile);
@@ -290,7 +291,7 @@ static json_t *longest_json(const struct plan *p)
     char flags[96];
     json_t *o = json_object();
     plan_longest_flags(p, flags);
-    put_text(o, "flags", flags[0] ? flags + 1 : ""); /* to be given with the length */
+    put_text(o, "flags", flags[0] ? flags + 1 : ""); /* flags to type together with the length */
     json_object_set_new(o, "tokens", p->fits ? json_integer(p->tokens / p->sequences) : json_null());
     put_int(o, "step", l->step);
     json_object_set_new(o, "longer", l->longer > 0 ? json_integer(l->longer) : json_null());
@@ -335,7 +336,7 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     put_text(o, "figures_from", p->cost.source);
     json_object_set_new(o, "machine", machine_json(s));
     json_object_set_new(o, "strategy", strategy_json(&p->strategy));
-    json_object_set_new(o, "finer_tiles", json_boolean(p->finer)); /* finer than the tiles that follow from model and length */
+    json_object_set_new(o, "finer_tiles", json_boolean(p->finer)); /* finer than the default tiles */
     json_object_set_new(o, "step", step_json(p, &r));
     json_object_set_new(o, "peak", by_tier(p->arena));
     json_object_set_new(o, "limit", by_tier(p->limit));

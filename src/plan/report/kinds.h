@@ -11,13 +11,14 @@ struct layer_kind {
     int attends;    /* 1: it has attention, under `window` with heads of `shape` */
     int64_t window; /* 0: none */
     struct attention_shape shape;
-    char blocks[KIND_NAME]; /* names of its blocks; "" where all layers have the same ones */
+    char blocks[KIND_NAME]; /* names of the kind's blocks; "" if all layers of the model have the same blocks */
     int layers;
-    int kept, chunks;          /* row chunks that keep their recomputable values, and all row chunks */
-    double pairs, causal;      /* query-key pairs in all sequences, on all ranks: attended ones, and those without a window */
+    int kept, chunks; /* row chunks that keep their recomputable values, and all row chunks */
+    /* query-key pairs of all sequences on all ranks: attended pairs, and pairs of a causal layer without a window */
+    double pairs, causal;
     double compute, attention; /* seconds of the compute lane, and attention's part of them */
-    double waits;              /* seconds that the compute lane stands still before it has the layer's next work */
-    double busy[LANES];        /* seconds that the other lanes work for it */
+    double waits;              /* seconds for which the compute lane stands still before work of the layer */
+    double busy[LANES];        /* seconds that the other lanes work for the layer */
     int64_t moved;             /* bytes, over all lanes but compute and host */
 };
 

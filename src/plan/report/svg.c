@@ -187,7 +187,7 @@ static int tier_events(const struct program *p, enum tier t, const double (*life
     return n;
 }
 
-/* Fills each column with the moment of it at which most is live. */
+/* Fills each column with the memory at that moment of the column when the most bytes are live. */
 static void memory_band(const struct picture *s, enum tier t, const struct event *event, int n, double scale, struct band *b)
 {
     double live[CLASSES] = {0}, total = 0;

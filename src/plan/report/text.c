@@ -29,7 +29,8 @@ static void bytes_cell(FILE *f, int64_t bytes)
     fprintf(f, " %11s", bytes > 0 ? units_format_bytes(bytes, text) : "-");
 }
 
-/* Prints seconds; rounding is printed as 0, since exposed seconds are differences of times on the virtual clock. */
+/* Prints seconds. Differences as small as rounding errors are printed as 0, since exposed seconds are differences of times on the
+ * virtual clock. */
 static void seconds_cell(FILE *f, double seconds, double step)
 {
     char text[32];
@@ -84,7 +85,7 @@ static void print_longest(const struct plan *p, FILE *f)
     else if (l->longer > 0 && l->bytes > p->limit[l->tier])
         snprintf(longer, sizeof longer, "; %s would need %s on the %s, and %s are there", units_format_count(l->longer, a), c,
                  tier_name(l->tier), d);
-    else if (l->longer > 0) /* a trial's bytes, which a whole step exceeds */
+    else if (l->longer > 0) /* a trial's bytes are a lower limit: a whole step needs more */
         snprintf(longer, sizeof longer, "; %s would not fit the %s", units_format_count(l->longer, a), tier_name(l->tier));
     if (p->effort == EFFORT_QUICK) {
         prose_print(f, 2,
@@ -118,7 +119,7 @@ static int digits_of(double percent)
     return digits;
 }
 
-/* Prints the verdict first: if the plan does not fit, nothing runs. Model, machine and batch follow. */
+/* Prints the verdict, as a plan that does not fit cannot run, then model, machine and batch. */
 static void print_header(const struct plan *p, const struct model *m, const struct plan_request *s, const struct report *r,
                          FILE *f)
 {
@@ -282,7 +283,7 @@ static void print_limit(const struct plan *p, const struct report *r, FILE *f)
                     lane_purpose(slowest), class_name(most));
 }
 
-/* Formats a drive's life: "71 days". Nobody plans for longer than drives are kept. */
+/* Formats a drive's life: "71 days". Lives longer than drives are kept are not printed as numbers. */
 static const char *drive_lasts(double days, char buf[32])
 {
     if (days > 20 * 365)

@@ -9,7 +9,8 @@
 enum status plan_print(const struct plan *p, const struct model *m, const struct plan_request *s, FILE *f);
 /* Prints a line for each length, if the run's sequences change their length. */
 void plan_print_stretches(const struct plan *p, FILE *f);
-/* Prints memory beside the least of any plan: the cost of addresses and of fetching ahead. ERR_NOMEM. */
+/* Prints the plan's memory beside the least that any plan needs; the difference is the cost of addresses and of fetching ahead.
+ * ERR_NOMEM. */
 enum status plan_print_bounds(const struct plan *p, const struct model *m, FILE *f);
 /* Prints how the sequences of a step are shared out, if that is not evident: masked tokens, groups of ranks without work, several
  * micro-batches; a line for each. */

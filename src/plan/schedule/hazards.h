@@ -14,7 +14,8 @@ struct deps {
 enum status hazards_find(const struct program *p, struct deps *out);
 void hazards_free(struct deps *d);
 
-/* Converts the dependencies to another order of the same n instructions that respects them: the i-th was the order[i]-th. */
+/* Converts the dependencies to another order of the same n instructions. Instruction i of the new order was instruction order[i];
+ * the new order must respect the dependencies. */
 enum status hazards_reorder(const struct deps *d, const int *order, int n, struct deps *out);
 
 #endif

@@ -61,7 +61,8 @@ static int lane_of(int access)
     return access & ((1 << LANE_BITS) - 1);
 }
 
-/* Notes that instruction i, or an access by it, depends on an earlier one (-1: none). Returns 0 if memory is short. */
+/* Notes that instruction i, or its access, depends on the earlier instruction or access `on` (-1: none). Returns 0 if memory is
+ * short. */
 static int depend(struct scan *s, int i, int on)
 {
     if (on < 0 || on == i)
@@ -129,7 +130,7 @@ static int stretch_of(const struct scan *s, int tier, int64_t at)
     return s->first_stretch[tier] + (int)(at >> s->shift[tier]);
 }
 
-/* Moves a cursor at segment k to segment `to` (-1: none), since segment k will no longer begin at its present address. */
+/* Moves a tier's cursor from segment k to segment `to` (-1: none), since segment k will begin at another address. */
 static void move_cursor(struct scan *s, int tier, int k, int to)
 {
     int *cursor = &s->cursor[stretch_of(s, tier, s->segment[k].lo)];
@@ -144,9 +145,10 @@ static void own_stretches(struct scan *s, int tier, int64_t lo, int64_t hi, int 
         s->at[s->first_stretch[tier] + i] = k;
 }
 
-/* Cuts segment k at `at`, which lies within it. Returns the part before `at`; the other part follows it in the list; -1: out of
- * memory. In an arena the shorter part becomes the new segment, since its stretches change hands; in a buffer the second part
- * does. */
+/* Cuts segment k in two at address `at`, which lies within the segment. Returns the first part; the second part follows in the
+ * list; -1: out of memory.
+ *
+ * In an arena the shorter part becomes the new segment, since its stretches must be assigned anew; in a buffer, the second part. */
 static int segment_split(struct scan *s, int tier, int k, int64_t at)
 {
     struct segment part = s->segment[k];
@@ -176,7 +178,7 @@ static int segment_split(struct scan *s, int tier, int k, int64_t at)
     return left;
 }
 
-/* Merges the segment after k into k; both were accessed alike. */
+/* Merges the segment after k, which had the same accesses, into k. */
 static void segment_absorb(struct scan *s, int tier, int k)
 {
     int gone = s->segment[k].next;
@@ -194,8 +196,8 @@ static void segment_absorb(struct scan *s, int tier, int k)
     s->spare = gone;
 }
 
-/* Lets access i read segment k. By addresses one reader per lane is kept, the latest, since a wait for it implies the others.
- * Returns 0 if memory is short. */
+/* Notes that access i reads segment k. For addresses only the latest reader of each lane is kept, since a wait for it implies the
+ * lane's earlier ones. Returns 0 if memory is short. */
 static int read_segment(struct scan *s, int i, int k)
 {
     struct segment *g = &s->segment[k];
@@ -212,7 +214,7 @@ static int read_segment(struct scan *s, int i, int k)
 static int write_segment(struct scan *s, int i, int k)
 {
     struct segment *g = &s->segment[k];
-    for (int r = g->readers; r >= 0; r = g->readers) { /* each becomes spare */
+    for (int r = g->readers; r >= 0; r = g->readers) { /* each reader becomes spare */
         if (!depend(s, i, s->reader[r].access))
             return 0;
         g->readers = s->reader[r].next;
@@ -224,8 +226,8 @@ static int write_segment(struct scan *s, int i, int k)
     return depend(s, i, last);
 }
 
-/* Tells whether two segments of an arena have the same writer and readers. Segments of buffers are not compared: their lists may
- * be long, and seldom are equal. */
+/* Tells whether two segments of an arena have the same writer and readers. Segments of buffers count as different: their lists of
+ * readers may be long and are seldom equal. */
 static int were_read_alike(const struct scan *s, const struct segment *a, const struct segment *b)
 {
     int r = a->readers, q = b->readers;
@@ -238,8 +240,8 @@ static int were_read_alike(const struct scan *s, const struct segment *a, const 
     return r < 0 && q < 0;
 }
 
-/* Lets access i read or write bytes [lo, hi), the first of which is in segment k. Returns the segment that begins at lo; -1: out
- * of memory. */
+/* Notes that access i reads or writes bytes [lo, hi), which begin in segment k. Returns the segment that begins at lo; -1: out of
+ * memory. */
 static int scan_bytes(struct scan *s, int i, int tier, int k, int64_t lo, int64_t hi, int write)
 {
     int first = -1, before = -1;
@@ -266,9 +268,10 @@ static int scan_bytes(struct scan *s, int i, int tier, int k, int64_t lo, int64_
     }
 }
 
-/* Segments beyond which a read is wide: it cuts no segment and is noted once. Column slices of a weight overlap almost entirely,
- * each beginning a little after the other. Thousands of them would cut the weight at all their ends, and each would be noted in
- * every piece. */
+/* Number of segments above which a read is wide: it cuts no segment and is noted once. Column slices of a weight overlap almost
+ * entirely, each beginning a little after the other.
+ *
+ * Noting thousands of slices as usual would cut the weight at each slice's ends and note each slice in every piece. */
 enum { WIDE = 16 };
 
 static int is_wide(const struct scan *s, int k, int64_t hi)
@@ -298,9 +301,8 @@ static int read_wide(struct scan *s, int i, int b, int k, int64_t lo, int64_t hi
     return 1;
 }
 
-/* Lets a write of bytes [lo, hi) depend on the wide reads that overlap it. The rest of such a read is kept as one range. If the
- * write is in the middle of the read, all of the read is kept, so that later writers depend on both. Returns 0 if memory is
- * short. */
+/* Makes a write of bytes [lo, hi) depend on the wide reads that overlap it, and keeps the unwritten rest of each such read as one
+ * range. A write in the middle leaves the whole read, so that later writers depend on both. Returns 0 if memory is short. */
 static int write_wide(struct scan *s, int i, int b, int64_t lo, int64_t hi)
 {
     for (int *link = &s->wide[b], w; (w = *link) >= 0;) {
@@ -332,8 +334,8 @@ static int cover_buffer(struct scan *s, int b)
     return s->at[b] >= 0;
 }
 
-/* Finds the segment of a byte, in a list that has begun. In an arena the search goes from both ends of the byte's stretch: sums
- * of squares are thousands of segments, with large buffers behind them. */
+/* Finds the segment of a byte, in a list that has begun. In an arena the search starts from both ends of the byte's stretch,
+ * since thousands of small segments (sums of squares) may lie before large buffers. */
 static int find_segment(const struct scan *s, int list, int tier, int64_t at)
 {
     int k = s->cursor[list], back = -1;

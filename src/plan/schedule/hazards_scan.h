@@ -5,7 +5,7 @@
 #include "program/program.h"
 
 enum hazard_space {
-    HAZARD_BUFFERS,  /* before packing: every buffer has bytes of its own */
+    HAZARD_BUFFERS,  /* before packing: addresses do not exist yet, and every buffer has bytes of its own */
     HAZARD_ADDRESSES /* after packing */
 };
 
@@ -27,15 +27,16 @@ struct wide_read {
     int access, next;
 };
 
-/* A scan of accesses. The segments of a list cover without gaps a buffer that has been accessed, or a tier's arena. */
+/* A scan of accesses. The segments of one list cover, without gaps, a buffer that has been accessed or a tier's arena. */
 struct scan {
     const struct program *p;
     enum hazard_space space;
-    /* HAZARD_BUFFERS: each buffer's first segment, -1 none; HAZARD_ADDRESSES: for each stretch of 2^shift bytes the segment of
-     * its first byte */
+    /* HAZARD_BUFFERS: index of each buffer's first segment; -1: none. HAZARD_ADDRESSES: index of the segment at the start of each
+     * stretch of 2^shift bytes. */
     int *at;
     int *
-        cursor; /* for each list, or stretch, the first segment of the last access that began there; -1: none. Accesses mostly ascend */
+        /* for each list or stretch, the first segment of the last access that began there, since accesses mostly ascend; -1: none */
+        cursor;
     int first_stretch[TIERS + 1], shift[TIERS]; /* HAZARD_ADDRESSES; first_stretch[TIERS]: number of all stretches */
     struct segment *segment;
     int n_segment, cap_segment, spare; /* spare: list of unused segments */

@@ -28,7 +28,7 @@
 /* The program in its present order, with its relation to the lowered one. */
 struct schedule {
     struct program *p;
-    const struct cost_model *m; /* costs that the present order is made for; borrowed */
+    const struct cost_model *m; /* costs for which the present order is made; borrowed */
     struct deps deps;           /* dependencies on buffers, in lowered order */
     int *origin;                /* origin[i]: place of instruction i in the lowered order */
     int *order;                 /* scratch for sorting */
@@ -79,11 +79,11 @@ static double operands_key(const struct schedule *s, int i)
 }
 
 /* Sets s->key, the moments of planned compute time at which instructions are released. Compute runs back to back; a write-back
- * follows its producer. A prefetch ends when it is needed or when the next one on its lane starts, and starts no earlier than
+ * follows its producer. A prefetch ends when its data is needed or when the next prefetch on its lane starts, and starts at most
  * `distance` before its use.
  *
- * A reduction is released with its operands. An update is released ahead of the gather of its results, by the longest time that
- * compute may be busy. settling: NULL: compute waits for reductions at once. */
+ * A reduction is released with its operands. An update is released ahead of the gather of its results, by the longest time for
+ * which compute may be busy. settling: NULL: compute waits for reductions at once. */
 static enum status set_release_keys(struct schedule *s, double distance, const struct settling *settling)
 {
     const struct program *p = s->p;
@@ -115,7 +115,9 @@ static enum status set_release_keys(struct schedule *s, double distance, const s
             double start = end < NEVER ? end - cost_memo_seconds(&memo, in) : key[i];
             double first = use[i] < NEVER ? use[i] - distance : key[i];
             key[i] = start > first ? start : first;
-            next_start[in->lane] = fmin(next_start[in->lane], key[i]); /* not if `distance` puts it off */
+            next_start[in->lane] =
+                fmin(next_start[in->lane],
+                     key[i]); /* earlier transfers end before this; a start that `distance` puts off does not raise it */
         } else {
             if (in->op == OP_ADAMW && in->lane == LANE_COMPUTE && need[i] < key[i])
                 key[i] = need[i] - cost_memo_seconds(&memo, in) - fmin(longest, distance);
@@ -139,7 +141,7 @@ static enum status set_release_keys(struct schedule *s, double distance, const s
     return OK;
 }
 
-/* A cursor over the instructions of one kind, which follows a moment of planned compute time. */
+/* A cursor over the instructions of one kind, which follows planned compute time. */
 struct follower {
     int at;   /* the first instruction that the cursor has not passed */
     int last; /* the latest instruction of the kind before the moment; -1: none */
@@ -318,7 +320,7 @@ enum status schedule_create(struct program *p, struct schedule **out)
     return OK;
 }
 
-/* Frees all that only further orders need. */
+/* Frees all that is needed only to order the program again. */
 static void forget_orders(struct schedule *s)
 {
     hazards_free(&s->deps);

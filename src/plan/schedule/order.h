@@ -6,8 +6,8 @@
 
 enum schedule_mode {
     SCHEDULE_OVERLAPPED, /* prefetch up to `distance` seconds ahead; lifetimes in simulated time */
-    SCHEDULE_SETTLED,    /* the same, but compute waits for a unit's reduced gradients before it goes on: less memory */
-    SCHEDULE_SERIAL      /* in lowering order, lifetimes by index: the least memory, the least overlap */
+    SCHEDULE_SETTLED, /* like SCHEDULE_OVERLAPPED, but compute waits for a unit's reduced gradients before it goes on: less memory */
+    SCHEDULE_SERIAL /* in lowering order, lifetimes by index: the least memory, the least overlap */
 };
 
 /* A lowered program that may be ordered in several ways, one after the other. The program must outlive its schedule. */
@@ -15,10 +15,11 @@ struct schedule;
 enum status schedule_create(struct program *p, struct schedule **out);
 void schedule_destroy(struct schedule *s); /* NULL is fine; the program stays as it is */
 
-/* Sets order, lifetimes and addresses, without waits yet. The result shows the memory with which nothing waits for memory on the
- * machine m. distance: seconds of compute by which prefetches may run ahead. lag: seconds of compute by which write-backs may
- * fall behind before compute is held up for them; INFINITY: any, and prefetches are released however late compute is. limit:
- * bytes of each tier (NULL: any); if one is exceeded, packing ends and addresses mean nothing. slack: as pack_tier. */
+/* Sets order, lifetimes and addresses, without waits yet; with the memory found, no instruction waits for memory on the machine
+ * m. distance: seconds of compute by which prefetches may run ahead. slack: as for pack_tier.
+ *
+ * lag: seconds of compute by which write-backs may be late before compute waits for them; INFINITY: no limit, and late compute
+ * delays no prefetch. limit: bytes of each tier (NULL: none); if one is exceeded, packing ends and addresses mean nothing. */
 enum status schedule_order(struct schedule *s, const struct cost_model *m, enum schedule_mode mode, double distance, double lag,
                            const int64_t *limit, double slack);
 /* Sets waits and simulated times of the present order on the machine m. The program is then complete and may not be ordered

@@ -10,17 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of buffers that limit greedy packing. Its time grows with the number of buffers times the number that live at once. */
-#define FEW PACKER_FEW /* buffers up to which all ways are tried; beyond, only the one that is mostly best */
-#define MANY 20000     /* buffers beyond which only the largest ones are packed greedily */
+/* Numbers of buffers that limit greedy packing, whose time grows with all buffers times the buffers that live at once. */
+#define FEW PACKER_FEW /* most buffers for which all ways are tried; for more, only the way that is mostly best */
+#define MANY 20000     /* most buffers for which all are packed greedily; of more, only the largest */
 
-/* Excess over the bytes that live at once up to which a packing is kept without trying others. */
-#define SWEEP_EXCESS 0.02      /* sweeps before greedy packing, more than FEW buffers */
-#define SWEEP_EXCESS_MANY 0.01 /* one of the sweeps, more than MANY buffers */
+/* Excess of a packing over the bytes that live at once, as a share, up to which no other packing is tried. */
+#define SWEEP_EXCESS 0.02      /* for sweeps over more than FEW buffers, which come before greedy packing */
+#define SWEEP_EXCESS_MANY 0.01 /* for each sweep over more than MANY buffers */
 
-/* Numbers of large buffers that are placed before the sweep, if there are more than MANY; tried in this order until a packing is
- * good enough. The more layers and chunks, the more large buffers there are: of the 229 thousand of six layers of 8b at 256k
- * tokens (test_pack_many) 8,000 leave 7%. */
+/* Numbers of large buffers that are placed before the sweep if there are more than MANY, in the order of trials until a packing
+ * is good enough. The more layers and chunks, the more large buffers there are: 8,000 of the 229 thousand buffers of six layers
+ * of 8b at 256k tokens (test_pack_many) leave gaps of 7%. */
 static const int n_placed_first[] = {2000, 750, 8000, 32000};
 
 /* Sets lower_bound and peak of the tier: the most bytes that live at once, and the most of each class, persistent ones included. */
@@ -42,9 +42,11 @@ static void find_peaks(const struct packer *k, const int *moment, enum tier tier
     }
 }
 
-/* Places the n_large buffers of the largest area first, by size, then the others around them in order of time; keeps the result
- * if it ends below `most`. Returns the end of the packing that is kept; -1: out of memory. Sweeps alone leave gaps that large
- * buffers do not fit into: with 14B's 635,102 buffers on the device at 1m tokens 5%, with 750 placed first 1%. */
+/* Places the n_large buffers of largest area (size times lifetime) first, by size, then the others around them in order of time.
+ * Keeps the result if it ends below `most`. Returns the end of the kept packing; -1: out of memory.
+ *
+ * Sweeps alone leave gaps too small for large buffers: 5% with the 635,102 buffers of 14B on the device at 1m tokens, but 1% with
+ * 750 buffers placed first. */
 static int64_t place_large_first(const struct packer *all, const int *moment, int n_large, int64_t base, int64_t bound,
                                  int64_t most)
 {
@@ -106,8 +108,8 @@ static int64_t place_greedily(struct packer *k, int64_t base, int64_t enough, in
     return most;
 }
 
-/* Packs by sweeps, and if these are not good enough, greedily; many buffers are swept again with the large ones placed first
- * instead. Returns the end of the packing that is kept; -1: out of memory. */
+/* Packs by sweeps and, if these are not good enough, greedily. Many buffers are not packed greedily, but swept again with the
+ * large ones placed first. Returns the end of the kept packing; -1: out of memory. */
 static int64_t pack_best(struct packer *k, const int *moment, int64_t base, int64_t bound, int64_t room, double slack)
 {
     int64_t enough = good_enough(bound, room, k->n > FEW ? fmax(slack, SWEEP_EXCESS) : slack);

@@ -14,7 +14,7 @@ struct span {
     int64_t lo, hi;
 };
 
-/* The index of few buffers: the moments at which each begins and ends, and the placed ones, by address. */
+/* An index for few buffers: the moments at which each buffer begins and ends, and the placed buffers by address. */
 struct few {
     int16_t *begins, *ends; /* by number in the program */
     int16_t first[PACKER_FEW], last[PACKER_FEW];
@@ -122,8 +122,8 @@ static int gather(struct packer *k, const struct buffer *b, int self)
     return n;
 }
 
-/* Sorts by address: quicksort down to runs of SHORT, then insertion. It runs once per buffer, and with qsort planning takes up to
- * a sixth longer. The order of equal addresses changes no place that is found: at most one of them lives at a time. */
+/* Sorts by address: quicksort down to runs of SHORT, then insertion. This runs once per buffer; with qsort planning takes up to a
+ * sixth longer. The order of equal addresses does not matter to the places found, since at most one of them lives at a time. */
 static void sort_spans(struct span *x, int n)
 {
     enum { SHORT = 24 };
@@ -184,12 +184,12 @@ static void insert_sorted(struct packer *k, int i)
     k->sorted[lo] = i;
 }
 
-/* A search for a gap, upwards: the tightest or the lowest one so far. */
+/* A search for a gap in ascending addresses, with the tightest or the lowest gap so far. */
 struct gap {
     int64_t need, at, found, size;
 };
 
-/* Moves the search past one more contemporary; the gap below it may be the one. */
+/* Moves the search past one more contemporary buffer, and considers the gap below that buffer. */
 static void gap_beside(struct gap *g, const struct span *o)
 {
     if (o->lo - g->at >= g->need && (g->found < 0 || o->lo - g->at < g->size)) {
@@ -199,8 +199,8 @@ static void gap_beside(struct gap *g, const struct span *o)
     g->at = max_i64(g->at, o->hi);
 }
 
-/* Returns the address of the lowest gap of `need` bytes among the n places in near; best_fit: of the tightest one. If there is
- * none, the address above them. */
+/* Returns the address of the lowest (best_fit: the tightest) gap of `need` bytes among the n places in `near`; if there is no
+ * gap, the address above all of them. */
 static int64_t find_place(const struct packer *k, int n, int64_t need, int64_t base, int best_fit)
 {
     struct gap g = {need, base, -1, 0};

@@ -35,7 +35,7 @@ void packer_free(struct packer *k);
  * moment: as from pack_moments. ERR_NOMEM. */
 enum status packer_prepare_few(struct packer *k, const int *moment);
 
-/* Sorts k->order: first come the largest, those of the largest size times lifetime, or those that begin first. */
+/* Sorts k->order: the largest buffers first, or those with the largest size times lifetime, or those that begin first. */
 void packer_sort(struct packer *k, enum packing_order by);
 /* Fills k->placed in the order k->order, from base upwards, until a buffer ends at `most` or above. Returns the end of the
  * highest; -1: out of memory. */

@@ -29,7 +29,7 @@ static int sort_times(const struct buffer *buffers, const int *order, int n, int
     return sort_by_key(key, out, n);
 }
 
-/* Merges two sorted halves: half the scratch of one sort. */
+/* Merges two separately sorted halves (beginnings, ends), which takes half the scratch memory of one sort. */
 int *pack_moments(const struct buffer *buffers, const int *order, int n)
 {
     size_t size = (size_t)n + 1;
@@ -68,8 +68,8 @@ static void remove_gap(struct gaps *g, int i)
     g->n--;
 }
 
-/* Returns the index of the gap to take `bytes` from; -1: none. tightest: the smallest gap that holds them. If not, the first gap
- * from the end of the arena that is being filled (from_top). Of equal gaps the one nearest to that end is taken. */
+/* Returns the index of the gap to take `bytes` from; -1: none. tightest: the smallest gap that is large enough; if 0, the first
+ * such gap from the end being filled (from_top: the top). Of equal gaps the nearest to that end is taken. */
 static int find_gap(const struct gaps *g, int64_t bytes, int from_top, int tightest)
 {
     int best = -1;
@@ -89,7 +89,7 @@ static int find_gap(const struct gaps *g, int64_t bytes, int from_top, int tight
 static int64_t take(struct gaps *g, int64_t bytes, int from_top, int tightest)
 {
     int i = find_gap(g, bytes, from_top, tightest);
-    if (i < 0) { /* the last gap may reach the top: grow from there */
+    if (i < 0) { /* the last gap may reach the top: the arena then grows from that gap's start */
         int last = g->n - 1;
         int64_t at = last >= 0 && g->gap[last].hi == g->top ? g->gap[last].lo : g->top;
         if (at < g->top)
@@ -166,7 +166,8 @@ static int carve(struct gaps *g, int64_t lo, int64_t hi)
     return end == hi || give_back(g, hi, end);
 }
 
-/* A way to fill the arena: buffers that live longer than the share `longer` of all the time from the bottom, others from the top. */
+/* A way to fill the arena: buffers that live longer than the share `longer` of the whole time go to the bottom, others to the
+ * top. */
 struct filling {
     double longer; /* 0: all from the bottom */
     int tightest;
@@ -188,7 +189,7 @@ struct sweep {
     int64_t work;       /* number of ranges ahead, added up over all buffers so far */
 };
 
-/* Ranges ahead after which a sweep ends: long-lived small buffers beside many placed ones take too long */
+/* Most ranges looked at in one sweep, which then ends: long-lived small buffers beside many placed ones take too long. */
 #define MOST_WORK 4000000
 
 static const struct buffer *nth(const struct sweep *s, int i)
@@ -267,7 +268,8 @@ static int64_t begin(struct sweep *s, int i, struct filling f, double span)
                           : take(&s->g, pack_padded(b), from_top, f.tightest);
 }
 
-/* Sets s->address. Returns the end of the highest buffer; -1: out of memory. Ends early if that end exceeds `most`. */
+/* Sets s->address for all buffers. Returns the end of the highest buffer; -1: out of memory. Stops early once that end exceeds
+ * `most`. */
 static int64_t sweep(struct sweep *s, int64_t most, struct filling f)
 {
     double span = nth(s, s->moment[2 * s->n - 1] / 2)->t1 - nth(s, s->moment[0] / 2)->t0;

@@ -10,7 +10,7 @@
 struct prefetch_level {
     double ahead;  /* distance by which prefetches run ahead */
     double behind; /* distance by which write-backs may fall behind */
-    double links;  /* share of the links' speed at which nothing may wait for memory */
+    double links;  /* speed of links, as a share of the planned one, at which no instruction may wait for memory */
     enum schedule_mode mode;
 };
 
@@ -27,7 +27,7 @@ static const struct prefetch_level automatic[] = {{64, INFINITY, FIT_SLOW, SCHED
 enum { LEVELS = sizeof automatic / sizeof *automatic };
 _Static_assert(FIT_NOT_AHEAD == LEVELS - 1, "the last level");
 
-/* Levels of a given distance: on slow links, with any lag of write-backs, and with a bounded one. */
+/* Levels at a given distance, in this order: made for slow links; with any lag of write-backs; with a bounded lag. */
 enum { GIVEN_LEVELS = 3 };
 
 /* Returns level i of a strategy; i is below its number of levels. */
@@ -92,8 +92,8 @@ static int is_hopeless(const struct program *p, const int64_t limit[TIERS])
     return !fit_within(p->serial_bound, limit, &which);
 }
 
-/* Orders the program at the first level from *level on that fits, and sets *level to it. That level mostly is close: levels are
- * tried in steps that double, then the last step is bisected. */
+/* Orders the program at the first level from *level on that fits, and sets *level to it. Levels are tried in steps that double,
+ * then the last step is bisected, since the level is mostly close. */
 static enum status order_within(const struct fitting *f, struct program *p, int *level)
 {
     const int hopeless = is_hopeless(p, f->limit);
@@ -123,7 +123,7 @@ static enum status order_within(const struct fitting *f, struct program *p, int 
     return ordered == *level ? OK : order_at(f, p, *level, &fits);
 }
 
-/* Marks a program that exceeds its tables: no memory holds it. */
+/* Marks a program that exceeds its tables as one that needs FIT_NOWHERE bytes, more than any memory. */
 static void fit_nowhere(struct program *p)
 {
     for (int t = 0; t < TIERS; t++)

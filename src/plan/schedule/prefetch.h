@@ -10,27 +10,29 @@
 /* Tells whether all arenas are within the limits. *which: the first tier that is not. */
 int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier *which);
 
-/* Prefetch levels, from 0, the longest distance, to FIT_SERIAL. */
+/* Prefetch levels count from 0, the longest distance, to FIT_SERIAL. */
 #define FIT_LATE 8         /* level that fetches a quarter of a row chunk ahead */
 #define FIT_NOT_AHEAD 9    /* level that fetches only what is needed next, while the lanes overlap */
-#define FIT_SERIAL INT_MAX /* the serial order */
-/* Share of the planned speed of links. Level 0 takes the memory with which links so slow delay nothing: spare memory goes there
- * first. */
+#define FIT_SERIAL INT_MAX /* level without prefetches or overlap: lowering order, one instruction after the other */
+/* Share of the planned speed of links that counts as slow. Level 0 takes the memory with which links this slow delay nothing:
+ * spare memory is used for this first. */
 #define FIT_SLOW 0.8
 
 /* Device bytes that stand for the need of a program that exceeds its tables (PROGRAM_MOST_*). It is not scheduled, its seconds
  * are INFINITY, and fewer pieces may help. */
 #define FIT_NOWHERE INT64_MAX
 
-/* Lowers the program of a role and schedules it at the first level from *level on that fits, that is with the longest distance;
- * sets *level to it. Memory grows with the distance. If no distance fits, the order is serial, which takes the least memory,
- * whether that fits or not. last: the last level to try, mostly FIT_SERIAL; a program that does not fit there is not finished and
- * its seconds are INFINITY. slack: as pack_tier. The caller destroys *out. */
+/* Lowers the program of a role and schedules it at the first level from *level on that fits, with the longest distance; sets
+ * *level to it. Memory grows with the distance. If no distance fits, the order is serial, which takes the least memory, even if
+ * that does not fit either.
+ *
+ * last: the last level to try, mostly FIT_SERIAL; a program that does not fit at `last` is not finished and its seconds are
+ * INFINITY. slack: as for pack_tier. The caller destroys *out. */
 enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
                         const int64_t limit[TIERS], double slack, int last, int *level, struct io_buffers *io,
                         struct program **out);
 
-/* Creates an empty program that needs FIT_NOWHERE, in place of one that is known to have too many parts. */
+/* Creates an empty program that needs FIT_NOWHERE, in place of a program that is known to exceed its tables. */
 enum status fit_nothing(struct program **out);
 
 /* Finds the memory that the program of a role takes in the serial order, or FIT_NOWHERE. */

@@ -9,7 +9,7 @@ static int is_reduction(const struct instr *in)
     return in->lane == LANE_WORLD && (in->op == OP_REDUCE_SCATTER || in->op == OP_ALL_REDUCE);
 }
 
-/* Returns 1 if instruction i waits for one that has a part. */
+/* Returns 1 if instruction i waits for an instruction that is part of settling. */
 static int follows(const struct deps *d, const uint8_t *part, int i)
 {
     for (int k = d->first[i]; k < d->first[i + 1]; k++)
@@ -42,7 +42,7 @@ static int wait_for_earlier(const uint8_t *part, const struct units *u, int *dep
     return n;
 }
 
-/* Sets s->deps: the first compute instruction after a unit's reductions waits until the unit before that one has settled. */
+/* Sets s->deps: the first compute instruction after a unit's reductions waits until the previous unit has settled. */
 static enum status add_bounds(const struct program *p, const struct deps *d, struct settling *s)
 {
     int n = p->n_instrs, parts = 0, k = 0, unit = -1, bound = 0;

@@ -14,7 +14,7 @@ enum settling_part {
 /* The reductions of a lowered program. */
 struct settling {
     uint8_t *part; /* enum settling_part of each instruction; NULL: the program has no reduction */
-    /* the program's dependencies, and bounds on memory: a unit has settled when the next one's reductions are all released */
+    /* the program's dependencies, and bounds on memory: compute after a unit's reductions waits until the previous unit has settled */
     struct deps deps;
 };
 

@@ -31,8 +31,8 @@ static void clock_join(struct clock *into, const struct clock *from)
             into->ticket[l] = from->ticket[l];
 }
 
-/* Tickets known to have retired when an instruction starts and when it has retired. For the second a clock is kept only for
- * instructions with waits: between them, only the ticket of the lane itself grows. */
+/* Tickets known to have retired when an instruction starts, and when it has retired. Clocks of retired instructions are kept only
+ * for those with waits: between these only the lane's own ticket grows. */
 struct clocks {
     int base[LANES];
     int *kept; /* by ticket: the index of its clock; -1: nothing is known about other lanes */
@@ -58,7 +58,8 @@ static void join_retired(const struct clocks *c, struct clock *into, struct wait
     }
 }
 
-/* Tells whether the wait for ticket want[l] of lane l follows from tickets that the waiting lane knows, or from another wait. */
+/* Tells whether the wait for ticket want[l] of lane l is needless, given the tickets that the waiting lane knows and its other
+ * waits. */
 static int is_implied(const struct clocks *c, const struct clock *now, const int32_t want[LANES], int l)
 {
     if (want[l] <= now->ticket[l])

@@ -7,8 +7,8 @@
 
 #define DEV TIER_DEVICE
 
-/* Returns the number of a mask's i-th predicate. Predicates of one mask follow one another; 0, which always holds, belongs to all
- * masks. */
+/* Returns the number of a mask's i-th predicate. Predicates of one mask are numbered consecutively; predicate 0, which always
+ * holds, belongs to all masks. */
 static int predicate(const struct lowering *L, const struct attention_block *w, int i)
 {
     return w->mask * (2 * L->ring - 2) + i;

@@ -19,16 +19,17 @@ struct attention_work {
     struct value *dk, *dv;          /* [n_kv] */
     struct value *dgate;            /* [n_q], if heads are gated */
     struct value gated;             /* one chunk of a tile of o, times its gate */
-    /* In the heads layout; of each pair one belongs to the tile at work, one to the next tile: */
+    /* in the heads layout; of each pair, one value belongs to the tile at work, the other to the next tile */
     struct value heads_q[2], heads_k[2], heads_v[2], heads_o[2], heads_do[2], heads_delta[2], heads_dq[2], heads_dk[2],
         heads_dv[2];
-    struct value dq_low; /* dq in storage type, to be sent */
+    struct value dq_low; /* dq rounded to storage type, for sending */
     /* If heads are normalised, for the chunk at work: q and k before the norm, and their gradients; dnormed_q: q's gradient after
      * the norm, in fp32. */
     struct value raw_q, raw_k, draw_q, draw_k, dnormed_q;
     /* If all heads are normalised together: q and k after the norm, and their gradients in fp32. */
     struct value all_q, all_k, dall_q, dall_k;
-    /* Parts at one step of the ring (or, o_part and lse_part, of one cached block), and the sums of the forward pass: */
+    /* Keys and values of one step of the ring, results of one step (o_part, lse_part: or of one cached block), and the sums of
+     * the forward pass. */
     struct value ring_k, ring_v, o_part, o_sum, lse_part, dq_part, dk_part, dv_part, returned_k[2], returned_v[2];
 };
 
@@ -47,8 +48,8 @@ struct forward_tile {
     const struct attention_block *weights;
     int tile;
     struct value *q, *k, *v, *o, *lse;
-    int o_fp32;              /* o is a sum of parts: fp32 whatever the run's type */
-    int64_t first_key, keys; /* rows of k and v that are attended; keys 0: all rows of the rank's tokens */
+    int o_fp32;              /* 1: o is a sum of parts, in fp32 whatever the run's type */
+    int64_t first_key, keys; /* attended rows of k and v: first row and number; keys 0: as many as the rank has tokens */
 };
 
 /* Operands of the backward pass of one tile, in the heads layout. */
@@ -58,7 +59,8 @@ struct backward_tile {
     struct value *q, *k, *v, *d_o, *delta, *lse, *dq, *dk, *dv;
 };
 
-/* Emits the kernel calls of ring step s; step 0 is the rank's own block of keys. accumulate: dk and dv are added to. */
+/* Emits the kernel calls of ring step s; at step 0 the rank attends its own block of keys. accumulate: dk and dv are added to
+ * their destination. */
 void emit_attention_forward(struct lowering *L, int s, const struct forward_tile *f);
 void emit_attention_backward(struct lowering *L, int s, const struct backward_tile *b, int accumulate);
 
@@ -72,14 +74,14 @@ struct forward_tile sum_begin(struct lowering *L, const struct forward_tile *f);
 void sum_end(struct lowering *L, const struct forward_tile *f, const struct forward_tile *sum);
 /* Creates the fp32 value of sums, which bf16 runs need. */
 void sum_create(struct lowering *L, struct attention_work *W);
-/* Emits the gradient of the sinks of the member's own heads, if sinks are trained. The sum over ranks has the gradient of all
+/* Emits the gradient of the sinks of the rank's own heads, if sinks are trained. Summing gradients over ranks then covers all
  * heads. */
 void emit_sink_gradient(struct lowering *L, const struct backward_tile *b);
 /* Merges the part in W->o_part and W->lse_part into the sum's o and lse, which then cover both sets of keys; drops the part. */
 void emit_attention_merge(struct lowering *L, const struct forward_tile *sum);
 
-/* Returns a predicate of a micro-batch under the block's mask. ring_attends: this rank attends the keys of the member s before
- * it. ring_is_attended: the member s after it attends this rank's keys. */
+/* Returns a predicate of a micro-batch under the block's mask. ring_attends: this rank attends the keys of the member s places
+ * before it. ring_is_attended: the member s places after it attends this rank's keys. */
 int ring_attends(const struct lowering *L, const struct attention_block *w, int s);
 int ring_is_attended(const struct lowering *L, const struct attention_block *w, int s);
 /* Puts the last instruction under a predicate (0: none). */
@@ -92,7 +94,7 @@ const char *work_name(const struct attention_work *W, const char *name, char tex
  * log-sum-exp of one part of the keys. */
 void heads_value(struct lowering *L, const struct attention_work *W, struct value *v, const char *name, int64_t row_bytes);
 void lse_part_value(struct lowering *L, struct attention_work *W, const char *name);
-/* Returns the type of dq on its way to the tokens and at home. */
+/* Returns the type of dq while sent to the tokens' owners and at home. */
 enum dtype dq_type(const struct lowering *L);
 
 #endif

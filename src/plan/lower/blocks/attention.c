@@ -38,8 +38,8 @@ static void all_to_all(struct lowering *L, struct value *from, struct value *to)
     emit_done(L, 0);
 }
 
-/* Makes the heads layout of a routed value whose tiles are all on the device, and closes the routed value; nothing if both
- * layouts are the same. */
+/* Turns a routed value, whose tiles are all on the device, into the heads layout and closes the routed value; does nothing if
+ * both layouts are the same. */
 static void to_heads(struct lowering *L, struct value *routed, struct value *heads)
 {
     if (L->ulysses == 1)
@@ -62,7 +62,7 @@ static void new_tiles(struct lowering *L, struct value *v)
         value_new(L, v, i);
 }
 
-/* Sends a heads value back to the tokens' owners; nothing if both layouts are the same. */
+/* Sends a value in the heads layout back to the tokens' owners; does nothing if both layouts are the same. */
 static void to_tokens(struct lowering *L, struct value *heads, struct value *routed)
 {
     if (L->ulysses == 1)
@@ -152,7 +152,8 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
     }
 }
 
-/* Tells whether the next tile is made ready first. Between ranks its messages travel while this tile computes. */
+/* Tells whether the next tile is prepared before the present one computes. Between ranks the next tile's messages then travel
+ * meanwhile. */
 static int prepares_ahead(const struct lowering *L)
 {
     return L->ulysses * L->ring > 1;
@@ -183,8 +184,8 @@ static void prepare_backward(struct lowering *L, const struct block *b, int t)
     gather_qkv(L, b, t);
 }
 
-/* Sends a gradient back to the tokens and writes it home. It stays rotated until it is used, so that nothing here waits for
- * messages. */
+/* Sends a gradient back to the tokens' owners and writes it home. The gradient stays rotated (by rope) until it is used, so that
+ * nothing here waits for messages. */
 static void finish_gradient(struct lowering *L, struct value *heads, struct value *routed)
 {
     to_tokens(L, heads, routed);
@@ -230,7 +231,7 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
     value_close_full(L, g.d_o);
     value_close_full(L, g.delta);
     value_drop(L, g.lse, 0);
-    if (dq_type(L) != F32) { /* halves the bytes to send */
+    if (dq_type(L) != F32) { /* a type that halves the bytes to send */
         value_new(L, &W->dq_low, 0);
         lower_cast(L, &W->dq_low, dq_type(L), g.dq, F32);
         value_drop(L, g.dq, 0);
@@ -266,7 +267,7 @@ static void backward(struct lowering *L, struct block *b)
 
 /* --- Creation --- */
 
-/* Returns the elements in a row of a tile of query heads. kv_cols: of a tile of KV heads. */
+/* Returns the elements in a row of a tile of query heads; kv_cols: of KV heads. */
 static int64_t q_cols(const struct head_tiles *h)
 {
     return h->q * h->dim;
@@ -282,7 +283,7 @@ static struct value *new_values(struct lowering *L, int n)
     return memory_new(L, n, sizeof(struct value));
 }
 
-/* Creates lse, a row for each head: the softmax's normaliser of every token that the rank attends. */
+/* Creates lse (log-sum-exp of each softmax), a row for each head and a column for each token whose attention the rank computes. */
 static void lse_value(struct lowering *L, struct value *v, int layer, int tile, int heads)
 {
     char name[48];

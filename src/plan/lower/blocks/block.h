@@ -1,8 +1,8 @@
 /* A block: a part of a layer that adds to the residual stream, out = in + f(norm(source)); f is its branch. `source` is `in` or,
- * in parallel blocks, the source of the first of them. Private to src/plan/lower.
+ * in parallel blocks, the `source` of the first parallel block. Private to src/plan/lower.
  *
- * A kind of block is a row of model/blocks.h and a file of this folder with its NAME_lowering. It creates its values once, names the function that
- * computes each of them (value.h), and emits its backward pass. */
+ * A kind of block is a row of model/blocks.h and a file of this folder with its NAME_lowering. Such a file creates the block's
+ * values once, names the function that computes each value (value.h), and emits the backward pass. */
 #ifndef LTRAIN_PLAN_LOWER_BLOCKS_BLOCK_H
 #define LTRAIN_PLAN_LOWER_BLOCKS_BLOCK_H
 
@@ -17,13 +17,13 @@ struct block {
     struct value *in, *out; /* the residual stream before and after the block, in row chunks */
     struct value *source; /* the stream that the block normalises: `in`, or the source of the block before it if it is parallel */
     struct value *normed; /* norm(source) of the chunks at work; blocks at the same place of other layers share it */
-    const struct block *first; /* the layer's first block; the blocks from there to this one are an array */
+    const struct block *first; /* the layer's first block; all blocks of the layer are one array */
     void *values;              /* values of this layer, a struct of the kind's own */
 };
 
 struct block_lowering {
-    /* Appends the element offsets, in the unit of the layer, at which gradients are written piecewise. cuts has room for max.
-     * Returns their number. Called before there are values. NULL: every parameter's gradient is written whole. */
+    /* Appends the element offsets, in the layer's unit, that cut gradients which are written in parts. cuts has room for max.
+     * Returns their number. The function is called before values exist. NULL: every parameter's gradient is written whole. */
     int (*grad_cuts)(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max);
     /* Creates the layer's own values (b->values). */
     void (*layer_values)(struct lowering *L, struct block *b);
@@ -53,23 +53,24 @@ struct block_lowering {
 
 /* Makes sure that chunk c of b->normed is on the device. */
 void block_norm(struct lowering *L, const struct block *b, int c);
-/* Computes chunk c of out = in + the branch. The branch is L->acc plus the bias of w, normalised and scaled as the block and the
- * model say. The last block of a layer multiplies `out` by the layer's number, if it has one. */
+/* Computes chunk c of out = in + the branch. The branch is L->acc plus the bias of w, normalised and scaled as block and model
+ * ask. If the layer has a factor for its output, the layer's last block multiplies `out` by that factor. */
 void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c);
-/* Gets chunk c of L->dx, the gradient of `out`, for the block's backward pass. If the layer's output is multiplied by a number,
- * the last block multiplies the gradient by it; it calls this once a chunk. */
+/* Gets chunk c of L->dx, the gradient of `out`, for the block's backward pass, once for each chunk. If the layer's output has a
+ * factor, the last block multiplies the gradient by it. */
 void block_get_gradient(struct lowering *L, const struct block *b, int c);
-/* Finds or makes the gradient of the block's branch. It is the stream's, L->dx, unless the block normalises or scales its branch:
- * then block_make_gradient makes L->df from L->dx and, for a norm, from the branch in L->acc. All of them are on the device. A
- * norm and a scale exclude each other. */
+/* Finds or makes the gradient of the block's branch. This gradient is L->dx, the stream's, unless the block normalises or scales
+ * its branch: then block_make_gradient makes L->df from L->dx and, for a norm, from the branch in L->acc.
+ *
+ * All of these are on the device. A block has a norm or a scale, never both. */
 int block_has_gradient(const struct lowering *L, const struct block *b);
 struct value *block_gradient(struct lowering *L, const struct block *b);
 void block_make_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, int c);
 /* Tells whether anything that comes before the block, its norm included, is trained. If not, the gradient of its input is not
  * needed. */
 int block_passes_gradient(const struct lowering *L, const struct block *b);
-/* Ends a visit: drops chunk c of the stream from the layer's input to the block's, since each may have been fetched to compute
- * the next. */
+/* Ends a visit: drops chunk c of the stream at every block from the layer's input to this block, since each may have been fetched
+ * to compute the next. */
 void block_drop_stream(struct lowering *L, const struct block *b, int c);
 
 #endif

@@ -11,18 +11,18 @@ struct layer_cache {
     int n;                                 /* tiles of KV heads */
 };
 
-/* Creates the persistent values of a layer (in L->caches), and binds them, as struct block_lowering says. */
+/* Creates a layer's persistent values (in L->caches), and binds them, as members of struct block_lowering. */
 void cache_create(struct lowering *L, struct block *b);
 void cache_bind(struct lowering *L, const struct block *b, int end);
 /* Creates the values that the layers of a shape share. */
 void cache_work_create(struct lowering *L, struct attention_work *W);
 
-/* A tile of query heads: the index of its tile of KV heads, and 1 if it is the first one of that tile. */
+/* A tile of query heads, by its tile of KV heads: is_first is 1 for the first query tile of that KV tile. */
 struct cached_tile {
     int tile, is_first;
 };
-/* Appends the new rows of k and v to the tail, then attends with f's queries the tail and each whole block that they reach: f->o
- * and f->lse. */
+/* Appends the new rows of k and v to the tail. Then f's queries attend the tail and each whole block within their reach, which
+ * makes f->o and f->lse. */
 void cache_forward(struct lowering *L, const struct block *b, const struct cached_tile *t, const struct forward_tile *f);
 
 #endif

@@ -41,7 +41,7 @@ static int some_layer_has_gates(const struct model *m, int shape)
     return 0;
 }
 
-/* Creates the transients of gates. The gates' gradients wait for the chunk's other ones, as dq does. */
+/* Creates the transients of gates. The gates' gradients are kept until all gradients of the chunk are made, as dq is. */
 void gates_of_work(struct lowering *L, struct attention_work *W, int shape)
 {
     const struct head_tiles *h = W->heads;

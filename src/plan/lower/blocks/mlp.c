@@ -131,7 +131,8 @@ static void produce_output(struct lowering *L, struct value *v, int c)
 
 /* --- Backward --- */
 
-/* Makes the gradients of one of the MLP's first maps from dy, and adds to the gradient of its input, L->acc. */
+/* Makes the gradients of one of the MLP's first maps from dy, the gradient of that map's output, and adds to L->acc, the gradient
+ * of the map's input. */
 static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy, int c,
                            int accumulate)
 {
@@ -223,7 +224,7 @@ static void chunk_values(struct lowering *L)
     activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dact, "dact", L->m->config.ffn, L->s.key.dtype, CHUNKS});
 }
 
-/* Cuts the gradient of a matrix that holds both the gate and the other map: each writes its part. */
+/* Cuts the gradient of a matrix that holds both first maps (gate and up), since each map writes its own part. */
 static int grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
 {
     const struct mlp_block *w = &b->weights->mlp;

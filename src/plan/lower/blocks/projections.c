@@ -21,7 +21,7 @@ static struct attention_work *work_of(const struct lowering *L, const struct blo
 
 /* --- Which heads --- */
 
-/* Returns the first head (routed_kv_head: KV head) of the model that ulysses member m attends in its tile t (kt). */
+/* Returns the first query head (routed_kv_head: KV head) of the model that ulysses member m attends in its tile t (KV tile kt). */
 static int64_t routed_head(const struct head_tiles *h, int m, int t)
 {
     return m * h->heads + t * h->q;
@@ -39,7 +39,7 @@ static int kv_replica(const struct lowering *L, const struct head_tiles *h, int 
     return m > 0 && routed_kv_head(L, h, m, 0) == routed_kv_head(L, h, m - 1, 0);
 }
 
-/* Returns the query projection of ulysses member m's tile t. kv_slice: the key or value projection w of its KV tile kt. */
+/* Returns the part of query projection w for tile t of ulysses member m (kv_slice: of key or value projection w for KV tile kt). */
 static struct model_linear q_slice(const struct head_tiles *h, const struct model_linear *w, int m, int t)
 {
     return linear_outputs(w, routed_head(h, m, t) * h->dim, h->q * h->dim);
@@ -77,10 +77,10 @@ static void apply(struct lowering *L, const struct block *b, const struct model_
 
 /* Steps that follow the projection of q, k or v. */
 struct after {
-    const struct model_norm *norm;    /* NORM_NONE: none */
-    int rope;                         /* -1: none */
-    struct value *raw, *draw;         /* chunks before the norm, and their gradient */
-    struct value *all;                /* norms of all heads together: chunks after the norm; NULL: another norm */
+    const struct model_norm *norm; /* NORM_NONE: none */
+    int rope;                      /* index of the model's set of frequencies; -1: no rope */
+    struct value *raw, *draw;      /* chunks before the norm, and the gradients of these chunks */
+    struct value *all; /* chunks after a norm of all heads together; NULL: each head is normalised by itself, or none is */
     const struct model_linear *whole; /* the map of all heads */
     int queries;
     int norm_last; /* 1: the norm follows the rotation, so that raw is rotated */
@@ -100,14 +100,14 @@ static struct after after_k(const struct lowering *L, const struct block *b)
     return (struct after){&w->k_norm, w->rope, &W->raw_k, &W->draw_k, w->whole ? &W->all_k : NULL, &w->k, 0, w->norm_last};
 }
 
-/* Returns the steps of a map that nothing follows. */
+/* Returns steps for a map with neither norm nor rope behind it. */
 static struct after plain(void)
 {
     static const struct model_norm none = {.kind = NORM_NONE, .weight = -1, .bias = -1};
     return (struct after){&none, -1, NULL, NULL, NULL, NULL, 0, 0};
 }
 
-/* Returns the steps of v. Values that are normalised use the room of keys, which is free again by then. */
+/* Returns the steps of v. Normalised values use the buffers of keys, which are free again by then. */
 static struct after after_v(const struct lowering *L, const struct block *b)
 {
     const struct attention_block *w = &b->weights->attention;
@@ -115,13 +115,13 @@ static struct after after_v(const struct lowering *L, const struct block *b)
     return (struct after){&w->v_norm, -1, &W->raw_k, &W->draw_k, NULL, &w->v, 0, 0};
 }
 
-/* Returns the range of heads that w, a map of some of them, makes. */
+/* Returns the range of heads that w, a map to some of the heads, makes. */
 static struct heads heads_in(const struct head_tiles *h, const struct after *after, const struct model_linear *w)
 {
     return (struct heads){(w->first_out - after->whole->first_out) / h->dim, w->out / h->dim, h->dim};
 }
 
-/* Rotates rows [r0, r1) of the map's outputs, which belong to tokens p0 on. inverse: rotates their gradient back. */
+/* Rotates rows [r0, r1) of the map's outputs, for tokens from p0 on. inverse: rotates the outputs' gradient back. */
 static void rotate(struct lowering *L, const struct block *b, const struct after *after, const struct model_linear *w,
                    enum dtype type, int inverse, struct value *x, int64_t r0, int64_t r1, int64_t p0)
 {
@@ -161,8 +161,8 @@ static void make_raw(struct lowering *L, const struct block *b, const struct mod
         rotate(L, b, after, w, L->s.key.dtype, 0, after->raw, x0, x0 + rows, x0);
 }
 
-/* Computes one chunk of q, k or v for one member: norm, projection, norm of heads and rope (or rope first). All that a visit
- * computes shares the normalised chunk. */
+/* Computes one chunk of q, k or v for one member: norm, projection, norm of heads and rope (or rope first). All projections of a
+ * visit share the normalised chunk. */
 static void project(struct lowering *L, struct value *v, int i, const struct model_linear *w, struct after after)
 {
     int c = i % L->n_chunks;
@@ -219,7 +219,7 @@ void produce_gate(struct lowering *L, struct value *v, int i)
     project(L, v, i, &w, plain());
 }
 
-/* Returns the inputs of the map back: tile i of o, which is on the device, or o times its gate. */
+/* Returns the inputs of the output projection: tile i of o, which is on the device, or o times its gate. */
 static struct linear_side heads_out(struct lowering *L, const struct block *b, int t, int i)
 {
     struct attention_layer *a = b->values;
@@ -282,7 +282,7 @@ void attended_gradient(struct lowering *L, const struct block *b, int c)
     value_drop(L, &L->dx, c);
 }
 
-/* Computes the gradient of tile i of o from that of the block's branch; with gates it passes W->gated. */
+/* Computes the gradient of tile i of o from the gradient of the block's branch; with gates, by way of W->gated. */
 static void map_backward(struct lowering *L, const struct block *b, int m, int t, int c)
 {
     struct attention_layer *kept = b->values;
@@ -338,8 +338,8 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
     gates_leave_input(L, b, c);
 }
 
-/* Computes the gradient of the raw heads of chunk c from rows [r0, r1) of dy, that of the normalised ones. The raw heads are
- * computed again. */
+/* Computes the gradient of the raw heads (before their norm) of chunk c from rows [r0, r1) of dy, the gradient of the normalised
+ * heads. The raw heads are computed again. */
 static void head_norm_backward(struct lowering *L, const struct block *b, const struct model_linear *w, const struct after *after,
                                struct value *dy, enum dtype dy_type, int64_t r0, int64_t r1, int c)
 {
@@ -388,7 +388,7 @@ static void projection_backward(struct lowering *L, const struct block *b, const
     value_drop(L, dy, i);
 }
 
-/* Adds the gradients of the members that share member m's KV head, and follow it, to member m's own. */
+/* Adds gradients of a shared KV head: those of the members after m that share member m's head, to member m's own. */
 static void add_replicas(struct lowering *L, const struct head_tiles *h, struct value *dy, int m, int c)
 {
     int first = m * L->n_chunks + c;
@@ -430,7 +430,8 @@ static void all_backward(struct lowering *L, const struct block *b, const struct
     value_drop(L, after->draw, c);
 }
 
-/* Rotates one tile's gradient back and writes it as columns of the gradient of all heads. keep: other columns are there already. */
+/* Rotates one tile's gradient back and writes it to the tile's columns in the gradient of all heads. keep: other columns are
+ * there already. */
 static void gather_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy,
                             enum dtype dy_type, int i, const struct after *after, struct value *dall, int keep)
 {
@@ -516,7 +517,7 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
     value_drop(L, b->source, c);
 }
 
-/* Cuts the gradient of a norm whose heads have weights of their own: it is written tile by tile. */
+/* Cuts the gradient of a norm that has different weights for each head: this gradient is written tile by tile. */
 static int norm_cuts(const struct lowering *L, const struct model_norm *norm, int parts, int64_t *cuts, int n, int max)
 {
     const struct model_param *p = norm->weight >= 0 ? param_of(L, norm->weight) : NULL;

@@ -11,7 +11,7 @@ int projections_grad_cuts(const struct lowering *L, const struct block *b, int64
 /* Compute tiles of q, k, v and gates, and of the block's output, which all heads add to. */
 value_produce produce_q, produce_k, produce_v, produce_gate, produce_attended;
 
-/* Makes chunk c of the gradient of the block's branch, if that is not the stream's. */
+/* Makes chunk c of the gradient of the block's branch, unless the stream's gradient serves. */
 void attended_gradient(struct lowering *L, const struct block *b, int c);
 /* Drops all heads of chunk c that were normalised together, at the end of a visit of q, k and v. */
 void drop_all_heads(struct lowering *L, const struct block *b, int c);

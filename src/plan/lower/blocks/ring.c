@@ -83,8 +83,8 @@ static void add_returned(struct lowering *L, const struct backward_tile *b, int 
     add_part(L, b->dv, &W->returned_v[s % 2], ring_is_attended(L, w, s));
 }
 
-/* Runs the rank's own block of keys last: it hides the last gradients on their way back. Gradients that come back are added one
- * step late, so that compute does not wait for them. */
+/* Runs the rank's own block of keys last: its computation hides the last gradients that travel back. Gradients received from
+ * others are added one step late, so that compute does not wait for them. */
 void ring_backward(struct lowering *L, const struct backward_tile *b)
 {
     const struct attention_block *w = b->weights;
