@@ -1,4 +1,4 @@
-/* Arguments of tool calls: JSON text in OpenAI's API, objects in templates. */
+/* Arguments of tool calls, which are JSON text in OpenAI's API and objects in most templates. */
 #include "chat/rendering.h"
 #include "chat/shapes.h"
 
@@ -13,7 +13,7 @@
     "\"f\", \"tool_call_id\": \"123456789\", \"content\": \"R\"}, {\"role\": \"assistant\", \"content\": \"A\"}], \"tools\": [{\"type\": " \
     "\"function\", \"function\": {\"name\": \"f\", \"description\": \"D\", \"parameters\": {\"type\": \"object\", \"properties\": {}}}}]}"
 
-/* Tells whether the template renders the conversation to a text with `has` and without `has_not`. */
+/* Tells whether the template renders the conversation `json` to a text that contains `has` and does not contain `has_not`. */
 static int writes(const struct chat_template *t, const struct chat_options *options, const char *json, const char *has,
                   const char *has_not)
 {
@@ -32,7 +32,7 @@ static int writes(const struct chat_template *t, const struct chat_options *opti
 
 unsigned chat_template_takes_arguments(const struct chat_template *t, const struct chat_options *options)
 {
-    /* 'akey' in quotes: printed by Python, not as JSON */
+    /* a key in single quotes is an object printed by Python, not as JSON */
     const int objects = writes(t, options, PROBE("{\"akey\": \"avalue\"}"), "avalue", "'akey'");
     const int texts = writes(t, options, PROBE("\"{\\\"akey\\\": \\\"avalue\\\"}\""), "{\"akey\": \"avalue\"}", "\\\"akey");
     return (objects ? CHAT_ARGUMENTS_OBJECTS : 0) | (texts ? CHAT_ARGUMENTS_TEXTS : 0);

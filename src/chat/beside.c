@@ -1,4 +1,4 @@
-/* Members of a row beside its messages: takes system prompts, refuses others that would be lost. */
+/* Members of a row beside its messages: system prompts are taken, other members are refused if their text would be lost. */
 #include "chat/shapes.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ static int is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Returns a string without the white space around it; *n: its bytes. */
+/* Returns the text of a JSON string without the white space around it; *n: its length in bytes. */
 static const char *trimmed(const json_t *value, size_t *n)
 {
     const char *text = json_string_value(value);
@@ -22,7 +22,8 @@ static const char *trimmed(const json_t *value, size_t *n)
     return text + first;
 }
 
-/* Tells whether a value is given: null, and strings and lists with nothing in them, are empty cells of tables. */
+/* Tells whether a member has a value. Tables write empty cells as null, or as strings and lists with nothing in them: these count
+ * as none. */
 static int is_given(const json_t *value)
 {
     size_t n, i;
@@ -65,7 +66,7 @@ static enum status take_system(const struct chat_conversation *c, const json_t *
 
 /* ---- other members that belong to it ---- */
 
-/* Tells whether the texts are equal, or one is a part of the other that is too long to be there by chance. */
+/* Tells whether two texts are equal, or one contains the other and that is too long to be there by chance. */
 static int repeats(const json_t *a, const json_t *b)
 {
     enum { BY_CHANCE = 8 };
@@ -76,7 +77,7 @@ static int repeats(const json_t *a, const json_t *b)
     return (n < m ? n : m) >= BY_CHANCE && (n < m ? memmem(y, m, x, n) : memmem(x, n, y, m)) != NULL;
 }
 
-/* Tells whether the messages contain the text `value`, or the texts of a list of messages or turns. */
+/* Tells whether the messages already contain the text `value`, or all texts of `value` if it is a list of messages or turns. */
 static int is_said(const json_t *messages, const json_t *value)
 {
     static const char *const texts[] = {"content", "value", "reasoning_content", "thinking", "reasoning"};
@@ -105,7 +106,7 @@ static int is_said(const json_t *messages, const json_t *value)
     return 0;
 }
 
-/* Tells whether the messages were made from that member. */
+/* Tells whether the messages were made from the member named key. */
 static int is_source(const json_t *object, const char *key)
 {
     static const char *const sides[] = {"prompt", "completion"}, *const alpaca[] = {"instruction", "input", "output", "history"};
@@ -118,7 +119,7 @@ static int is_source(const json_t *object, const char *key)
     return 0;
 }
 
-/* Tells whether a member named like thoughts is a setting ("on", "high") and no thought. */
+/* Tells whether a member whose name speaks of reasoning is only a setting ("on", "high"): no string, or a single word. */
 static int is_setting(const char *key, const json_t *value)
 {
     return (strstr(key, "reasoning") || strstr(key, "think")) &&

@@ -1,4 +1,4 @@
-/* Ready-made templates, for models that bring none. Written in the style of their families. */
+/* Ready-made templates, in the style of model families, for models without a template of their own. */
 #include "chat/chat.h"
 
 #include "base/names.h"

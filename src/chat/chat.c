@@ -70,7 +70,8 @@ enum status chat_render(const struct chat_template *t, const struct chat_convers
     return st;
 }
 
-/* Tells whether the rendered conversation has both strings and no key of a part; *failed: 1 if it does not render. */
+/* Tells whether the rendered conversation contains the two texts of its parts and none of the parts' keys; *failed: 1 if
+ * rendering fails. */
 static int writes_parts(const struct chat_template *t, const struct chat_options *options, const char *json, int *failed)
 {
     struct chat_conversation *c = NULL;
@@ -97,7 +98,7 @@ int chat_template_takes_parts(const struct chat_template *t, const struct chat_o
                                      "{\"messages\": [" PART("system", "A rule") ", " PART("user", "A question") ", " PART(
                                          "assistant", "An answer") "]}",
                                      &failed);
-    if (failed) /* some templates take no system message */
+    if (failed) /* some templates take no system message: without one */
         takes = writes_parts(t, options, "{\"messages\": [" PART("user", "A question") ", " PART("assistant", "An answer") "]}",
                              &failed);
     return takes;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names under which reasoning is passed: templates read the first, gpt-oss's the second, as in transformers. */
+/* Members in which templates look for reasoning: most read the first, gpt-oss's the second; transformers does the same. */
 static const char *const reasoning_keys[] = {"reasoning_content", "thinking", "reasoning"};
 
 static const json_t *reasoning_of(const struct chat_conversation *c, size_t message)
@@ -95,7 +95,7 @@ int chat_find_reasoning(const json_t *content, size_t *first, size_t *end)
     const char *text = json_string_value(content), *close = NULL, *open;
     size_t n = json_string_length(content);
     for (const char *at = text; at && (at = memmem(at, n - (size_t)(at - text), ends, sizeof ends - 1)); at += sizeof ends - 1)
-        close = at; /* the last one, as templates look for it */
+        close = at; /* the last one counts, as in templates */
     if (!close)
         return 0;
     open = memmem(text, (size_t)(close - text), begins, sizeof begins - 1);
@@ -126,7 +126,7 @@ size_t chat_calls(const struct chat_conversation *c, size_t message)
     return json_array_size(json_object_get(json_array_get(c->messages, message), "tool_calls"));
 }
 
-/* Copies a message without its nulls, with its reasoning under the names that templates read. */
+/* Copies a message without members that are null, and with its reasoning under each name that templates read. */
 static json_t *normalize(const json_t *message)
 {
     json_t *out = json_object(), *reasoning = NULL;
@@ -195,7 +195,7 @@ static enum status check_message(const struct chat_conversation *c, size_t i, co
     return chat_refuse(c, "message %zu (%.40s) has neither content nor tool_calls", i + 1, json_string_value(role));
 }
 
-/* Takes over the messages, checked and normalized; the first `prompt` of them are only read. */
+/* Takes over the messages, checked and normalized. The first `prompt` messages are read but not trained. */
 static enum status take_messages(struct chat_conversation *c, const json_t *messages, size_t prompt)
 {
     size_t i, n = json_array_size(messages);
@@ -222,7 +222,7 @@ static enum status take_messages(struct chat_conversation *c, const json_t *mess
     return OK;
 }
 
-/* Takes tools over, given as a list or as text of one. */
+/* Takes over the tools, given as a list or as the JSON text of a list. */
 static enum status take_tools(struct chat_conversation *c, const json_t *object)
 {
     const json_t *tools = json_object_get(object, "tools");

@@ -6,18 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* State of one message. */
+/* A message's turn as found inside {% generation %} blocks. */
 struct turn {
-    size_t end;  /* end of the last of its parts inside a block; 0: none is */
-    int outside; /* 1: some of its words stand outside */
+    size_t end;  /* end of the message's last part inside a block; 0: there is none */
+    int outside; /* 1: some words of the message stand outside of the blocks */
 };
 
-/* Bytes [first, end) inside a block, and their owner: the first message with words there; or else the assistant before, or the
- * next one, which says nothing. */
+/* Bytes [first, end) inside a block, and the message that owns them: the first message with words there. Without words, it is the
+ * last message before, if an assistant's, or else the next message of an assistant. */
 struct part {
     size_t first, end;
-    int64_t owner; /* message; -1: nobody's */
-    int said;      /* 1: the part has words of the owner */
+    int64_t owner; /* number of the message; -1: no message */
+    int said;      /* 1: the part contains words of its owner */
 };
 
 static int is_blank(const char *text, size_t n)
@@ -38,7 +38,7 @@ static enum status end_part(const struct part *part, const char *wanted, struct 
     return wanted[part->owner] ? chat_add_range(out, part->first, part->end) : OK;
 }
 
-/* Guesses the owner of bytes without words; `last`: the last message with words before. */
+/* Guesses the owner of a part without words. `last`: the last message that has words before the part; -1: none. */
 static int64_t guess_owner(const struct chat_conversation *c, size_t n, int64_t last)
 {
     int64_t owner = last < 0 ? 0 : last;
@@ -47,7 +47,7 @@ static int64_t guess_owner(const struct chat_conversation *c, size_t n, int64_t 
     return owner < (int64_t)n ? owner : -1;
 }
 
-/* Finds the parts by walking through the spans, which end where origin or marks change. */
+/* Finds the parts by walking through the spans; a span ends where the origin or the marks change. */
 static enum status find_parts(const struct chat_conversation *c, const struct jinja_text *whole, size_t n, const char *wanted,
                               struct turn *turns, struct chat_text *out)
 {
@@ -63,13 +63,14 @@ static enum status find_parts(const struct chat_conversation *c, const struct ji
             part.owner = said && !part.said ? span->origin : part.owner;
             part.said |= said;
             part.end = span->end;
-            if (said && !wanted[span->origin]) /* blocks that touch: an unwanted message's words are not trained */
+            /* adjacent blocks count as one part: if an unwanted message has words in it, that message is the owner */
+            if (said && !wanted[span->origin])
                 part.owner = span->origin;
         } else {
             TRY(end_part(&part, wanted, turns, out));
             part = (struct part){.owner = -1};
             if (said && span->origin >= last && !is_blank(out->bytes + span->first, span->end - span->first))
-                turns[span->origin].outside = 1; /* a later message may repeat a tool's name outside */
+                turns[span->origin].outside = 1; /* not if a later message has been seen: it may repeat the name of a tool */
         }
         if (span->origin > last && (mark & MARK_WORDS))
             last = span->origin;
@@ -77,7 +78,8 @@ static enum status find_parts(const struct chat_conversation *c, const struct ji
     return end_part(&part, wanted, turns, out);
 }
 
-/* Returns where the special token begins that ends at *end, after dropping white space from *end; returns *end if there is none. */
+/* Returns the beginning of the special token that ends at *end, after moving *end back over white space; returns *end if no such
+ * token ends there. */
 static size_t token_before(const struct chat_template *t, const struct chat_options *options, const struct chat_text *text,
                            size_t *end)
 {

@@ -9,7 +9,7 @@
 enum {
     ANSWERED = 1,
     TYPED = 2
-}; /* further bits beside the marks: words that are neither calls nor reasoning; tokens written as letters */
+}; /* bits of account beside the marks: ANSWERED: words that are neither calls nor reasoning; TYPED: special tokens typed as text */
 
 struct account {
     const struct chat_template *t;
@@ -17,10 +17,10 @@ struct account {
     const struct chat_options *options;
     const struct chat_form *form;
     struct chat_text *text;
-    char begins[256]; /* 1 for first bytes of special tokens */
+    char begins[256]; /* by byte: 1: some special token begins with this byte */
 };
 
-/* Counts what is missing of message i. marks: all marks of its bytes in the text, or'ed. */
+/* Counts the parts of message i that the text lacks. marks: all marks of the message's bytes in the text, or'ed. */
 static enum status count_message(const struct account *x, size_t i, int32_t marks, char *wanted)
 {
     struct chat_text *text = x->text;
@@ -48,8 +48,8 @@ static enum status count_message(const struct account *x, size_t i, int32_t mark
     return OK;
 }
 
-/* Tells whether words contain a special token, or the template's text between a question and its answer: they were rendered
- * before. */
+/* Tells whether a message's words contain a special token, or the template's text between a question and its answer: the message
+ * was made of a rendered text. */
 static int has_tokens(const struct account *x, const char *bytes, size_t n)
 {
     enum { BY_CHANCE = 6 };

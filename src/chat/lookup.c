@@ -81,7 +81,7 @@ static enum status take_tokens(struct chat_template *t, const json_t *config)
 
 /* ---- templates by name ---- */
 
-/* Templates of a directory by their names, and what messages call them. */
+/* Templates of a directory by name, and for each the place that messages name. */
 struct named {
     json_t *source, *label; /* {name: string} */
 };
@@ -115,7 +115,7 @@ static enum status add_file(struct named *x, const char *dir, const char *file, 
     return source ? add_named(x, name, path, source) : status_fail(ERR_INVALID, "%s: the template is not UTF-8", path);
 }
 
-/* Adds additional_chat_templates/NAME.jinja. */
+/* Adds the templates additional_chat_templates/NAME.jinja. */
 static enum status add_additional(struct named *x, const char *dir)
 {
     static const char end[] = ".jinja";
@@ -139,7 +139,7 @@ static enum status add_additional(struct named *x, const char *dir)
     return st;
 }
 
-/* Adds `chat_template` of tokenizer_config.json. */
+/* Adds the templates in `chat_template` of tokenizer_config.json. */
 static enum status add_of_config(struct named *x, const char *dir)
 {
     char path[PATH_BYTES], label[PATH_BYTES + 80];
@@ -163,7 +163,7 @@ static enum status add_of_config(struct named *x, const char *dir)
     return st;
 }
 
-/* Finds all templates. Files count for all that the configuration says, as transformers takes them. */
+/* Finds all templates of a directory. If there are files with templates the configuration's are ignored, as in transformers. */
 static enum status list_named(const char *dir, struct named *out)
 {
     enum status st;
@@ -187,7 +187,7 @@ static enum status parse_named(const struct named *x, const char *name, struct c
                   : OK;
 }
 
-/* Refuses a directory without a default template, by the names that it has. */
+/* Refuses a directory without a default template; the message has the names of the templates that are there. */
 static enum status refuse_none(const struct named *x, const char *dir)
 {
     char names[200] = "";
@@ -225,7 +225,8 @@ enum status chat_template_load(const char *dir, struct chat_template **out)
     enum status st = parse_named(&x, "default", &t);
     if (st == OK && !t)
         st = refuse_none(&x, dir);
-    if (st == OK && parse_named(&x, CHAT_TOOL_TEMPLATE, &t->for_tools) != OK) /* other conversations need it not */
+    /* no error yet: conversations without tools do not need this template */
+    if (st == OK && parse_named(&x, CHAT_TOOL_TEMPLATE, &t->for_tools) != OK)
         t->tools_error = strdup(status_message());
     free_named(&x);
     if (st == OK)

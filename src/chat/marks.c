@@ -1,4 +1,5 @@
-/* Marks by which rows and messages say whether they are trained, as other trainers write them: each is obeyed or refused. */
+/* Marks in rows and messages that say whether they are trained, in the forms that other trainers write. Each is obeyed or
+ * refused. */
 #include "chat/marks.h"
 
 #include "chat/shapes.h"
@@ -6,7 +7,7 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Names of marks with a known meaning. `zero`: meaning of 0 and false; 1 and true mean the opposite. */
+/* Names of marks with a known meaning. zero: meaning of the values 0 and false; 1 and true have the opposite meaning. */
 static const struct {
     const char *name;
     enum chat_mark zero;
@@ -15,7 +16,7 @@ static const struct {
              {"loss_weight", CHAT_MARK_UNTRAINED}, {"loss_mask", CHAT_MARK_UNTRAINED},  {"loss_scale", CHAT_MARK_UNTRAINED},
              {"supervised", CHAT_MARK_UNTRAINED},  {"train_mask", CHAT_MARK_UNTRAINED}, {"masked", CHAT_MARK_TRAINED}};
 
-/* Tells whether a word of the name, split at underscores, dashes, dots and capitals, is in the list. */
+/* Tells whether the list has a word of the name, which is split at underscores, dashes, dots and capitals. */
 static int has_word(const char *name, const char *const *words)
 {
     while (*name) {
@@ -46,7 +47,7 @@ static int read_mark(const json_t *value, enum chat_mark zero, enum chat_mark *o
     return 1;
 }
 
-/* Tells whether a value is false, also as text. */
+/* Tells whether a value is false or a text that means false. */
 static int says_no(const json_t *value)
 {
     static const char *const noes[] = {"false", "False", "FALSE", "no", "0", "0.0"};
@@ -56,7 +57,7 @@ static int says_no(const json_t *value)
     return json_is_false(value);
 }
 
-/* Tells whether a value is true or a number other than 0, also as text. */
+/* Tells whether a value is true, a number other than 0, or a text that means true. */
 static int says_yes(const json_t *value)
 {
     static const char *const yeses[] = {"true", "True", "TRUE", "yes", "1"};
@@ -74,7 +75,7 @@ static int is_among(const char *key, const char *const *names)
     return 0;
 }
 
-/* Tells whether a member asks to leave its object out: "skip": true and the like. */
+/* Tells whether a member asks to leave out the row or message that has it: "skip": true and the like. */
 static int asks_to_skip(const char *key, const json_t *value)
 {
     static const char *const names[] = {"skip",    "skipped", "is_skipped", "exclude", "excluded",  "is_excluded", "omit",
@@ -82,8 +83,8 @@ static int asks_to_skip(const char *key, const json_t *value)
     return is_among(key, names) && says_yes(value);
 }
 
-/* Tells whether a member of an object of notes, such as "metadata", says that something is not trained. Other numbers may be any
- * statistics. */
+/* Tells whether a member of an object of notes, such as "metadata", says that something is not trained. Numbers that are not
+ * clearly marks may be statistics and do not count. */
 static int is_mark_in_notes(const char *key, const json_t *value)
 {
     static const char *const zeros[] = {"train",       "training",  "trainable",  "trained",    "is_trained", "weight",
@@ -94,7 +95,7 @@ static int is_mark_in_notes(const char *key, const json_t *value)
            (is_among(key, ones) && says_yes(value));
 }
 
-/* Returns the first mark among the members of an object of notes; NULL: there is none, or it is no object. */
+/* Returns the name of the first mark in an object of notes; NULL: there is none, or `notes` is no object. */
 static const char *mark_in_notes(const json_t *notes)
 {
     const char *key;
@@ -109,7 +110,7 @@ static const char *mark_in_notes(const json_t *notes)
 
 /* ---- messages ---- */
 
-/* Reads a member that may mark its object; *out stays if it is no mark. */
+/* Reads a member of message i that may be a mark of training; *out stays as it is if the member is no mark. */
 static enum status mark_of_member(const struct chat_conversation *c, size_t i, const char *key, const json_t *value,
                                   enum chat_mark *out)
 {
@@ -163,7 +164,7 @@ static enum status mark_of_object(const struct chat_conversation *c, size_t i, c
     return OK;
 }
 
-/* Refuses marks of single parts and tool calls, which are trained as their message is. */
+/* Refuses marks of single parts or tool calls of a message, as these are trained with the whole message. */
 static enum status check_parts(const struct chat_conversation *c, size_t i, const json_t *parts, const char *what)
 {
     size_t at;
@@ -190,12 +191,12 @@ enum status marks_of_message(const struct chat_conversation *c, size_t i, const 
 
 /* ---- rows ---- */
 
-/* Tells whether a row's mark agrees with training the row. */
+/* Tells whether a row's mark says that the row is trained, as it is here anyway. */
 static int is_harmless(const char *key, const json_t *value)
 {
     static const char *const users[] = {"user", "User", "human", "Human"};
     enum chat_mark mark;
-    if (strcmp(key, "mask") == 0 || strcmp(key, "masked") == 0) { /* NeMo's mask names the speaker that is not trained */
+    if (strcmp(key, "mask") == 0 || strcmp(key, "masked") == 0) { /* in NeMo's rows, mask names the speaker that is not trained */
         for (size_t i = 0; i < sizeof users / sizeof *users; i++)
             if (json_is_string(value) && strcmp(json_string_value(value), users[i]) == 0)
                 return 1;
@@ -206,7 +207,7 @@ static int is_harmless(const char *key, const json_t *value)
     return json_is_string(value) || (read_mark(value, CHAT_MARK_UNTRAINED, &mark) && mark == CHAT_MARK_TRAINED);
 }
 
-/* Refuses requests to leave the row out, or the beginning of its text. */
+/* Refuses members that ask to leave out the row, or the beginning of its text. */
 static enum status refuse_left_out_row(const char *key, const json_t *value, enum chat_row_kind kind, const char *file,
                                        int64_t line)
 {
@@ -244,9 +245,11 @@ static enum status check_row_member(const char *key, const json_t *value, enum c
     static const char *const words[] = {"train", "trained", "training",  "trainable",  "loss",         "mask",
                                         "masks", "masked",  "supervise", "supervised", "unsupervised", NULL};
     static const char *const of_lists[] = {"weight", "weights", NULL};
-    static const char *const tags[] = {"label", "kto_tag", "kto_label"}; /* a label of 0 may be a class */
+    static const char *const tags[] = {"label", "kto_tag",
+                                       "kto_label"}; /* "label": 0 is not refused, as it may be the number of a class */
     const int is_list = json_is_array(value) || json_is_object(value);
-    if (json_is_null(value) || (is_list && kind == CHAT_ROW_IDS)) /* lists in rows of ids have a value for each id */
+    if (json_is_null(value) ||
+        (is_list && kind == CHAT_ROW_IDS)) /* in rows of ids a list has a value for each id, and is read elsewhere */
         return OK;
     TRY(refuse_left_out_row(key, value, kind, file, line));
     for (size_t i = 0; i < sizeof tags / sizeof *tags && kind == CHAT_ROW_CHAT; i++)

@@ -4,7 +4,7 @@
 
 #include "chat/conversation.h"
 
-/* Finds the mark of message m, the i-th. ERR_INVALID: a mark of unknown meaning, or one of a part of the message. */
+/* Finds the mark of m, message number i. ERR_INVALID: a mark has an unknown meaning, or belongs to a part of the message. */
 enum status marks_of_message(const struct chat_conversation *c, size_t i, const json_t *m, enum chat_mark *out);
 
 #endif

@@ -35,7 +35,7 @@ size_t chat_special_at(const struct chat_template *t, const struct chat_options 
     return 0;
 }
 
-/* Makes room for one more than n; the array is full when n is a power of two. */
+/* Makes room for another range behind the n there; the array is full whenever n is a power of two. */
 static enum status grow(struct chat_range **at, size_t n)
 {
     if ((n & (n - 1)) != 0)

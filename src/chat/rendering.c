@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes and steps (0.1 us each) that a render may take: an endless template is stopped after two seconds. */
+/* Default limits of a render: bytes, and steps of 0.1 us each, so that an endless template is stopped after two seconds. */
 enum { DEFAULT_BYTES = 1 << 30, STEPS_EVER = 20000000, STEPS_A_MESSAGE = 20000 };
 
 struct request {
@@ -79,7 +79,7 @@ static struct jinja_value from_json(struct jinja_task *task, const json_t *v, in
     return out;
 }
 
-/* Returns the mark of a message's member; role and name are not words of the message. */
+/* Returns the mark for a member of a message. Only members other than role and name are marked as words. */
 static int32_t mark_of(const struct request *r, size_t message, const char *key)
 {
     int32_t mark = MARK_MESSAGE + (int32_t)message;
@@ -92,7 +92,7 @@ static int32_t mark_of(const struct request *r, size_t message, const char *key)
     return mark | MARK_SAID | (reasoning ? MARK_REASONING : 0);
 }
 
-/* Returns the value of a message's key. Reasoning within the content is marked as such. */
+/* Returns the value of a message's key; if it is a content with reasoning inside, that part is marked as reasoning. */
 static struct jinja_value value_of(struct jinja_task *task, const struct request *r, size_t message, const char *key,
                                    const json_t *value)
 {

@@ -1,4 +1,4 @@
-/* Conversations in the shapes of messages, conversations, prompt and completion, and Alpaca's triples. */
+/* Reading conversations written as messages, as ShareGPT's conversations, as prompt and completion, or as Alpaca's triples. */
 #include "chat/shapes.h"
 
 #include <stdarg.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define CALLER "caller" /* an assistant whose text is a tool call */
+#define CALLER "caller" /* role of ShareGPT's function_call: an assistant whose text is a tool call */
 
 enum status chat_refuse(const struct chat_conversation *c, const char *format, ...)
 {
@@ -23,7 +23,7 @@ static void add(json_t *messages, const char *role, const json_t *content)
     json_array_append_new(messages, json_pack("{s:s, s:O}", "role", role, "content", content));
 }
 
-/* Returns the role of a ShareGPT speaker, in any case; NULL: unknown. */
+/* Returns the role that a ShareGPT speaker's name stands for, capitals or not; NULL: the name is unknown. */
 static const char *speaker(const char *from)
 {
     static const char *const names[][2] = {
@@ -37,7 +37,8 @@ static const char *speaker(const char *from)
     return NULL;
 }
 
-/* Makes tool_calls of a turn's text, one call or a list of them as {"name", "arguments"}, as LLaMA-Factory writes them. */
+/* Makes tool_calls from a turn's text, which is a call {"name", "arguments"} or a list of such calls, as LLaMA-Factory writes
+ * them. */
 static enum status take_calls(const struct chat_conversation *c, size_t i, const json_t *value, json_t *message)
 {
     size_t k;
@@ -57,7 +58,7 @@ static enum status take_calls(const struct chat_conversation *c, size_t i, const
     return good ? OK : chat_refuse(c, "turn %zu is a call of a tool and no JSON of a \"name\" and \"arguments\"", i + 1);
 }
 
-/* Takes a turn of ShareGPT's as a message: renames "from" and "value", and keeps all else. */
+/* Takes a ShareGPT turn as a message: renames "from" and "value", and keeps all other members. */
 static enum status take_turn(const struct chat_conversation *c, size_t i, const json_t *turn, json_t *messages)
 {
     const json_t *from = json_object_get(turn, "from"), *value = json_object_get(turn, "value"),
@@ -97,7 +98,7 @@ static enum status shape_conversations(const struct chat_conversation *c, const 
         return chat_refuse(c, "conversations is not a list");
     json_array_foreach(turns, i, turn)
     {
-        if (!json_object_get(turn, "from") && json_object_get(turn, "role")) /* messages under another name */
+        if (!json_object_get(turn, "from") && json_object_get(turn, "role")) /* messages in OpenAI's form, under ShareGPT's key */
             json_array_append(messages, (json_t *)turn);
         else
             TRY(take_turn(c, i, turn, messages));
@@ -105,7 +106,7 @@ static enum status shape_conversations(const struct chat_conversation *c, const 
     return OK;
 }
 
-/* Adds a string said by `role`, or a list of messages. */
+/* Adds the messages of a member that is a string, said by `role`, or a list of messages. */
 static enum status add_side(const struct chat_conversation *c, const json_t *object, const char *key, const char *role,
                             json_t *messages)
 {

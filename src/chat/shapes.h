@@ -4,13 +4,13 @@
 
 #include "chat/conversation.h"
 
-/* Fails with "FILE:LINE: ...". */
+/* Returns ERR_INVALID with the message "FILE:LINE: ...". */
 enum status chat_refuse(const struct chat_conversation *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Makes a new array of messages, not yet checked; the first *prompt of them are a prompt. */
+/* Makes a new array of messages, not yet checked. *prompt: number of first messages that are a prompt, and not trained. */
 enum status chat_shape(const struct chat_conversation *c, const json_t *object, json_t **messages, size_t *prompt);
 
-/* Takes a system prompt beside the messages as the first message. Refuses members that belong to the conversation and are not in
- * its messages: other texts, pictures. */
+/* Takes a system prompt that stands beside the messages as the first message. Refuses other members whose content belongs to the
+ * conversation but is not in its messages: texts, pictures. */
 enum status chat_take_beside(const struct chat_conversation *c, const json_t *object, json_t *messages, size_t *prompt);
 
 #endif

@@ -1,16 +1,17 @@
 /* Finding supervised bytes.
  *
  * With {% generation %} blocks the template itself says which bytes an assistant generates. Without them an assistant's turn is
- * found by the marks of its words, and its bounds in the template's text around these:
+ * found by the marks of its words, and the turn's bounds in the template's text around these words.
  *
- * begin: where the render of the messages before it, with the generation prompt, ends; the model continues there. That render
- * counts only if it is a byte prefix of the whole one, which fails for templates that leave out earlier reasoning. Then the
- * generation prompt's own text is looked for before the words.
+ * The turn begins at the end of a render of the messages before it with the generation prompt, as the model continues there. That
+ * render counts only if it is a byte prefix of the whole render, which fails for templates that leave out earlier reasoning. Then
+ * the text of the generation prompt is looked for before the words.
  *
- * end: behind the first token after the last word that ends turns in a short conversation (learn_form), or else behind the turn's
- * last token. A template without such tokens ends a turn by the token that begins the next one, which is trained as well. A turn
- * that nothing ends is counted, and trained up to its last letter. The text beyond, a newline, is not trained. The render of the
- * messages up to this one bounds the search, if it is a byte prefix. */
+ * The turn ends behind the first token after the last word that also ends turns in a short conversation (learn_form), or else
+ * behind the last token before the next turn. In templates without such tokens the token that begins the next turn ends this one,
+ * and is trained as well. A turn without any such token is counted as unended, and trained up to its last letter. Text behind the
+ * end, such as a newline, is not trained. A render of the messages up to this one bounds the search, if it is a byte prefix of
+ * the whole render. */
 #include "chat/supervise.h"
 
 #include "base/sys.h"
@@ -18,7 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes rendered to compare prefixes, after which a conversation (of thousands of turns) is searched without comparing. */
+/* Bytes of renders that are compared as prefixes of a conversation in all; a conversation of thousands of turns is searched
+ * without prefixes after that. */
 enum { PREFIX_BYTES = 64 << 20 };
 
 struct search {
@@ -29,11 +31,11 @@ struct search {
     const struct jinja_text *whole; /* the render, with its marks */
     size_t messages, rendered;
     struct chat_form form;
-    char *prompt; /* the last generation prompt seen, [prompt_n] */
+    char *prompt; /* the last generation prompt found (learn_prompt), [prompt_n] */
     size_t prompt_n;
 };
 
-/* Returns the first special token in bytes [at, end), or end. */
+/* Returns the place of the first special token that begins in bytes [at, end); `end` if there is none. */
 static size_t find_special(const struct search *s, const char *bytes, size_t at, size_t end)
 {
     while (at < end && chat_special_at(s->t, s->options, bytes, end, at) == 0)
@@ -43,7 +45,8 @@ static size_t find_special(const struct search *s, const char *bytes, size_t at,
 
 enum prefix { PREFIX_UNKNOWN = -1, PREFIX_NO, PREFIX_YES };
 
-/* Tells whether the render of messages [0, n) is a byte prefix of the whole text; *length: its bytes. */
+/* Tells whether the render of messages [0, n), with or without generation prompt, is a byte prefix of the whole text. *length:
+ * bytes of that render. */
 static enum prefix is_prefix(struct search *s, size_t n, int generation_prompt, size_t *length)
 {
     struct chat_rendering r;
@@ -57,7 +60,8 @@ static enum prefix is_prefix(struct search *s, size_t n, int generation_prompt, 
     return prefix;
 }
 
-/* Keeps the generation prompt behind messages [0, n) in s->prompt, if the render with it continues the one without it. */
+/* Stores in s->prompt the text by which the render of messages [0, n) with the generation prompt continues the render without;
+ * stores nothing if it does not continue it. */
 static void learn_prompt(struct search *s, size_t n)
 {
     struct chat_rendering with, without;
@@ -78,7 +82,8 @@ static void learn_prompt(struct search *s, size_t n)
     chat_rendering_end(&with);
 }
 
-/* Finds the token behind an answer and the text before it, in a short conversation rendered with and without its last question. */
+/* Finds the token behind an answer, and the text between a question and its answer, in a short conversation that is rendered with
+ * and without its last question. */
 static void learn_ends(struct search *s, const struct jinja_text *two, const struct jinja_text *three)
 {
     size_t n = two->n < three->n ? two->n : three->n, said = 0, end = 0, asked = 0, answer = 0;
@@ -121,10 +126,10 @@ static void learn_form(struct search *s)
     chat_destroy(c);
 }
 
-/* Words of assistant message i: bytes [first, last), before the first byte of a later message, `foreign`, and before `limit`
- * (templates repeat a tool's name later). */
+/* Bytes [first, last) with the words of assistant message i. They end before `foreign`, the first byte of a later message, and
+ * before the `limit` of the search (templates repeat a tool's name later). */
 struct said {
-    size_t first, last, foreign, floor; /* floor: end of the bytes of other messages before it */
+    size_t first, last, foreign, floor; /* floor: end of the last bytes of other messages before the words */
     int found;
 };
 
@@ -162,7 +167,8 @@ static size_t find_begin(struct search *s, size_t i, const struct said *said)
     return said->first;
 }
 
-/* Returns the bytes of the template's token at `at` that begins the next turn; 0: there is none, or it begins every text. */
+/* Returns the length of the template's token at `at` that begins the next turn; 0: there is no token, or one with which every
+ * text begins. */
 static size_t next_token(const struct search *s, size_t at)
 {
     const char *bos = chat_template_token(s->t, "bos_token");
@@ -172,7 +178,8 @@ static size_t next_token(const struct search *s, size_t at)
     return bos && strlen(bos) == n && memcmp(bos, s->text->bytes + at, n) == 0 ? 0 : n;
 }
 
-/* Returns the end of the turn's last token in bytes [last, limit), which begins at *token; 0: nothing ends the turn. */
+/* Returns the end of the last token in bytes [last, limit), which ends the turn; *token: its beginning. Returns 0 if there is
+ * none. */
 static size_t find_last_token(const struct search *s, size_t last, size_t limit, size_t *token)
 {
     const char *bytes = s->text->bytes;
@@ -189,8 +196,8 @@ static size_t find_last_token(const struct search *s, size_t last, size_t limit,
     return end;
 }
 
-/* Finds the end of the turn whose last word ends at `last`. The next turn begins at or after `limit`, and just there if
- * `bounded`. */
+/* Finds the end of the turn whose last word ends at `last`. limit: earliest place at which the next turn may begin; bounded: 1:
+ * it begins exactly there. */
 static enum status find_end(struct search *s, size_t last, size_t limit, int bounded, size_t *end)
 {
     const char *bytes = s->text->bytes;
@@ -213,7 +220,8 @@ static enum status find_end(struct search *s, size_t last, size_t limit, int bou
     return OK;
 }
 
-/* Finds the turn of an empty message, [.., limit), whose place only the renders around it show. */
+/* Finds the turn of a message without words, which ends at `limit`. Its beginning is known only if a render of the messages
+ * before is a byte prefix. */
 static enum status find_empty(struct search *s, size_t i, size_t limit, struct chat_range *out)
 {
     const char *bytes = s->text->bytes;
@@ -222,7 +230,8 @@ static enum status find_empty(struct search *s, size_t i, size_t limit, struct c
         s->text->untrained++;
         return OK;
     }
-    for (size_t at = begin; at < limit;) { /* the last token there, unless it is the usual one */
+    for (size_t at = begin;
+         at < limit;) { /* finds the last special token, which ends the turn in templates without a usual one */
         size_t length = chat_special_at(s->t, s->options, bytes, limit, at);
         last = length > 0 ? at : last;
         at += length > 0 ? length : 1;
@@ -238,7 +247,7 @@ static enum status find_turn(struct search *s, size_t i, struct chat_range *out)
     int bounded = i + 1 == s->messages || is_prefix(s, i + 1, 0, &limit) == PREFIX_YES;
     struct said said = find_said(s, i, bounded ? limit : s->text->n);
     *out = (struct chat_range){0, 0};
-    if (bounded && !said.found) /* the message may stand behind */
+    if (bounded && !said.found) /* not found before the limit: the template may write the message later */
         said = find_said(s, i, s->text->n);
     if (!said.found && bounded)
         return find_empty(s, i, limit, out);
@@ -263,9 +272,9 @@ static enum status supervise_turns(struct search *s, const char *wanted)
     return OK;
 }
 
-/* ---- all that no mark excludes ---- */
+/* ---- training all bytes but those of messages marked as not trained ---- */
 
-/* Clears `trained` [n] at the bytes of message i, which is marked as not trained. */
+/* Clears `trained` [n], a flag for each byte, at the bytes of message i, which is marked as not trained. */
 static enum status exclude(struct search *s, size_t i, char *trained)
 {
     struct chat_range turn = {0, 0};
@@ -278,7 +287,7 @@ static enum status exclude(struct search *s, size_t i, char *trained)
     return OK;
 }
 
-/* Trains all bytes but those of messages marked as not trained. */
+/* Trains all bytes except those of messages marked as not trained. */
 static enum status supervise_unmarked(struct search *s)
 {
     const size_t n = s->text->n;
@@ -309,20 +318,21 @@ static enum status supervise_all(struct search *s, const char *wanted)
     struct chat_range turn;
     const int64_t unended = s->text->unended, untrained = s->text->untrained, otherwise = s->text->otherwise;
     TRY(supervise_unmarked(s));
-    s->text->unended = unended; /* turns that are not trained do not count */
+    s->text->unended = unended; /* restored: turns that are not trained do not count as unended */
     s->text->n_ends = 0;
     for (size_t i = 0; i < s->messages; i++) {
         if (wanted[i])
-            TRY(find_turn(s, i, &turn)); /* ends of turns are trained here, too */
+            TRY(find_turn(s, i, &turn)); /* called for the tokens that end turns, which are noted here, too */
     }
-    s->text->untrained = untrained; /* beginnings of turns do not matter: everything is trained */
+    s->text->untrained = untrained; /* restored: everything is trained, whether or not a turn's beginning was found */
     s->text->otherwise = otherwise;
     return OK;
 }
 
 /* ---- the whole ---- */
 
-/* Finds the messages whose turns are trained, wanted [messages]. ERR_INVALID: a mark demands training that is not done. */
+/* Finds the messages whose turns are trained, wanted [messages]. ERR_INVALID: a message is marked as trained, but is not trained
+ * here. */
 static enum status find_wanted(const struct search *s, char *wanted)
 {
     const enum chat_train train = s->options->train;
@@ -344,7 +354,8 @@ static enum status find_wanted(const struct search *s, char *wanted)
     return OK;
 }
 
-/* Counts turns trained by {% generation %} blocks that do not begin where generation would. */
+/* Counts the turns trained by {% generation %} blocks before which the text differs from a render of the earlier messages with
+ * the generation prompt. */
 static void count_otherwise(struct search *s, const char *wanted)
 {
     size_t length;

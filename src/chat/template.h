@@ -8,19 +8,19 @@
 enum { CHAT_MAX_TOKENS = 16 };
 
 struct chat_template {
-    struct jinja_task task; /* owns the tree and the names */
+    struct jinja_task task; /* task whose memory has the tree and the names */
     const char *name;
     const char *source;
     size_t n;
     struct jinja_names names;
     struct jinja_node *first;
-    int generations; /* {% generation %} blocks */
+    int generations; /* number of {% generation %} blocks */
     struct {
         char *variable, *token;
     } tokens[CHAT_MAX_TOKENS];
     size_t n_tokens;
-    char *tools_error;               /* reason why that one cannot be read, owned, or NULL */
-    struct chat_template *for_tools; /* template of conversations with tools, owned; NULL: this one is */
+    char *tools_error;               /* reason why the template for conversations with tools cannot be read, owned; NULL: none */
+    struct chat_template *for_tools; /* separate template for conversations with tools, owned; NULL: there is none */
 };
 
 #endif

@@ -31,7 +31,7 @@ enum known_pattern {
 
 struct stage {
     enum stage_kind kind;
-    struct regex *pattern; /* of STAGE_SPLIT, and of STAGE_BYTE_LEVEL if it has one */
+    struct regex *pattern; /* STAGE_SPLIT, and STAGE_BYTE_LEVEL if it splits: the pattern */
     enum known_pattern known;
     enum split_behavior behavior;
     int invert;

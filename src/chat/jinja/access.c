@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Python's methods by type: those that methods.c implements, and those that it refuses when called. */
+/* Python's methods by type: those of methods.c work, the others are known only to be refused by name when called. */
 /* clang-format off */
 static const char *const text_methods[] = {"capitalize", "casefold", "center", "count", "encode", "endswith", "expandtabs",
     "find", "format", "format_map", "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower",
@@ -17,7 +17,7 @@ static const char *const list_methods[] = {"append", "clear", "copy", "count", "
 static const char *const tuple_methods[] = {"count", "index", NULL};
 /* clang-format on */
 
-/* Attributes of other types; some of numbers and macros are implemented. */
+/* Attributes of other types, of which only some of numbers and macros work. */
 static const char *const number_attributes[] = {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "from_bytes",
                                                 "fromhex",          "hex",       "is_integer", "to_bytes",  NULL};
 static const char *const macro_attributes[] = {"caller", "catch_kwargs", "catch_varargs", "explicit_caller", NULL};
@@ -68,7 +68,7 @@ static struct jinja_value method_of(struct jinja_run *run, struct jinja_value v,
     return jinja_undefined(name);
 }
 
-/* Returns an attribute, without looking at keys of a dict. */
+/* Returns an attribute of a value; keys of a dict are not looked at. */
 static struct jinja_value plain_attribute(struct jinja_run *run, struct jinja_value v, const char *name)
 {
     const struct jinja_value *at;
@@ -145,7 +145,7 @@ struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value v, struc
     return plain_attribute(run, v, jinja_copy(run->task, key.text->bytes, key.text->n));
 }
 
-/* Clamps one end of a slice of n items, as Python does. */
+/* Clamps one end of a slice of n items to the valid range, as Python does. */
 static int64_t clamp(int64_t i, int64_t n, int64_t step)
 {
     i = i < 0 ? i + n : i;
@@ -181,7 +181,9 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value v, cons
     int64_t step = part[2].kind == JINJA_NONE ? 1 : at[2];
     if (step == 0)
         jinja_fail(run->task, "a slice's step is 0");
-    step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* longer steps give the same, and shorter ones keep sums in range */
+    step = step > n    ? n + 1
+           : step < -n ? -n - 1
+                       : step; /* limited, so that sums cannot overflow; longer steps give the same slice */
     int64_t first = part[0].kind == JINJA_NONE ? (step < 0 ? n - 1 : 0) : clamp(at[0], n, step);
     int64_t end = part[1].kind == JINJA_NONE ? (step < 0 ? -1 : n) : clamp(at[1], n, step);
     if (v.kind == JINJA_TEXT)

@@ -1,4 +1,4 @@
-/* Code points of marked strings and Python's predicates on them; implements a part of text.h. */
+/* Code points of strings, and Python's predicates on them; implements a part of text.h. */
 #include "chat/jinja/text.h"
 
 #include <utf8proc.h>
@@ -118,7 +118,8 @@ int jinja_is_letter(int32_t c)
     return g >= UTF8PROC_CATEGORY_LU && g <= UTF8PROC_CATEGORY_LO;
 }
 
-/* Tells whether c has no single capital (SpecialCasing.txt), or a small letter that is several or depends on its place. */
+/* Tells whether changing the case of c is not simple: its capital is several letters (SpecialCasing.txt), or its small letter is,
+ * or depends on the place in the word. */
 static int is_special(int32_t c, int upper)
 {
     static const int32_t ranges[][2] = {{0xDF, 0xDF},     {0x149, 0x149},   {0x1F0, 0x1F0},   {0x390, 0x390},

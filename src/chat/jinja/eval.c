@@ -160,7 +160,7 @@ static struct jinja_value eval_test(struct jinja_run *run, const struct jinja_no
     return jinja_bool(jinja_test(run, node->name, v, &call));
 }
 
-/* Operators with one or two operands. */
+/* Evaluates operators with one or two operands. */
 static struct jinja_value eval_operator(struct jinja_run *run, const struct jinja_node *node)
 {
     struct jinja_value a = jinja_eval(run, node->a), b;

@@ -27,7 +27,7 @@ static void assign(struct jinja_run *run, const struct jinja_node *target, struc
     }
 }
 
-/* Captures the output of statements, run in `scope`. */
+/* Executes statements in `scope`, and returns what they print. */
 static struct jinja_value capture(struct jinja_run *run, struct jinja_scope *scope, const struct jinja_node *body)
 {
     struct jinja_builder b = {.task = run->task}, *out = run->out;
@@ -50,7 +50,7 @@ static int accepts(struct jinja_run *run, struct jinja_loop *loop, struct jinja_
     return taken;
 }
 
-/* Runs a loop over items; the loop's outer scope is the current one. */
+/* Runs a for loop over items; the current scope becomes the outer scope of each iteration. */
 static enum flow walk(struct jinja_run *run, const struct jinja_node *node, struct jinja_value items, int64_t depth0)
 {
     struct jinja_scope *outer = run->scope;
@@ -63,7 +63,7 @@ static enum flow walk(struct jinja_run *run, const struct jinja_node *node, stru
                                 .length = -1,
                                 .depth0 = depth0};
     struct jinja_value item;
-    int finished = 0; /* an iteration reached its end */
+    int finished = 0; /* 1: some iteration ran to its end */
     while (jinja_loop_next(run, loop, &item)) {
         jinja_step(run->task, 1);
         run->scope = jinja_scope_new(run, outer);
@@ -75,7 +75,7 @@ static enum flow walk(struct jinja_run *run, const struct jinja_node *node, stru
         if (flow == FLOW_BREAK)
             break;
     }
-    if (!finished && node->other) { /* Jinja runs it after a break in the first iteration, too */
+    if (!finished && node->other) { /* also after a break in the first iteration, as in Jinja */
         run->scope = jinja_scope_new(run, outer);
         enum flow flow = exec_body(run, node->other);
         run->scope = outer;
@@ -160,7 +160,7 @@ static void print(struct jinja_run *run, struct jinja_value v)
     jinja_put(run->out, jinja_string(run->task, v));
 }
 
-/* Executes {% call(params) macro(...) %}, whose body becomes the argument `caller`. */
+/* Executes {% call(params) macro(...) %}: the block's body is passed to the macro as the argument `caller`. */
 static void exec_call_block(struct jinja_run *run, const struct jinja_node *node)
 {
     struct jinja_call call;
@@ -207,7 +207,7 @@ static enum flow exec_if(struct jinja_run *run, const struct jinja_node *node)
         const struct jinja_node *other = node->other;
         if (!other || other->kind != NODE_IF || other->next)
             return exec_body(run, other);
-        node = other; /* an elif: chains may be long */
+        node = other; /* an elif; looped over, as chains of elif may be long */
     }
 }
 

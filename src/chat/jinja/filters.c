@@ -1,9 +1,9 @@
-/* The table of filters, and the filters that apply others. */
+/* The table of filters, and the filters that apply another filter or a test (map, select, ...). */
 #include "chat/jinja/filters.h"
 
 #include <string.h>
 
-/* Returns the arguments of `call` from place `first` on, for a filter or test that is applied to each item. */
+/* Returns the arguments of `call` from number `first` on: those passed on to the filter or test that is applied to each item. */
 static struct jinja_call rest_of(const struct jinja_call *call, size_t first)
 {
     struct jinja_call rest = *call;
@@ -47,7 +47,7 @@ static struct jinja_value map(struct jinja_run *run, struct jinja_value v, struc
     return jinja_of_list(JINJA_ITERATOR, out);
 }
 
-/* Keeps items whose test, applied to them or to an attribute, gives `wanted`. */
+/* Keeps the items for which a test, applied to the item or to an attribute of the item, gives `wanted`. */
 static struct jinja_value choose(struct jinja_run *run, struct jinja_value v, struct jinja_call *call, int by_attribute,
                                  int wanted)
 {
@@ -93,7 +93,7 @@ static struct jinja_value filter_rejectattr(struct jinja_run *run, struct jinja_
 static const struct {
     const char *name;
     jinja_filter_call *call;
-    int places; /* number of arguments that need no name */
+    int places; /* number of arguments that may be given without a name */
 } filters[] = {
     {"abs", filter_abs, 0},
     {"attr", filter_attr, 1},

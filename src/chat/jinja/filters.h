@@ -6,7 +6,7 @@
 
 typedef struct jinja_value jinja_filter_call(struct jinja_run *, struct jinja_value, struct jinja_call *);
 
-/* Filters from values to text or numbers (filters_text.c). */
+/* Filters that turn values into text or numbers (filters_text.c). */
 jinja_filter_call filter_tojson, filter_string, filter_trim, filter_upper, filter_lower, filter_capitalize, filter_title,
     filter_replace, filter_indent, filter_int, filter_float, filter_abs, filter_round, filter_safe, filter_format,
     filter_wordcount;
@@ -14,7 +14,7 @@ jinja_filter_call filter_tojson, filter_string, filter_trim, filter_upper, filte
 jinja_filter_call filter_length, filter_list, filter_first, filter_last, filter_join, filter_items, filter_dictsort, filter_sort,
     filter_unique, filter_reverse, filter_sum, filter_min, filter_max, filter_attr, filter_default;
 
-/* Returns an attribute as filters name it: "a", "a.b", 0. */
+/* Returns an attribute by the names that filters take: "a", "a.b", or an index such as 0. */
 struct jinja_value filter_attribute(struct jinja_run *run, struct jinja_value v, struct jinja_value attribute);
 
 #endif

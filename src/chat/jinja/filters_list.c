@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Returns a dotted name's part as a key: digits are a number. */
+/* Returns a part of a dotted name as a key; a part of digits only is a number. */
 static struct jinja_value part_key(struct jinja_task *task, const struct jinja_text *name, size_t first, size_t end)
 {
     int64_t number = 0;
@@ -107,7 +107,7 @@ struct jinja_value filter_items(struct jinja_run *run, struct jinja_value v, str
     return jinja_of_list(JINJA_ITERATOR, pairs_of(run, v.dict));
 }
 
-/* Sorts items by keys, both [n], merging halves; stable, also in reverse, as Python's sort is. */
+/* Sorts items by keys, both [n], by a merge sort that is stable, also in reverse, as Python's. */
 static void sort_by(struct jinja_task *task, struct jinja_value *items, struct jinja_value *keys, size_t n, int reverse)
 {
     if (n < 2)
@@ -158,7 +158,7 @@ struct jinja_value filter_dictsort(struct jinja_run *run, struct jinja_value v, 
     return jinja_of_list(JINJA_LIST, pairs);
 }
 
-/* Returns the sort keys of items: an attribute, or several separated by commas. */
+/* Returns the keys by which items are sorted: an attribute of each, or a list of several, which are given separated by commas. */
 static struct jinja_value *keys_of(struct jinja_run *run, const struct jinja_list *items, struct jinja_value attribute,
                                    int with_case)
 {
@@ -265,7 +265,7 @@ struct jinja_value filter_attr(struct jinja_run *run, struct jinja_value v, stru
 {
     const struct jinja_text *name =
         jinja_need_text(run->task, jinja_argument(run->task, call, 0, "name", jinja_none()), "attr's name");
-    if (v.kind == JINJA_DICT) /* attr never looks at keys */
+    if (v.kind == JINJA_DICT) /* the filter attr never looks at a dict's keys */
         v.dict = jinja_dict_new(run->task);
     return jinja_attribute(run, v, jinja_copy(run->task, name->bytes, name->n));
 }

@@ -58,7 +58,7 @@ struct jinja_value filter_trim(struct jinja_run *run, struct jinja_value v, stru
     return jinja_of_text(jinja_as_safe(run->task, text, jinja_strip(run->task, text, chars, SIDE_BOTH)));
 }
 
-/* Changes letters by a method of str, whose result is safe if the text is. */
+/* Changes the case of letters as a method of Python's str does. The result is a safe text if v is. */
 static struct jinja_value change_case(struct jinja_run *run, struct jinja_value v, enum jinja_casing casing)
 {
     const struct jinja_text *text = jinja_string(run->task, v);
@@ -111,7 +111,7 @@ struct jinja_value filter_indent(struct jinja_run *run, struct jinja_value v, st
         width = jinja_binary(run, "*", jinja_of_text(jinja_literal(task, " ")),
                              jinja_int(jinja_need_int(task, width, "indent's width")));
     struct jinja_value with_end =
-        jinja_binary(run, "+", v, jinja_of_text(jinja_literal(task, "\n"))); /* Jinja adds a newline, too */
+        jinja_binary(run, "+", v, jinja_of_text(jinja_literal(task, "\n"))); /* Jinja adds a newline at the end */
     struct jinja_list *lines = jinja_lines(task, jinja_need_text(task, with_end, "what is indented"), 0);
     struct jinja_builder b = {.task = task};
     for (size_t i = 0; i < lines->n; i++) {
@@ -124,7 +124,7 @@ struct jinja_value filter_indent(struct jinja_run *run, struct jinja_value v, st
     return jinja_of_text(jinja_as_safe(task, with_end.text, jinja_built(&b)));
 }
 
-/* Reads a number that fills the text, except for spaces around it. Returns 0 if the text is none. */
+/* Reads a number that is the whole text, except for spaces around it. Returns 0 if the text is no number. */
 static int read_number(struct jinja_task *task, const struct jinja_text *text, int64_t base, int whole, struct jinja_value *out)
 {
     const struct jinja_text *bare = jinja_strip(task, text, jinja_none(), SIDE_BOTH);
@@ -214,7 +214,7 @@ struct jinja_value filter_round(struct jinja_run *run, struct jinja_value v, str
         jinja_fail(run->task, "round's method must be common, ceil or floor");
     if (v.kind != JINJA_FLOAT)
         return jinja_int(v.i);
-    char out[400]; /* nearest decimal, ties by the exact binary value, as in Python */
+    char out[400]; /* nearest decimal; ties are decided by the exact binary value, as in Python */
     snprintf(out, sizeof out, "%.*f", (int)digits, x);
     return jinja_float(strtod(out, NULL));
 }

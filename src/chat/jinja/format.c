@@ -1,10 +1,10 @@
-/* Formatting by "..." % values and "...".format(values), without widths. */
+/* Formatting by "..." % values and by "...".format(values); widths are not supported. */
 #include "chat/jinja/run.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Returns the value of %(name), or of the `which`-th %. */
+/* Returns the value for %(name), or, if name is NULL, for the `which`-th % of the format. */
 static struct jinja_value percent_value(struct jinja_task *task, struct jinja_value v, const struct jinja_text *name,
                                         size_t which)
 {
@@ -111,7 +111,7 @@ struct jinja_value jinja_braces(struct jinja_task *task, const struct jinja_text
             jinja_put_part(&b, format, first, i);
             continue;
         }
-        if (i < format->n && format->bytes[i] == c) { /* {{ and }} */
+        if (i < format->n && format->bytes[i] == c) { /* a doubled brace stands for itself */
             jinja_put_part(&b, format, first, i++);
             continue;
         }

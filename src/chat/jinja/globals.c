@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_RANGE = 100000 }; /* the limit of Jinja's sandbox */
+enum { MAX_RANGE = 100000 }; /* most numbers of range(), as in Jinja's sandbox */
 
 static struct jinja_value range(struct jinja_run *run, struct jinja_call *call)
 {
@@ -30,7 +30,7 @@ static struct jinja_value range(struct jinja_run *run, struct jinja_call *call)
     return jinja_of_list(JINJA_RANGE, out);
 }
 
-/* Makes a dict from another one, or from pairs, and named values: dict(other, a=1). */
+/* Makes a dict from another dict, or from pairs, and from named values: dict(other, a=1). */
 static struct jinja_dict *make_dict(struct jinja_run *run, struct jinja_call *call, const char *what)
 {
     struct jinja_dict *out = jinja_dict_new(run->task);

@@ -1,4 +1,4 @@
-/* Writing JSON as transformers' tojson does: no HTML escapes, any character as it is unless asked for ASCII. */
+/* Writing JSON as transformers' tojson does: without HTML escapes, and with escapes beyond ASCII only if asked for. */
 #include "chat/jinja/run.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ static void put_key(struct jinja_builder *b, struct jinja_value key, int ascii)
     jinja_put_string(b, "\"");
 }
 
-/* Returns the places of keys, in Python's order if `sort`. */
+/* Returns the indices of a dict's keys in the order of writing; sort: by key, as Python sorts. */
 static size_t *sorted_keys(struct jinja_task *task, const struct jinja_dict *dict, int sort)
 {
     size_t *order = jinja_take(task, (dict->n + 1) * sizeof *order);

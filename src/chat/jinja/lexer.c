@@ -1,11 +1,11 @@
-/* The text between tags, whitespace control, comments, raw blocks. */
+/* Splitting a template outside of tags: text between tags, whitespace control, comments, raw blocks. */
 #include "chat/jinja/lexer.h"
 
 #include "chat/jinja/lexer_tags.h"
 
 #include <string.h>
 
-/* Copies the source with \n as its only line end, and without the last one. */
+/* Copies the source with every line end as \n, and without the last one. */
 static void normalize(struct jinja_lexer *x, const char *source, size_t n)
 {
     char *out = jinja_take(x->task, n + 1);
@@ -27,8 +27,8 @@ static void add_data(struct jinja_lexer *x, size_t first, size_t end)
                         (struct jinja_token){.kind = TOKEN_DATA, .line = x->task->line, .bytes = x->s + first, .n = end - first});
 }
 
-/* Returns the end of the text [first, end) before a tag, after its whitespace is dropped. sign: the character after the tag's
- * brace. */
+/* Returns the end of the text [first, end) before a tag, after dropping the whitespace that the tag removes. sign: the character
+ * behind the tag's opening brace and sign ('-', '+', ...). */
 static size_t strip_end(const struct jinja_lexer *x, size_t first, size_t end, char sign, int block)
 {
     struct jinja_text all = {.bytes = x->s, .n = end};
@@ -44,7 +44,7 @@ static size_t strip_end(const struct jinja_lexer *x, size_t first, size_t end, c
     }
     if (sign == '+' || !block)
         return end;
-    while (at > first) { /* drops whitespace since the line's start, if nothing else is there */
+    while (at > first) { /* drops whitespace back to the line's start, if nothing else is in between */
         size_t before = jinja_char_before(&all, at), next = before;
         int32_t c = jinja_next_char(&all, &next);
         if (c == '\n')
@@ -62,7 +62,8 @@ static size_t find_string(const struct jinja_lexer *x, size_t from, const char *
     return at ? (size_t)(at - x->s) : x->n;
 }
 
-/* Returns the place behind the closing brace at `at` ("#}", "%}"): skips all whitespace after -, else one newline unless after +. */
+/* Returns the place from which text goes on behind the tag's end at `at` ("#}", "%}"). A "-" as sign drops all whitespace there,
+ * any other sign but "+" a single newline. */
 static size_t after_close(struct jinja_lexer *x, size_t at, char sign)
 {
     at += 2;
@@ -80,8 +81,8 @@ static size_t skip_comment(struct jinja_lexer *x, size_t at)
     return after_close(x, close, sign);
 }
 
-/* Tells whether the tag at `at` ("{%") is just the name. *sign, *end_sign: signs before the name and before "%}"; *close: place
- * of "%}". */
+/* Tells whether the tag at `at` ("{%") consists of `name` only. *sign, *end_sign: whitespace signs before the name and before
+ * "%}"; *close: place of "%}". */
 static int is_tag(const struct jinja_lexer *x, size_t at, const char *name, char *sign, size_t *close, char *end_sign)
 {
     size_t i = at + 2, length = strlen(name);
@@ -95,7 +96,7 @@ static int is_tag(const struct jinja_lexer *x, size_t at, const char *name, char
     return i + 1 < x->n && x->s[i] == '%' && x->s[i + 1] == '}';
 }
 
-/* Adds the text between {% raw %} and {% endraw %}. at: behind the opening tag. */
+/* Adds the text between {% raw %} and {% endraw %}. at: place behind the opening tag. Returns the place from which text goes on. */
 static size_t lex_raw(struct jinja_lexer *x, size_t at)
 {
     char sign, end_sign;

@@ -1,5 +1,5 @@
-/* Splitting templates into tokens, with trim_blocks, lstrip_blocks and one newline dropped at the end, as transformers sets them.
- * Private to src/chat. */
+/* Splitting templates into tokens, with trim_blocks, lstrip_blocks and the last newline dropped, as transformers configures
+ * Jinja. Private to src/chat. */
 #ifndef LTRAIN_CHAT_JINJA_LEXER_H
 #define LTRAIN_CHAT_JINJA_LEXER_H
 
@@ -22,7 +22,7 @@ enum jinja_token_kind {
 struct jinja_token {
     enum jinja_token_kind kind;
     int line;
-    const char *bytes; /* DATA, STRING (escapes replaced); NAME and OPERATOR: ended by a 0 */
+    const char *bytes; /* text of DATA and STRING (escapes replaced); of NAME and OPERATOR, which a 0 ends */
     size_t n;
     int64_t i;
     double f;
@@ -33,7 +33,7 @@ struct jinja_tokens {
     size_t n, room;
 };
 
-/* Splits a template into tokens, the last one TOKEN_END. Anything else ends the task. */
+/* Splits a template into tokens, the last of which is TOKEN_END. A source that cannot be split ends the task. */
 struct jinja_tokens *jinja_lex(struct jinja_task *task, const char *source, size_t n);
 
 #endif

@@ -108,7 +108,7 @@ static int32_t hex_escape(struct jinja_lexer *x, size_t at, int digits)
     return (int32_t)c;
 }
 
-/* Appends the escape behind a backslash, at s[at]; returns where it ends. */
+/* Appends the character that the escape at s[at], behind a backslash, stands for; returns the place behind the escape. */
 static size_t lex_escape(struct jinja_lexer *x, struct jinja_builder *b, size_t at)
 {
     static const char letters[] = "abfnrtv\\'\"", values[] = "\a\b\f\n\r\t\v\\'\"";
@@ -129,7 +129,7 @@ static size_t lex_escape(struct jinja_lexer *x, struct jinja_builder *b, size_t 
             code = code * 8 + (x->s[end] - '0');
     } else if (c == 'N') {
         jinja_fail(x->task, "escapes \\N{...} are not supported");
-    } else { /* no escape: the backslash stays */
+    } else { /* not an escape: the backslash is kept */
         jinja_put_bytes(b, "\\", 1, MARK_TEMPLATE);
         return at;
     }
@@ -156,7 +156,7 @@ static size_t lex_string(struct jinja_lexer *x, size_t at)
     return at + 1;
 }
 
-/* Reads an operator. brackets: closing brackets awaited, [*depth]. */
+/* Reads an operator. brackets [*depth]: the closing brackets that are still to come. */
 static size_t lex_operator(struct jinja_lexer *x, size_t at, char *brackets, int *depth)
 {
     static const char *const two[] = {"//", "**", "==", "!=", ">=", "<="};

@@ -1,4 +1,4 @@
-/* Items of {% for %}, and the variable `loop`. */
+/* Walking the items of {% for %}, and the variable `loop`. */
 #include "chat/jinja/run.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ int jinja_loop_next(struct jinja_run *run, struct jinja_loop *loop, struct jinja
     return 1;
 }
 
-/* Counts the loop's items; passes the rest through its condition. */
+/* Counts the loop's items; those not walked yet are tested by the loop's condition for this. */
 static int64_t count(struct jinja_run *run, struct jinja_loop *loop)
 {
     if (loop->length >= 0)

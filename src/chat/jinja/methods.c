@@ -27,7 +27,7 @@ static struct jinja_value strip_right(struct jinja_run *run, struct jinja_value 
     return strip(run, self, call, SIDE_RIGHT);
 }
 
-/* Tells whether text begins (or ends) with one of v, a str or a tuple of them. */
+/* Tells whether text begins (or ends) with v, a str, or with one of v's items, a tuple of str. */
 static int has_end(struct jinja_run *run, const struct jinja_text *text, struct jinja_value v, enum jinja_side side)
 {
     if (v.kind == JINJA_TUPLE) {
@@ -68,7 +68,7 @@ static size_t skip(const struct jinja_text *text, size_t at, int spaces)
     return at;
 }
 
-/* Returns the last place of part that ends at or before `end`; -1: there is none. */
+/* Returns the last place in text at which `part` stands and ends at or before `end`; -1: there is none. */
 static int64_t find_last(struct jinja_run *run, const struct jinja_text *text, const struct jinja_text *part, size_t end)
 {
     int64_t at = (int64_t)end - (int64_t)part->n;
@@ -91,7 +91,7 @@ static void split_spaces(struct jinja_run *run, struct jinja_list *out, const st
 {
     for (size_t at = skip(text, 0, 1); at < text->n;) {
         size_t end = skip(text, at, 0);
-        end = times-- == 0 ? text->n : end; /* the rest keeps its spaces */
+        end = times-- == 0 ? text->n : end; /* the last part is all the rest, spaces included */
         add_part(run, out, text, at, end);
         at = skip(text, end, 1);
     }
@@ -342,7 +342,7 @@ static struct jinja_value items(struct jinja_run *run, struct jinja_value self, 
 static struct jinja_value copy(struct jinja_run *run, struct jinja_value self, struct jinja_call *call)
 {
     (void)run, (void)call;
-    return self; /* nothing changes a dict or list */
+    return self; /* the same object serves as its copy, as no template changes a dict or list */
 }
 
 static struct jinja_value list_count(struct jinja_run *run, struct jinja_value self, struct jinja_call *call)
@@ -381,13 +381,13 @@ static struct jinja_value changed(struct jinja_run *run, struct jinja_value self
     return jinja_bool(1);
 }
 
-enum { ANY = 1000 }; /* number of arguments */
+enum { ANY = 1000 }; /* number of arguments that stands for "any number" */
 
 static const struct {
     enum jinja_kind of;
     const char *name;
     method *call;
-    int least, most; /* arguments without a name */
+    int least, most; /* fewest and most arguments that may be given without a name */
 } methods[] = {
     {JINJA_TEXT, "strip", strip_both, 0, 1},
     {JINJA_TEXT, "lstrip", strip_left, 0, 1},
@@ -430,7 +430,7 @@ static const struct {
     {JINJA_LOOP, "changed", changed, 0, ANY},
 };
 
-/* Makes the text, or the list of texts, that a method has made of a safe text safe, as markupsafe does. */
+/* Makes the result of a method of a safe text safe, too, be it a text or a list of texts, as markupsafe does. */
 static struct jinja_value all_safe(struct jinja_task *task, const struct jinja_text *of, struct jinja_value v)
 {
     if (v.kind == JINJA_TEXT)
@@ -440,7 +440,7 @@ static struct jinja_value all_safe(struct jinja_task *task, const struct jinja_t
     return v;
 }
 
-/* Refuses what a safe text's method would escape: the texts that `replace`, `join` and `format` insert. */
+/* Refuses inserted texts that `replace`, `join` or `format` of a safe text would escape in Jinja. */
 static void check_inserted(struct jinja_run *run, const struct jinja_method *m, const struct jinja_call *call)
 {
     const int replaces = strcmp(m->name, "replace") == 0;

@@ -5,9 +5,9 @@
 #include "chat/jinja/value.h"
 
 enum jinja_node_kind {
-    /* expressions */
-    NODE_CONST, /* constant */
-    NODE_NAME,  /* name, id */
+    /* Expressions. Each comment names the fields that are set, and their places in the source: */
+    NODE_CONST, /* a constant: field `constant` */
+    NODE_NAME,  /* a variable: fields name, id */
     NODE_TUPLE,
     NODE_LIST,   /* items */
     NODE_DICT,   /* items: key, value, key, value ... */
@@ -30,24 +30,24 @@ enum jinja_node_kind {
     NODE_DATA,         /* constant, as it is */
     NODE_PRINT,        /* a */
     NODE_FOR,          /* for a in b if c: body, else other; flag: recursive */
-    NODE_IF,           /* if a: body, else other (an elif is one node there) */
+    NODE_IF,           /* if a: body, else other; an elif is a NODE_IF in `other` */
     NODE_SET,          /* a = b */
     NODE_SET_BLOCK,    /* a = body, through the filters b if there are any */
-    NODE_MACRO,        /* name, id, params, body */
-    NODE_CALL_BLOCK,   /* call a with a caller of params, body */
+    NODE_MACRO,        /* macro with name, id, params, body */
+    NODE_CALL_BLOCK,   /* {% call(params) a %}: the body is the caller */
     NODE_FILTER_BLOCK, /* body through the filters b */
-    NODE_GENERATION,   /* body */
-    NODE_WITH,         /* items: target, value, target, value ...; body */
+    NODE_GENERATION,   /* {% generation %} with body */
+    NODE_WITH,         /* {% with %}: items are target, value, target, value ...; then body */
     NODE_BREAK,
     NODE_CONTINUE,
-    /* targets, beside NODE_NAME and NODE_TUPLE */
+    /* targets of assignments, besides NODE_NAME and NODE_TUPLE */
     NODE_MEMBER, /* name.attribute of a namespace: a (the name), name (the attribute) */
 };
 
 struct jinja_args {
     struct jinja_node **positional;
     size_t n_positional, room;
-    struct jinja_node **keyword; /* nodes with a name (keyword) and the value in a */
+    struct jinja_node **keyword; /* keyword arguments: nodes with a name (field keyword) and the value in `a` */
     size_t n_keyword, keyword_room;
     struct jinja_node *star, *star_star; /* *x, **x; or NULL */
 };
@@ -55,7 +55,7 @@ struct jinja_args {
 struct jinja_param {
     const char *name;
     int id;
-    struct jinja_node *fallback; /* the value if none is given, or NULL */
+    struct jinja_node *fallback; /* default value of the parameter, or NULL */
 };
 
 struct jinja_node {
@@ -64,9 +64,9 @@ struct jinja_node {
     int flag;
     const char *name;
     const char *keyword; /* name of a keyword argument */
-    int id;              /* number of a name: equal names have equal ids */
-    const char *op;      /* NODE_BINARY */
-    const char **ops;    /* NODE_COMPARE */
+    int id;              /* number of the variable's name: equal names have equal numbers */
+    const char *op;      /* operator of NODE_BINARY */
+    const char **ops;    /* operators of NODE_COMPARE */
     struct jinja_value constant;
     struct jinja_node *a, *b, *c;
     struct jinja_node **items;
@@ -74,11 +74,11 @@ struct jinja_node {
     struct jinja_args *args;
     struct jinja_param *params;
     size_t n_params;
-    struct jinja_node *body, *other; /* first statements */
+    struct jinja_node *body, *other; /* first statements of both lists */
     struct jinja_node *next;         /* the statement after this one */
 };
 
-/* A template's names; a name's id is its place here. */
+/* The names of variables in a template; a name's id is its index here. */
 struct jinja_names {
     const char **at;
     size_t n, room;

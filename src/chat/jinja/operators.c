@@ -1,4 +1,4 @@
-/* Arithmetic, joining and repeating. */
+/* Arithmetic, and joining and repeating of texts and lists. */
 #include "chat/jinja/run.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ static struct jinja_value power(struct jinja_task *task, struct jinja_value a, s
     return jinja_int(out);
 }
 
-/* Divides; // and % round toward minus infinity, with the divisor's sign, as Python's do. */
+/* Divides a by b. // and % round toward minus infinity, so that a remainder has the divisor's sign, as in Python. */
 static struct jinja_value divide(struct jinja_task *task, const char *op, struct jinja_value a, struct jinja_value b)
 {
     if (jinja_number(b) == 0.0)

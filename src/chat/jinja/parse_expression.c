@@ -40,7 +40,7 @@ static void parse_argument(struct jinja_parser *p, struct jinja_args *args)
             jinja_unexpected(p, "** last");
         const char *name = p->at->bytes;
         p->at += 2;
-        struct jinja_node *value = jinja_node(p, NODE_COND); /* a separate node, which can bear the name */
+        struct jinja_node *value = jinja_node(p, NODE_COND); /* a node of its own, as it also bears the argument's name */
         value->a = parse_condition(p);
         value->keyword = name;
         args->keyword = jinja_grow(p->task, args->keyword, args->n_keyword, 1, sizeof value, &args->keyword_room);
@@ -168,7 +168,7 @@ static struct jinja_node *parse_primary(struct jinja_parser *p, int with_members
     jinja_unexpected(p, "an expression");
 }
 
-/* Parses the inside of brackets: an index or a slice. */
+/* Parses the inside of square brackets behind a value: an index or a slice. */
 static struct jinja_node *parse_subscript(struct jinja_parser *p, struct jinja_node *of)
 {
     struct jinja_node *part[3] = {NULL, NULL, NULL};
@@ -215,7 +215,7 @@ static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_nod
     }
 }
 
-/* Parses the name of a filter or test, and refuses dots. */
+/* Parses the name of a filter or test, which may not have dots. */
 static const char *parse_dotted(struct jinja_parser *p, const char *what)
 {
     const char *name = jinja_expect_name(p, what);
@@ -289,7 +289,7 @@ static struct jinja_node *parse_unary(struct jinja_parser *p, int with_filters)
     return node;
 }
 
-/* Parses binary operators of the same strength, grouped to the left. */
+/* Parses binary operators of equal precedence, grouped to the left. part: parses an operand. */
 static struct jinja_node *parse_binary(struct jinja_parser *p, const char *const *ops,
                                        struct jinja_node *(*part)(struct jinja_parser *))
 {
@@ -342,7 +342,7 @@ static struct jinja_node *parse_sum(struct jinja_parser *p)
     return parse_binary(p, ops, parse_concat);
 }
 
-/* Takes the comparison at p->at; NULL: there is none. */
+/* Takes the comparison operator at p->at; NULL: there is none. */
 static const char *take_comparison(struct jinja_parser *p)
 {
     static const char *const ops[] = {"==", "!=", "<=", ">=", "<", ">"};
@@ -394,7 +394,7 @@ static struct jinja_node *parse_and(struct jinja_parser *p)
     return left;
 }
 
-/* Parses an expression without `x if y else z`, whose words could be the loop's or if's own. */
+/* Parses an expression that is no `x if y else z`: in a loop or if, these words may belong to the statement. */
 static struct jinja_node *parse_or(struct jinja_parser *p)
 {
     struct jinja_node *left = parse_and(p);
@@ -428,12 +428,12 @@ static int at_tuple_end(const struct jinja_parser *p, const char *until)
            (until && jinja_at_name(p, until));
 }
 
-/* Items separated by commas, which make a tuple if there is a comma. */
+/* Items separated by commas; they make a tuple if there is at least one comma. */
 struct items {
     struct jinja_node *first, *tuple;
 };
 
-/* Adds an item; tells whether a comma follows. */
+/* Adds an item, and returns 1 if a comma follows. */
 static int take_item(struct jinja_parser *p, struct items *items, struct jinja_node *item)
 {
     if (items->tuple)

@@ -5,7 +5,7 @@
 
 static struct jinja_node *parse_statement(struct jinja_parser *p);
 
-/* Parses statements up to a tag with one of the names in `ends` (NULL: the template's end); stops at the name. */
+/* Parses statements up to a tag whose name is one of `ends`, and stops at that name; ends NULL: up to the template's end. */
 static struct jinja_node *parse_until(struct jinja_parser *p, const char *const *ends)
 {
     struct jinja_node *first = NULL, **last = &first;
@@ -48,7 +48,7 @@ static void end_tag(struct jinja_parser *p)
     p->at++;
 }
 
-/* Parses the rest of a tag, then statements up to one of `ends`; takes that name and returns it. */
+/* Parses the rest of a tag, then statements up to a tag whose name is one of `ends`; takes that name and returns it. */
 static const char *parse_body(struct jinja_parser *p, const char *const *ends, struct jinja_node **body)
 {
     jinja_skip_operator(p, ":");
@@ -67,7 +67,7 @@ static void parse_whole_body(struct jinja_parser *p, const char *end, struct jin
     end_tag(p);
 }
 
-/* Parses a body that no break or continue can leave. */
+/* Parses a body in which no break or continue may leave an outer loop. */
 static void parse_closed_body(struct jinja_parser *p, const char *end, struct jinja_node **body)
 {
     int loops = p->loops;
@@ -243,7 +243,7 @@ static const struct {
     {"continue", parse_jump},
 };
 
-/* Parses any statement but an end, behind "{%". */
+/* Parses a statement behind "{%"; tags that end a body are not taken here. */
 static struct jinja_node *parse_statement(struct jinja_parser *p)
 {
     struct jinja_node *node = jinja_node(p, NODE_BREAK);

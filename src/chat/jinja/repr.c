@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes the shortest decimal that reads back, as Python does; returns its length. */
+/* Writes the shortest decimal that reads back as f, in Python's form; returns its length. */
 static size_t float_text(double f, char out[40])
 {
     if (isnan(f) || isinf(f))

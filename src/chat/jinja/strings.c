@@ -1,4 +1,4 @@
-/* Stripping, replacing, lines and letter case, with marks kept. */
+/* Stripping, replacing, splitting into lines and changing case, with the bytes' marks kept. */
 #include "chat/jinja/methods.h"
 
 #include <string.h>
@@ -48,7 +48,7 @@ const struct jinja_text *jinja_replace(struct jinja_task *task, const struct jin
         jinja_put(&b, to);
         times -= times > 0;
         at = (size_t)found + from->n;
-        if (from->n == 0) { /* before each character, and at the end */
+        if (from->n == 0) { /* an empty `from` stands before each character, and at the end */
             size_t next = at;
             if (at == text->n)
                 break;
@@ -80,7 +80,7 @@ struct jinja_list *jinja_lines(struct jinja_task *task, const struct jinja_text 
     return out;
 }
 
-/* Tells whether the filter title begins a word behind c. */
+/* Tells whether a letter behind the character c begins a word for the filter title. */
 static int begins_word(int32_t c)
 {
     return jinja_is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';

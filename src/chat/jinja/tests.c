@@ -119,7 +119,7 @@ static int is_upper(struct jinja_run *run, struct jinja_value v, struct jinja_va
     return jinja_is_case(jinja_string(run->task, v), 1);
 }
 
-/* Tells whether both are the same object: constants by value, others by identity. */
+/* Tells whether v and n are the same object in Python's sense: constants by value, others by identity. */
 static int is_same(struct jinja_run *run, struct jinja_value v, struct jinja_value n)
 {
     if (v.kind != n.kind)

@@ -72,7 +72,7 @@ int64_t jinja_find(struct jinja_task *task, const struct jinja_text *text, const
     return at ? at - text->bytes : -1;
 }
 
-/* Gives each byte a mark of its own from here on. */
+/* Makes the builder hold a mark for each byte from now on, with room for `more` bytes. */
 static void mark_each(struct jinja_builder *b, size_t more)
 {
     if (!b->marks) {
@@ -84,7 +84,7 @@ static void mark_each(struct jinja_builder *b, size_t more)
     b->marks = jinja_grow(b->task, b->marks, b->n, more, sizeof *b->marks, &b->marks_room);
 }
 
-/* Makes room for n bytes of one mark, or of any marks if mark is NULL. */
+/* Makes room for n bytes that all have the mark *mark; mark NULL: their marks may differ. */
 static void make_room(struct jinja_builder *b, size_t n, const int32_t *mark)
 {
     b->bytes = jinja_grow(b->task, b->bytes, b->n, n + 1, 1, &b->room);

@@ -1,16 +1,16 @@
 /* Strings that know the origin of each of their bytes. Private to src/chat.
  *
- * Most strings have one origin and carry one mark; joining different ones gives a mark per byte. Every operation keeps the marks
- * of the bytes that it keeps, and gives bytes made from others (an escape, a capital) their marks. */
+ * Most strings have one origin, and so a single mark; a string joined of different ones has a mark for each byte. Every operation
+ * keeps the marks of bytes that it copies; bytes made from others (an escape, a capital) get the marks of these. */
 #ifndef LTRAIN_CHAT_JINJA_TEXT_H
 #define LTRAIN_CHAT_JINJA_TEXT_H
 
 #include "chat/jinja/task.h"
 
-/* Marks: an origin, and flags. */
+/* Marks of bytes: an origin (the low bits), and flags. */
 enum {
     MARK_TEMPLATE = 0,
-    MARK_DATA = 1,    /* data of no message */
+    MARK_DATA = 1,    /* data that belong to no message */
     MARK_MESSAGE = 2, /* MARK_MESSAGE + i: message i */
     MARK_ORIGIN = 0x3FFFFFF,
     MARK_WORDS = 1 << 26,     /* words of a message, not its role or name */
@@ -25,23 +25,24 @@ struct jinja_text {
     size_t n;
     const int32_t *marks; /* [n], or NULL: all bytes have `mark` */
     int32_t mark;
-    int safe; /* 1: passed the filter safe or escape; Jinja would escape text that is added to it */
+    int safe; /* 1: the text passed the filter `safe` or `escape`; Jinja would escape text that is joined to it */
 };
 
-struct jinja_text *jinja_text(struct jinja_task *task, const char *bytes, size_t n, int32_t mark); /* a copy */
-struct jinja_text *jinja_literal(struct jinja_task *task, const char *string);                     /* the template's, no copy */
+struct jinja_text *jinja_text(struct jinja_task *task, const char *bytes, size_t n, int32_t mark); /* copies bytes */
+/* text of the template, with mark MARK_TEMPLATE; the string is not copied */
+struct jinja_text *jinja_literal(struct jinja_task *task, const char *string);
 /* Returns bytes [first, end) of text, not copied. */
 struct jinja_text *jinja_cut(struct jinja_task *task, const struct jinja_text *text, size_t first, size_t end);
-/* Returns `made`, or its copy that is safe if it was made of a safe text by a method of Python's str. */
+/* Returns `made`, a result of a method of Python's str on the text `of`: if `of` is safe, as a copy that is safe. */
 const struct jinja_text *jinja_as_safe(struct jinja_task *task, const struct jinja_text *of, const struct jinja_text *made);
-/* Refuses a text with HTML's characters where Jinja would escape it, as it comes to a text that passed `safe`. */
+/* Refuses a text `other` with HTML's special characters if it is to be joined to a safe text, as Jinja would escape it. */
 void jinja_check_safe(struct jinja_task *task, const struct jinja_text *safe, const struct jinja_text *other);
 int32_t jinja_mark(const struct jinja_text *text, size_t at);
 int jinja_same(const struct jinja_text *a, const struct jinja_text *b);
 int jinja_is(const struct jinja_text *a, const char *string);
-/* Compares by bytes, which is the order of code points. */
+/* Compares two texts byte by byte, which gives the order of code points. */
 int jinja_order(const struct jinja_text *a, const struct jinja_text *b);
-/* Returns where part begins in text at or after `from`; -1: nowhere. */
+/* Returns the first place at or after `from` at which `part` begins in text; -1: nowhere. */
 int64_t jinja_find(struct jinja_task *task, const struct jinja_text *text, const struct jinja_text *part, size_t from);
 
 struct jinja_builder {
@@ -79,11 +80,12 @@ int jinja_is_upper(int32_t c);
 int jinja_is_lower(int32_t c);
 int jinja_is_digit(int32_t c);
 int jinja_is_letter(int32_t c);
-/* Tells whether c is a digit in the sense of str.isdigit, superscripts included, or a word character of regular expressions. */
+/* Tells whether c is a digit by str.isdigit, superscripts included (jinja_is_digit_sign), or a word character of Python's regular
+ * expressions (jinja_is_word). */
 int jinja_is_digit_sign(int32_t c);
 int jinja_is_word(int32_t c);
-/* Letter cases for jinja_put_case, which appends c in one of them; letters that become several, or depend on their place, end the
- * task. */
+/* Letter cases for jinja_put_case, which appends c in that case. A letter that would become several, or whose case depends on its
+ * place, ends the task. */
 enum jinja_letter { LETTER_SMALL, LETTER_CAPITAL, LETTER_TITLE };
 void jinja_put_case(struct jinja_builder *b, int32_t c, enum jinja_letter letter, int32_t mark);
 

@@ -1,4 +1,4 @@
-/* Making values; truth, equality, order and walking. */
+/* Making values, and their truth, equality, order and walking. */
 #include "chat/jinja/value.h"
 
 #include <string.h>
@@ -254,7 +254,7 @@ const struct jinja_text *jinja_need_text(struct jinja_task *task, struct jinja_v
 
 _Noreturn void jinja_fail_undefined(struct jinja_task *task, struct jinja_value v)
 {
-    if (v.name && strcmp(v.name, "content") == 0) /* OpenAI leaves the content out of messages that only call tools */
+    if (v.name && strcmp(v.name, "content") == 0) /* OpenAI leaves the content out of messages with tool calls only */
         jinja_fail(task, "'content' is undefined: the template needs it, so give a message that has none \"content\": \"\"");
     if (v.name)
         jinja_fail(task, "'%s' is undefined", v.name);
