@@ -34,7 +34,9 @@ struct check {
     float **slack;        /* rank 0, by unit: distance that rounding may have moved each element; NULL: nothing is trained */
     /* rank 0: largest relative difference so far of parameters at a step's begin, weighted by their effect on gradients */
     double apart;
-    double *turns;         /* rank 0: mean square of an element's turns so far, relative to `reach`, by parameter */
+    /* rank 0: mean square of the distance by which moments that rounded differently have moved an element, relative to `reach`;
+     * by parameter */
+    double *turns;
     double reach;          /* sum of the learning rates of all updates: about the distance that each element has moved */
     double first_order;    /* rank 0: first-order change of the loss: sum of all parameters' differences times gradients */
     int64_t steps;         /* compared so far */
@@ -192,19 +194,20 @@ static enum status agree_verdict(struct check *c)
 
 /* ---- steps ---- */
 
-/* Returns the mean relative distance of two neighbours of a moment's type (blocks8.h: up to a seventh of the largest). */
+/* Returns the mean relative distance between two neighbouring values of a moment's type (blocks8.h: up to a seventh of the
+ * largest). */
 static double step_of(enum dtype moments)
 {
     return moments == I8 ? 0.05 : 0x1p-8;
 }
 
-/* Adds the turns of an update with moments in few bits, which are rounded to a neighbour by chance, equally in both runs. If the
- * runs differ by a share of the step between neighbours, that share of the elements turns to another neighbour. Updates then go
- * on with moments a step apart.
+/* Adds the effect of one update's moments that turned, that is, rounded to another neighbour than in the other run. Moments in
+ * few bits are rounded by chance, with equal random numbers in both runs. If the runs differ by a share of the step between
+ * neighbours, that share of the elements turns, and updates go on with moments a step apart.
  *
  * The mean square of an update's effect is therefore the noise (times 10, as in reach_add) times the step, with two moments an
- * element. A tensor with few elements has a turn or none, and no mean: a few elements of each may differ by half of the distance
- * that they have moved. */
+ * element. A mean says little about a tensor with few elements: there a few elements may differ by half of the distance that they
+ * have moved. */
 static void add_turns(struct check *c, double lr)
 {
     const enum dtype moments = c->given.s->plan.optim_dtype;
@@ -247,7 +250,8 @@ static void judge_step(struct check *c, const struct step_metrics *given, const 
     fflush(stdout);
 }
 
-/* Adds to the slack by rank 0's own update, done at once: v shows the distance that the gradients' difference moves each element. */
+/* Runs rank 0's pending update at once, and adds to the slack the distance by which the gradients' difference may move each
+ * element in that update (by the second moment v). */
 static enum status add_slack(struct check *c, double lr)
 {
     const struct settings *s = c->given.s;
@@ -260,7 +264,7 @@ static enum status add_slack(struct check *c, double lr)
     return OK;
 }
 
-/* Judges the fp32 values behind bf16 parameters after that step. */
+/* Judges the fp32 masters behind bf16 parameters after that step. */
 static enum status judge_masters(struct check *c, int64_t step)
 {
     if (c->given.s->plan.dtype != BF16)
@@ -306,7 +310,7 @@ static enum status judge_beginning(struct check *c, int64_t step, double norm)
 static enum status one_step(struct check *c)
 {
     struct step_metrics given = {0}, alone = {0};
-    int cut; /* never set: no signal is waited for */
+    int cut; /* never set: this run waits for no signal */
     TRY(run_step(&c->given, &given, &cut));
     be_patient(c, 1);
     TRY(comm_agree(c->comm, leads(c) ? run_step(&c->alone, &alone, &cut) : OK));
@@ -510,7 +514,7 @@ enum status check_run(struct settings *s, struct comm *comm, int64_t steps)
     const struct settings given = *s;
     s->curriculum.n = 0;
     for (int i = 0; i < curriculum_stretches(&given); i++) {
-        free(s->plan.hardware); /* each length finds its own */
+        free(s->plan.hardware); /* each length finds its own hardware figures */
         free(s->plan.target);
         s->plan.hardware = NULL;
         s->plan.target = NULL;

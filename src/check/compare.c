@@ -39,7 +39,8 @@ static const struct model_param *param_of(const struct compare *c, int i)
     return &c->m->params[c->m->units[c->unit].first_param + i];
 }
 
-/* Calls on each parameter that elements [first, first + n) of the unit meet. */
+/* Visits n elements, from the unit's element `first` on, all of the unit's i-th parameter. each_part cuts a range of elements at
+ * the parameters' borders. */
 typedef void part_visitor(struct compare *c, int i, int64_t first, int64_t n, const float *data);
 static void each_part(struct compare *c, int64_t first, int64_t n, const float *data, part_visitor *visit)
 {

@@ -16,8 +16,8 @@
 enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, struct excuse excuse,
                        struct difference *d);
 
-/* Adds to `slack`, by element of the unit, the distance that the update just done may have moved the two runs apart. noise: the
- * `relative` of r, by parameter of the model. */
+/* Adds to `slack`, by element of the unit, the distance that the update just done may have moved the two runs apart. noise:
+ * relative difference of the gradients by parameter of the model, used as r's `relative`. */
 enum status check_reach(struct session *alone, int unit, const struct reach *r, const double *noise, float *slack);
 
 #endif

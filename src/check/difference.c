@@ -91,8 +91,8 @@ double difference_relative(const struct difference *d, double floor)
     return by > 0 ? sqrt(d->diff2) / by : isnan(d->diff2) ? NAN : INFINITY;
 }
 
-/* Factor on the slack. Noise in bf16 has long tails: a few elements exceed `slack`, in right runs by up to a fifth of the sum of
- * squares. */
+/* Factor on the slack. Noise in bf16 has long tails: in right runs a few elements exceed `slack`, with up to a fifth of the sum
+ * of squares. */
 #define SLACK_TAIL 1.5
 
 double difference_allowed(const struct difference *d, double relative)
@@ -105,7 +105,7 @@ double difference_allowed(const struct difference *d, double relative)
            (turned2 > 0 && d->alone2 > 0 ? sqrt(turned2 / d->alone2) : 0);
 }
 
-/* Multiplies by 10: noise is not spread evenly, and both moments carry it. */
+/* Multiplies the relative difference by 10, since noise is not spread evenly and both moments carry noise. */
 void reach_add(const struct reach *r, const float *v, int64_t n, double mean, float *slack)
 {
     double noise = 10 * r->relative * sqrt(mean / r->bias2);

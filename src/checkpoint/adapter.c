@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART = 1 << 20, NAME = 160 }; /* elements copied at a time */
+enum { PART = 1 << 20, NAME = 160 }; /* PART: elements copied at a time; NAME: bytes of a tensor's name */
 
 struct tensors {
     struct st_decl *decls;

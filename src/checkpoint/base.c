@@ -186,7 +186,7 @@ enum status checkpoint_check_base(const char *adapter, const char *base, uint64_
     const char *key;
     int there;
     TRY(find_hash(adapter, path, &key, &there));
-    if (!there) /* adapters made by PEFT have no hash: names and shapes must do */
+    if (!there) /* adapters made by PEFT have no hash; only names and shapes can be compared */
         return OK;
     TRY(ckpt_read_text(path, CKPT_SMALL_TEXT, &text));
     snprintf(own, sizeof own, "%016" PRIx64, xxh3);
@@ -209,7 +209,7 @@ enum status checkpoint_adapter_beside(const char *adapter, enum model_base *out)
     *out = BASE_STORED;
     TRY(ckpt_path(path, adapter, BASE_FILE, ""));
     TRY(ckpt_look(path, &there));
-    if (!there) /* adapters made by PEFT do not say */
+    if (!there) /* adapters made by PEFT do not record the base's format */
         return OK;
     TRY(ckpt_read_text(path, CKPT_SMALL_TEXT, &text));
     json_t *root = json_loads(text, 0, NULL);

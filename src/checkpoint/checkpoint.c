@@ -66,9 +66,9 @@ static enum status check_space(struct session *s, const char *dir)
                        units_format_bytes(need, want), dir, disk_say_room(&disk, room));
 }
 
-/* Makes an empty directory with this save's mark, the first n_files files without data, and config.json. */
 static const struct shard_form one_file;
 
+/* Makes an empty directory with this save's mark, the first n_files files without data, and config.json. */
 static enum status make_partial(struct session *s, const char *partial, uint64_t mark, int n_files, const struct shard_form *form)
 {
     ckpt_remove_dir(partial);

@@ -68,7 +68,7 @@ enum status checkpoint_newest(const char *run, char *path, int path_size);
  * Checks come first: every file's size and hash (ERR_CORRUPT names the file); then configuration, names, shapes and frozen
  * parameters (ERR_INVALID names the first difference). Values that are not finite: ERR_INVALID names the tensor. */
 enum status checkpoint_load(struct session *s, const char *path);
-enum { EXPORT_ONE_FILE = 0 };                   /* a value of `most` below */
+enum { EXPORT_ONE_FILE = 0 };                   /* value of checkpoint_export's `most`: always one file */
 #define EXPORT_FILE_BYTES ((int64_t)5000000000) /* the size at which transformers cuts models */
 #define FACTS_FILE "ltrain_run.json"
 #define CARD_FILE "README.md"
@@ -79,7 +79,9 @@ struct export_texts {
     const char *like;
     const char *facts, *card; /* the texts of FACTS_FILE and CARD_FILE */
 };
-/* Writes DIR/config.json and DIR/model.safetensors as transformers reads them; beyond `most` bytes several files and their index.
+/* Writes DIR/config.json and DIR/model.safetensors as transformers reads them. A model beyond `most` bytes becomes several files
+ * and their index.
+ *
  * Creates DIR (its parent exists); whole files are renamed into place. texts may be NULL. ERR_DIVERGED as for checkpoint_save:
  * the former files stay. */
 enum status checkpoint_export(struct session *s, const char *dir, const struct export_texts *texts, int64_t most);
@@ -88,19 +90,19 @@ enum status checkpoint_export(struct session *s, const char *dir, const struct e
  *
  * tokenizer: directory or file of another tokenizer, whose files are copied instead; "": none are; NULL: the model's own. */
 enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const char *to);
-/* Replaces only the tokenizer's files in such a copy, which need not be there yet. */
+/* Replaces only the tokenizer's files in a directory as checkpoint_keep_texts makes; the directory is made if absent. */
 enum status checkpoint_keep_tokenizer(const char *tokenizer, const char *to);
-/* Replaces only the chat template, by chat_template.jinja, which takes precedence over templates in other files, and the one of conversations
- * with tools; tools: NULL: there is no other one for these. */
+/* Replaces only the chat template, by a chat_template.jinja, which takes precedence over templates in other files. tools: the
+ * template of conversations with tools; NULL: `text` serves these, too. */
 enum status checkpoint_keep_template(const char *text, const char *tools, const char *to);
 /* Replaces only generation_config.json. */
 enum status checkpoint_keep_generation(const char *text, const char *to);
 /* Writes a multimodal model's tensors beside the text model's into one file of directory `to` (one rank only). Does nothing for
  * other models. */
 enum status checkpoint_keep_others(const char *from, const struct model *m, const char *to);
-/* Refuses a multimodal model if the directory has no such file (ERR_INVALID). */
+/* Refuses a multimodal model if the directory lacks the file that checkpoint_keep_others writes (ERR_INVALID). */
 enum status checkpoint_check_others(const char *dir, const struct model *m);
-/* Returns the bytes of these tensors; 0 if they cannot be read. */
+/* Returns the bytes of a multimodal model's tensors beside the text model's; 0 if they cannot be read. */
 int64_t checkpoint_others_bytes(const char *from, const struct model *m);
 /* Returns the bytes of the tokenizer's and other text files in a model's directory; or of a tokenizer's file. */
 int64_t checkpoint_texts_bytes(const char *from);
@@ -108,8 +110,8 @@ int64_t checkpoint_texts_bytes(const char *from);
 /* Hashes a model's weights, for session->base_xxh3: every tensor's name, type, shape and bytes, however files share them out. All
  * ranks call it; they read the weights whole, every rank its share, and show it by progress_begin and progress_lines. */
 enum status checkpoint_hash_base(struct comm *c, const char *path, uint64_t *out);
-/* Refuses a directory with a file of a name that an export may write, or with a run's (ERR_INVALID; one rank only). The functions
- * below never overwrite a file. */
+/* Refuses a directory that holds a file of a run, or a file whose name an export may write (ERR_INVALID; one rank only). The
+ * functions below never overwrite a file. */
 enum status checkpoint_check_vacant(const char *dir);
 /* Copies an exported adapter's files, and the tokenizer's, card and facts beside them (one rank only). base: location of the base
  * for the copy; NULL: as in `from`. */

@@ -33,7 +33,7 @@ enum status ckpt_make_dir(const char *path)
     return OK;
 }
 
-/* Tells whether the error means that the file system has no fsync of directories, as SMB, FUSE or shared folders of virtual
+/* Tells whether the error means that the file system has no fsync of directories: SMB, FUSE, or shared folders of virtual
  * machines. Names are safe there when their server says so. */
 static int cannot_sync_dirs(int error)
 {

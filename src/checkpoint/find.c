@@ -19,7 +19,7 @@ struct choice {
     int32_t strays;    /* 1: the name is neither that of `latest` nor one of its ancestors */
 };
 
-/* Chooses the next checkpoint by rank 0's list of the directory; the others' lists are empty. */
+/* Chooses the next checkpoint by rank 0's list of the directory; the other ranks' lists are empty. */
 static enum status choose(struct comm *c, const char *dir, struct steps *steps, struct choice *out)
 {
     memset(out, 0, sizeof *out);

@@ -54,7 +54,8 @@ static enum status read_members(const char *dir, const struct steps *l, struct m
     return OK;
 }
 
-/* Returns the newest save not yet taken, or -1; of saves without a time the one of the last step. */
+/* Returns the newest save that is not yet taken, or -1. Among saves without a recorded time, the one of the last step is the
+ * newest. */
 static int newest(const struct member *m, int n, const char *taken)
 {
     int best = -1;
@@ -132,7 +133,8 @@ static int read_origin(const char *dir, const char *path, struct lineage *out)
            manifest_read_lineage(path, out) == OK;
 }
 
-/* Tells whether a listed checkpoint led to `from`, by its name alone; one written over since then has another time of save. */
+/* Tells whether the checkpoint with a listed name is `from` or an ancestor of `from`; *out: its step and time of save by the
+ * lineage. A later save of that step, which may have replaced the directory since, has another time. */
 static int find_ancestor(const struct step_dir *d, const struct lineage *from, struct checkpoint_id *out)
 {
     *out = (struct checkpoint_id){.step = d->step};

@@ -20,7 +20,7 @@ enum { PART = 1 << 22 }; /* elements of a matrix merged at a time, whole rows */
 /* A tensor of the merged model. */
 struct part {
     int param;
-    const struct model_linear *map; /* the map with an adapter whose weight this is, or NULL */
+    const struct model_linear *map; /* linear map with an adapter whose weight the tensor is; NULL: none */
 };
 
 struct merge {

@@ -18,7 +18,8 @@
 
 enum { NAME = 256 };
 
-/* Tells whether the file says what an export is: readers take the other files to be where it is. */
+/* Tells whether the file is the one by which readers recognise a model or an adapter. Such a file is moved last, since readers
+ * expect all others beside it. */
 static int says_what(const char *name)
 {
     return strcmp(name, "config.json") == 0 || strcmp(name, ADAPTER_CONFIG) == 0;

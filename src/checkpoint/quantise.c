@@ -144,7 +144,7 @@ static enum status copy(struct quantising *x, int item)
     return OK;
 }
 
-/* Returns the type named in NF4's words; an F64 matrix is read as F32, and so named. */
+/* Returns the type before quantisation that NF4's quant_state records: the file's type, but F32 for F64, which is read as F32. */
 static enum status type_of(struct quantising *x, int param, enum dtype *out)
 {
     const char *name;

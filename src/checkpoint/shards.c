@@ -16,9 +16,10 @@
 
 struct shards {
     const struct st_decl *decls;
-    int n, count, total;    /* files of these tensors, and files with the one of others */
+    /* n: tensors; count: files that they make; total: the same with the file of other tensors, if there is one */
+    int n, count, total;
     int64_t bytes;          /* bytes of all tensors */
-    char others[CKPT_PATH]; /* "": none */
+    char others[CKPT_PATH]; /* path of the file of other tensors; "": none */
     struct st_file *other;
     int *first; /* [count + 1]: tensors [first[i], first[i + 1]) are in file i */
 };
@@ -139,7 +140,7 @@ enum status shards_create(const struct shards *x, const char *dir, const char *s
 
 /* ---- moving ---- */
 
-/* Tells whether a file of that name is part of a model, but none of these files. */
+/* Tells whether the name is that of a model's file that a former export left and this one does not write. */
 static int is_stale(const struct shards *x, const char *name, const char *single)
 {
     char mine[64];

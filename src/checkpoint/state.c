@@ -27,10 +27,12 @@ enum status state_check_finite(enum state_kind kind, const struct model_param *p
                        (long long)(first + i));
 }
 
-/* bytes of a header's entry beside the name; of config.json, manifest.json and ends of blocks */
+/* ENTRY: bytes of a header's entry beside the name; SMALL_FILES: bytes of config.json, manifest.json and the unused ends of disk
+ * blocks */
 enum { ENTRY = 128, SMALL_FILES = 32 << 10 };
 
-/* Returns the bytes of a header of a file with `kinds` kinds of state, of trained parameters or (all) of every one. */
+/* Returns the bytes of a file's header. kinds: number of tensors for each parameter; all: 1: the file has every parameter, 0:
+ * trained ones only. */
 static int64_t header_bytes(const struct model *m, int kinds, int all)
 {
     int64_t bytes = 0;

@@ -116,7 +116,8 @@ enum status texts_gather(const char *model, const char *tokenizer, const char *t
     return tokenizer && tokenizer[0] ? copy_tokenizer(tokenizer, to) : OK;
 }
 
-/* Moves templates by name in place of former ones; whole: these go, too, where there are no new ones. */
+/* Moves the templates that are kept by name over the former ones. whole: former templates are removed even if there are no new
+ * ones. */
 static enum status move_templates(const char *from, const char *to, int whole)
 {
     static const char *const name[] = {CKPT_TEMPLATES};
@@ -217,7 +218,7 @@ int64_t checkpoint_others_bytes(const char *from, const struct model *m)
     return bytes;
 }
 
-/* Removes config.json first and writes it last: readers take the other files to be where it is. */
+/* Removes config.json first and writes it last, since readers expect all other files beside it. */
 enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const char *to)
 {
     char source[CKPT_PATH], partial[CKPT_PATH], target[CKPT_PATH];
@@ -280,7 +281,7 @@ enum status checkpoint_keep_template(const char *text, const char *tools, const 
         TRY(ckpt_sync_dir(dir));
     } else {
         sys_unlink(path);
-        sys_rmdir(dir); /* succeeds only if there are no others */
+        sys_rmdir(dir); /* succeeds only if no other files are left */
     }
     TRY(ckpt_path(path, to, "chat_template.json", ""));
     sys_unlink(path);

@@ -57,7 +57,8 @@ static enum status open_checkpoint(struct unused *x)
     return st_open(path, &x->optimizer);
 }
 
-/* Tells in *must whether some rank has not copied (and so hashed) all of it before. */
+/* Tells in *must whether the origin has to be hashed as a whole: some rank has not copied its rows from it before, and so has no
+ * hash of them. */
 static enum status must_be_hashed(const struct unused *x, const int kinds[STATE_V + 1], int *must)
 {
     double unknown = 0;

@@ -35,7 +35,7 @@ static void free_contents(struct contents *f)
     free(f->tensor[0]);
 }
 
-/* Finds the spelling of tensor names in the file of others. */
+/* Finds which of two naming schemes of multimodal models the file of other tensors follows. */
 static enum status find_wrapping(const char *others, enum wrapping *out)
 {
     struct st_file *f;
@@ -48,8 +48,8 @@ static enum status find_wrapping(const char *others, enum wrapping *out)
     return OK;
 }
 
-/* Returns the type in files. Blocks of 8-bit numbers span a unit's parameters, so files have fp32, which gives the same bytes
- * again. */
+/* Returns the type in files of a stored type. Blocks of 8-bit numbers span a unit's parameters, so files have fp32 numbers, which
+ * give the same bytes when they are read. */
 static enum dtype file_type(enum dtype stored)
 {
     return stored == I8 ? F32 : stored;
@@ -164,8 +164,10 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
     return OK;
 }
 
-/* Writes a kind of state of the ranks' parts of the model. Shards: every rank writes its own; state that all ranks with a part hold
- * whole: one unit each, in turn. The ranks agree after every turn, so that none waits long for a slow or failed one. */
+/* Writes a kind of state of the ranks' parts of the model. Of sharded state every rank writes its own elements; of state that all
+ * ranks with a part hold whole, they write one unit each, in turn.
+ *
+ * The ranks agree after every turn, so that none waits long for a slow or failed one. */
 static enum status write_kind(struct session *s, enum state_kind kind, struct output *w)
 {
     const int sharing = s->plan->strategy.ranks, turn = session_sharded(s, kind) ? 1 : sharing;

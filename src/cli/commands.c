@@ -63,7 +63,7 @@ struct call {
     struct settings *s;
     struct comm *comm;
     const struct command_line *line;
-    int signal_number; /* signal that ended it early; 0: none */
+    int signal_number; /* signal that ended the command early; 0: none */
 };
 
 /* Returns the command line quoted for a shell; NULL: out of memory. */
@@ -96,7 +96,7 @@ static enum status run_train(struct call *x)
     return st;
 }
 
-/* Checks a few steps. Steps and epochs of a file are a training run's and do not count here. */
+/* Checks a few steps. A settings file's steps and epochs are meant for a training run, so they are ignored. */
 static enum status run_check(struct call *x)
 {
     struct settings *s = x->s;
@@ -137,11 +137,11 @@ enum {
 /* clang-format off */
 static const struct command {
     const char *name;
-    enum settings_use keys;               /* keys that it takes; 0: none */
+    enum settings_use keys;               /* settings that the command takes; 0: none */
     unsigned is;                          /* STARTS_RANKS, ... */
     enum status (*run)(struct call *x);   /* with settings, on all ranks */
     int (*alone)(int argc, char **argv);  /* without settings; returns the exit status */
-    const char *usage;                    /* text before the options in its help; NULL: all commands */
+    const char *usage;                    /* text before the options in the command's help; NULL: the list of all commands */
     const char *summary;                  /* line in the list of commands */
 } commands[] = {
     {"train", SETTINGS_TRAIN, STARTS_RANKS, .run = run_train},

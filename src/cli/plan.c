@@ -21,8 +21,8 @@ static enum status write_picture(const struct plan *plan, const struct model *mo
     return result_file_end(&x, plan_write_svg(plan, model, x.f));
 }
 
-/* Finds what decisions are worth, which takes long, and shows progress. Advice after the table shows progress only where that
- * disturbs no pager. */
+/* Finds how much each decision of the plan is worth, which takes long, and shows progress. Advice after the table (find_advice)
+ * shows progress only where that disturbs no pager. */
 static enum status find_decisions(const struct plan *plan, const struct model *model, const struct settings *s,
                                   const struct comm *comm, struct explanation *out)
 {
@@ -78,7 +78,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
     return plan->fits ? OK : train_say_length(s, s->plan.seq_len, refuse_advised(plan, &s->plan, &advice));
 }
 
-/* Refuses a plan that does not fit, for a length that is not the longest. */
+/* Refuses a plan that does not fit, made for another than the longest length. */
 static enum status refuse_length(const struct plan *plan, const struct model *model, const struct settings *s)
 {
     struct plan_request request = s->plan;

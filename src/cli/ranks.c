@@ -58,11 +58,11 @@ static int asks(const struct stop *s, int number, int64_t now)
     return s->times == 0 || ((number == SIGINT || number == SIGTERM) && now - s->came_ns > SECOND * 3 / 10);
 }
 
-/* Tells mpiexec to stop the ranks, with growing pauses. SIGTERM or ^C would make it end them within seconds; SIGUSR1 it passes
- * on, and ranks take that as a request to stop.
+/* Tells mpiexec to stop the ranks, with growing pauses. SIGTERM or ^C would make mpiexec end the ranks within seconds; SIGUSR1 is
+ * passed on to them, and they take that as a request to stop.
  *
- * While mpiexec starts it loses signals, so the request is repeated, which a rank takes as one. If mpiexec is ended then, it may
- * hang, so at last it is killed; the ranks leave once it is gone. */
+ * While mpiexec starts, signals to it may be lost, so the request is repeated; a rank takes repeated ones as one. An mpiexec that
+ * is ended at that time may hang, so at last it is killed, and the ranks leave once it is gone. */
 static void tell(pid_t mpiexec, struct stop *s, int64_t now)
 {
     int killing = s->times > 2 || (s->times == 2 && s->pause_ns > 0);
@@ -111,7 +111,7 @@ static void say_signal(int number)
 }
 
 /* Returns the exit code for mpiexec's wait status. mpiexec exits with 128 + n if a rank has ended by signal n; a rank's crash
- * stays one, whatever was asked for.
+ * counts as a crash, whatever was asked for.
  *
  * If mpiexec itself ends by a signal after a request to stop, the requested signal counts: Open MPI 4.1's mpiexec crashes when a
  * rank goes while it connects. */
@@ -130,8 +130,8 @@ static int end_code(int state, const struct stop *s)
     return code;
 }
 
-/* Chooses the signals that are passed on. Signals that nohup ignores stay ignored. ^C is passed on even if it is ignored, as in a
- * shell's background processes: one that arrives is meant. */
+/* Chooses the signals that are passed on. Signals that nohup ignores stay ignored. SIGINT is passed on even if ignored: shells
+ * ignore it for background processes, but whoever sends one there means it. */
 static void choose_signals(sigset_t *wanted)
 {
     static const int others[] = {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};

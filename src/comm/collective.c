@@ -144,7 +144,7 @@ static enum status post_flow(struct comm *c, struct group *g, int member, int di
         if (wire_in_use(c->wire, g->channel, slot))
             return OK;
         if (direction == RECV && t->reducing && k >= t->reduced + 2)
-            return OK; /* its place still holds a piece to be added */
+            return OK; /* the chunk's place still holds a piece that has not been added */
         if (direction == RECV) {
             TRY(wire_recv(c->wire, g->channel, slot, rank, flow_place(f, k), (int)bytes));
         } else {
@@ -208,7 +208,7 @@ static enum status collect(struct comm *c, enum lane lane, struct group *g, int 
         *moved = 1;
         if (direction != RECV)
             continue;
-        /* takes the one of this parity among the one or two chunks in flight */
+        /* k: of the one or two chunks in flight, the one whose parity is the slot's */
         int64_t k = f->posted - 1 - ((f->posted - 1 - event[i].slot) & 1);
         if (event[i].bytes != flow_bytes(f, k)) {
             char what[96];

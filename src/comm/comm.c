@@ -83,7 +83,8 @@ void comm_set_timeout(struct comm *c, double seconds)
     c->timeout_ns = (int64_t)(seconds * 1e9);
 }
 
-/* Keeps sending for a while, so that notices reach the others. Ranks that were told linger as well: others are still computing. */
+/* Keeps sending for a while, so that notices reach the others. Ranks that a notice has told linger, too: other ranks may still be
+ * computing and know nothing. */
 static void linger(struct comm *c)
 {
     double until = clock_seconds() + LINGER_SECONDS;
@@ -100,7 +101,7 @@ void comm_destroy(struct comm *c)
 {
     if (!c)
         return;
-    lastword_destroy(c); /* from here on the others may leave; that is no death */
+    lastword_destroy(c); /* from here on another rank's end is no failure */
     if (c->wire && c->broken == OK)
         (void)comm_barrier(c); /* has a deadline, unlike MPI_Finalize */
     if (c->wire && c->broken != OK) {

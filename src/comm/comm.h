@@ -25,13 +25,14 @@ struct comm; /* opaque */
  * build has no MPI and there are several ranks. */
 enum status comm_create(const struct launch *launch, double timeout_seconds, struct comm **out);
 enum status comm_create_self(struct comm **out);
-/* Creates a communicator for work that each rank of `of` does by itself; it shares its host and the host's GPUs with the others. */
+/* Creates a communicator for work that each rank of `of` does by itself. Facts about the host stay: the rank shares the host and
+ * its GPUs with the others. */
 enum status comm_create_alone(const struct comm *of, struct comm **out);
 /* Leaves; NULL is fine. After a failure MPI is left as it is (finalizing would wait for the others), and the failure is told. The
  * others get about a second to print it; the caller then ends the process by _exit. */
 void comm_destroy(struct comm *c);
 
-/* Makes the groups of the lanes. The product must be the number of ranks; all ranks give the same mesh. */
+/* Makes the groups of the lanes. The mesh's degrees multiply to the number of ranks; all ranks give the same mesh. */
 enum status comm_set_mesh(struct comm *c, const struct mesh *mesh);
 void comm_set_timeout(struct comm *c, double seconds);
 
@@ -46,7 +47,7 @@ int comm_per_host(const struct comm *c);           /* largest number that divide
 const char *comm_source(const struct comm *c);     /* launcher that gave this rank its number, for messages */
 struct mesh comm_mesh(const struct comm *c);
 int comm_member(const struct comm *c, enum lane lane); /* own index in this rank's group on a comm lane */
-/* Lists the own indices in the groups of all comm lanes, by lane_comm. */
+/* Lists this rank's indices in the groups of all comm lanes, by lane_comm. */
 void comm_list_members(const struct comm *c, int32_t member[COMM_LANES]);
 /* Writes one line about ranks, mesh and hosts. */
 void comm_describe(const struct comm *c, char *text, size_t bytes);
@@ -94,7 +95,7 @@ enum status comm_section_end(struct comm *c, int *cut);
 
 /* ---- Collectives that a device's library carries (device/backend.h) ----
  *
- * Another thread starts them than the one that talks, which watches over the ranks meanwhile. */
+ * One thread starts these collectives; another, which talks to the ranks, watches over them meanwhile. */
 
 /* Fate of the lane's next collective. */
 enum comm_turn { COMM_TURN, COMM_TURN_OVER /* left out */, COMM_TURN_NOT_YET };
@@ -103,8 +104,8 @@ enum comm_turn comm_turn_take(struct comm *c, enum lane lane, int must);
 void comm_count(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, int send, int receive);
 /* Notes that a program begins, the same on all ranks. */
 void comm_wait_program(struct comm *c);
-/* Begins a wait outside the communicator. op -1: none. place: this rank's progress in the program; a rank that is behind is
- * named. */
+/* Begins a wait outside the communicator. op: the collective that is waited for; -1: none. place: this rank's progress in the
+ * program, by which a rank that is behind is found and named. */
 void comm_wait_begin(struct comm *c, enum lane lane, int op, int64_t place);
 enum status comm_wait_look(struct comm *c, const char *what, int counts);
 /* Describes a lane's collective, for messages. */

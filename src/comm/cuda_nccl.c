@@ -42,7 +42,7 @@ static const double ABORT_SECONDS = 5; /* time for an abort: on a GPU that has f
 
 _Static_assert(sizeof(ncclUniqueId) <= BACKEND_IDENTITY, "an identity is NCCL's");
 
-/* Steps of joining: the one begun last. */
+/* Steps of joining, in order; the state is the step begun last. */
 enum joining { ALONE, JOINING, GATHERING, GATHERING_MUCH, SWAPPING, ARRIVING, JOINED };
 
 struct ranks {
@@ -345,7 +345,7 @@ static struct flow_part into(const void *user, int m)
     return flows_in(user, m);
 }
 
-/* Tells whether every rank has the same amount, so that the library may choose the algorithm. */
+/* Tells whether the collective gathers equal shares of all ranks, so that the library may choose the algorithm. */
 static int is_even_gather(const struct ranks *r, enum lane lane, const struct collective *x)
 {
     const struct op_attrs *a = x->attrs;
@@ -363,10 +363,10 @@ static enum status move(struct ranks *r, enum lane lane, const struct collective
     return swap_parts(r, lane, out_of, into, x);
 }
 
-/* A piece of each share. */
+/* One piece of each member's share, reduced together. */
 struct pieces {
     const struct collective *x;
-    /* first: elements of each share before the piece; most: elements in it at most; element: bytes of one on its way */
+    /* first: elements of each share before the piece; most: most elements of the piece; element: bytes of an element that travels */
     int64_t first, most, element;
     char *arrives, *leaves; /* buffers, member m's at m * most elements; leaves NULL: sent from where the addends are */
 };
@@ -390,7 +390,7 @@ static struct flow_part piece_in(const void *user, int m)
     return (struct flow_part){p->arrives + m * p->most * p->element, piece_elements(p, p->x->me) * p->element};
 }
 
-/* Rounds all members' pieces to bf16. Whole pieces are rows of a matrix; one may be shorter. */
+/* Rounds all members' pieces to bf16. Whole pieces are handled as rows of a matrix; at most one piece is shorter. */
 static enum status round_pieces(struct ranks *r, const struct pieces *p)
 {
     const int64_t share = p->x->attrs->comm.share, columns = min_i64(p->most, share - p->first);

@@ -22,7 +22,8 @@ int64_t flows_wire_element(const struct op_attrs *a)
     return a->comm.type == BF16 ? 2 : 4;
 }
 
-/* Returns half of a share that is large enough for two messages, within the limits. */
+/* Returns the elements of a piece: half of a share, so that a share makes two messages, within the limits. A small share is one
+ * piece. */
 int64_t flows_piece(const struct op_attrs *a, int members, int64_t chunk)
 {
     int64_t limit = min_i64(max_i64(WORK_ELEMENTS / members, PIECE_MIN), max_i64(chunk / 4, 1)), share = a->comm.share;

@@ -16,7 +16,7 @@ struct collective {
     const struct op_attrs *attrs;
     void *const *arg;
     int members, me;
-    int send, receive; /* halves of OP_EXCHANGE that take place; ignored by the others */
+    int send, receive; /* halves of OP_EXCHANGE that take place; other ops ignore them */
 };
 
 struct flow_part {

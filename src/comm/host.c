@@ -81,7 +81,7 @@ static enum status get_room(struct comm *c, enum call call, int64_t bytes, char 
 
 static void put_room(struct comm *c, char *room)
 {
-    if (room != c->host_room && !comm_broken(c)) /* else MPI may still use it */
+    if (room != c->host_room && !comm_broken(c)) /* MPI may still use the memory of a broken communicator */
         free(room);
 }
 

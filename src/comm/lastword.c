@@ -122,8 +122,10 @@ static void *attend(void *arg)
     int64_t known_ns = 0, inside_ms = 0, last_ns = clock_ns();
     unsigned before = 0;
     for (;;) {
-        int ready = poll(w->fd, dead < 0 ? (nfds_t)w->fds : 1, dead < 0 ? TICK_MS : TICK_MS / 5); /* one dead process is enough */
-        int64_t now = clock_ns(), passed_ms = min_i64((now - last_ns) / MS, 2 * TICK_MS); /* more: this process was stopped */
+        /* once a process has died, only fd[0] is polled */
+        int ready = poll(w->fd, dead < 0 ? (nfds_t)w->fds : 1, dead < 0 ? TICK_MS : TICK_MS / 5);
+        /* limited: a longer pause means that this process was stopped */
+        int64_t now = clock_ns(), passed_ms = min_i64((now - last_ns) / MS, 2 * TICK_MS);
         last_ns = now;
         if (ready > 0 && w->fd[0].revents)
             return NULL;

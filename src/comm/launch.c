@@ -81,7 +81,7 @@ static int complete(const struct launch *l)
     return l->rank >= 0 && l->size > 0;
 }
 
-/* Merges what `b` says into `a`, who spoke first. */
+/* Merges the rank and size that `b` found into `a`, whose launcher was asked first. ERR_INVALID: the two differ. */
 static enum status reconcile(struct launch *a, const struct launch *b)
 {
     if (b->rank < 0)

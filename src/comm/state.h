@@ -21,7 +21,7 @@ struct peer {
     char host[HOST_NAME];
     int32_t rank;
     int32_t pid;
-    uint64_t boot;   /* hash of its kernel's boot: hosts may have one name */
+    uint64_t boot;   /* hash of the boot id of its kernel, since several hosts may have one name */
     int32_t number;  /* number of its host among those of that name, from 1 */
     uint64_t born;   /* /proc/PID/stat's start time: differs if a pid is used again, or seen in another pid namespace */
     int32_t here;    /* 1: on this host, and its process can be seen */
@@ -48,7 +48,8 @@ struct notice {
 
 /* State of behind.c. */
 struct behind {
-    int64_t own, *place; /* own: this rank's place; place: [size], those told by others since it asked; -1: none */
+    /* own: this rank's place; place: [size]: places that other ranks have told since this rank asked; -1: not told */
+    int64_t own, *place;
     int asked;
     struct notice *out; /* [2 * size]: questions, answers */
     uint8_t *silent;    /* [size]; 1: asked (still.c), without an answer since */
@@ -114,12 +115,12 @@ struct comm {
     _Atomic int64_t timeout_ns;
     struct lastword *word; /* NULL: alone, or on the way out */
     int hosts, per_host, next_look;
-    int64_t host_calls; /* number so far */
+    int64_t host_calls; /* number of calls between programs so far */
     char *host_room,
         *host_all; /* host_room: messages of calls between programs; host_all: gathered data, HOST_SMALL bytes of each rank */
     int64_t host_room_bytes;
     enum status broken;
-    int told;   /* 1: the others know */
+    int told;   /* 1: the other ranks have been told of the failure */
     int agreed; /* 1: the last agreement was on a failure */
     char sentence[1024];
     struct notice in, out;

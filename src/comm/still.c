@@ -77,7 +77,7 @@ void still_look(struct comm *c, int rank, enum peer_life life)
     }
 }
 
-/* Tells whether a lower rank that cannot be seen has answered: it asks, too. */
+/* Tells whether a lower rank that cannot be seen from here has answered: that rank asks the silent ranks, too, and names them. */
 static int another_speaks(const struct comm *c)
 {
     for (int r = 0; r < c->launch.rank; r++)
@@ -122,7 +122,7 @@ enum status still_ask(struct comm *c, const struct patience *p)
     if (p->waited_ns < (p->between ? BUSY_AFTER : SILENT_AFTER) * SECOND || now - b->round_ns < ROUND * SECOND ||
         !speaks_for_host(c))
         return OK;
-    if (now - b->round_ns < 2 * ROUND * SECOND && !another_speaks(c)) /* else they were asked in another wait */
+    if (now - b->round_ns < 2 * ROUND * SECOND && !another_speaks(c)) /* an older round of questions belongs to another wait */
         say_silent(c, p);
     b->round_ns = now;
     for (int r = 0; r < c->launch.size; r++)

@@ -36,7 +36,7 @@ static char start_message[160];
 static volatile sig_atomic_t ticks_left;
 static unsigned tick_seconds;
 static char starting[1024]; /* "": MPI is not being started */
-static atomic_uint calls;   /* entered plus left */
+static atomic_uint calls;   /* calls of MPI entered, plus calls left: odd inside a call */
 
 /* Counts a tick, and ends the process after the last. _Exit, because lastword.c's _exit has nothing to add before the ranks have
  * met and after they have parted. */
@@ -203,7 +203,7 @@ void wire_destroy(struct wire *w, double finalize_seconds)
     if (!w)
         return;
     if (finalize_seconds > 0) {
-        for (int slot = 0; slot < w->table[CHANNEL_CONTROL].slots; slot++) { /* the receive that never came */
+        for (int slot = 0; slot < w->table[CHANNEL_CONTROL].slots; slot++) { /* cancels the receive of a notice that never came */
             MPI_Request *r = &w->table[CHANNEL_CONTROL].request[slot];
             if (*r == MPI_REQUEST_NULL)
                 continue;

@@ -36,7 +36,7 @@ struct eval {
     char model[4096];          /* the model's name as given */
     int perplexity, position;  /* 1: asked for */
     struct task_results tasks; /* n_tasks is 0: no tasks */
-    struct held_out held_out;  /* text, if none is given */
+    struct held_out held_out;  /* the run's held-out text, which is evaluated if no text is given */
     int text_is_said;
     int64_t positions; /* number of positions that the model was made for; 0: no limit */
     int64_t length[MOST_LENGTHS];
@@ -62,7 +62,7 @@ static enum status add_length(struct eval *x, int64_t length)
     return OK;
 }
 
-/* Adds the lengths of "8192" or "8k..128k". */
+/* Adds the lengths that an item such as "8192" or "8k..128k" names. */
 static enum status add_lengths(struct eval *x, const char *item)
 {
     char text[64];
@@ -532,7 +532,8 @@ static enum status evaluate_lengths(struct eval *x)
 
 static enum status evaluate_all(struct eval *x)
 {
-    if (x->tasks.n_tasks > 0 && (x->perplexity || x->position)) /* answers take long: refusals come before them */
+    /* answers take long, so whatever may be refused is checked before them */
+    if (x->tasks.n_tasks > 0 && (x->perplexity || x->position))
         TRY(one_length(x, shortest(x), NULL));
     if (x->tasks.n_tasks > 0)
         TRY(eval_tasks_run(x->s, x->comm, &x->tasks, &x->signal));

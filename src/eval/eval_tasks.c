@@ -34,7 +34,7 @@ struct job {
     struct generation generation;
     struct text_buffer text; /* the user's text */
     struct haystack *haystack;
-    int64_t haystack_length; /* length that the haystack is for */
+    int64_t haystack_length; /* length in tokens that the haystack was made for */
     struct sampling *x;
     uint8_t *ends;
     int32_t *id; /* [most]: tokens of an answer */
@@ -361,7 +361,7 @@ static enum status answer_sample(struct job *j, int64_t i, struct task_answer *o
     return st;
 }
 
-/* Answers one sample a rank, from `first` on. Neighbours have one length, so that no rank waits long. */
+/* Answers one sample a rank, from sample `first` on. Neighbouring samples have one length, so that no rank waits long. */
 static enum status answer_round(struct job *j, int64_t first)
 {
     const int64_t own = first + comm_rank(j->comm), end = min_i64(first + comm_size(j->comm), task_answers_wanted(j->r));
@@ -416,7 +416,7 @@ static enum status answer_all(struct job *j, int *signal_number)
     return st;
 }
 
-/* Writes the samples (rank 0 only): that takes no time beside training on them. */
+/* Writes the samples (rank 0 only, since writing takes far less time than training on them). */
 static enum status write_by_one(struct job *j, int *signal_number)
 {
     signals_stop_evaluation(0);

@@ -82,8 +82,8 @@ static enum status read_numbers(const char *dir, const json_t *o, struct generat
     return OK;
 }
 
-/* Keys that change the texts of transformers: the value without effect (null and false never have one), and 1 if the key counts
- * only while tokens are drawn. */
+/* Keys that change the texts of transformers: the value without effect, and 1 if the key counts only while tokens are drawn. null
+ * and false never have an effect. */
 static const struct {
     const char *name;
     double neutral;

@@ -19,9 +19,10 @@ enum status prompts_open(const struct settings *s, struct prompts *out);
 enum status prompts_open_chat(const struct settings *s, struct prompts *p);
 void prompts_close(struct prompts *p);
 
-/* Encodes a text as a tokenizer's call does, after the tokens that its template puts first. flags: of tokenizer_encode. */
+/* Encodes a text as calling the tokenizer does, behind the tokens that the tokenizer's own template puts first. flags: of
+ * tokenizer_encode. */
 enum status prompts_encode(const struct prompts *p, const struct text_buffer *text, unsigned flags, struct ids *out);
-/* Encodes a text that continues such a one, without tokens in front. */
+/* Encodes a text that continues one of prompts_encode, without tokens in front. */
 enum status prompts_encode_more(const struct prompts *p, const struct text_buffer *text, unsigned flags, struct ids *out);
 /* Encodes a list of messages, with the template's begin of an answer. */
 enum status prompts_encode_chat(const struct prompts *p, json_t *messages, struct ids *out);

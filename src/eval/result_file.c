@@ -23,7 +23,7 @@ static enum status check_link(const char *option, const char *path)
     return st == OK ? OK : status_fail(st, "--%s: %s", option, cause);
 }
 
-/* Sets the paths. A link stays one: its target is written. */
+/* Sets the paths. A symbolic link stays a link: its target is written. */
 static enum status name(struct result_file *x, const char *option, const char *path)
 {
     TRY(check_link(option, path));

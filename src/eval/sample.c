@@ -33,7 +33,7 @@ struct job {
     uint8_t *ends;    /* [ids of the model]: tokens that end an answer */
     json_t *messages; /* messages of the chat */
     int64_t drawn;    /* tokens drawn so far, for the random numbers */
-    int terminal;     /* 1: a person is at both ends */
+    int terminal;     /* 1: stdin and stdout are a terminal, and the output is not JSON */
 };
 
 /* --- Opening --- */
@@ -98,7 +98,7 @@ static enum status open_model(struct job *j, int64_t tokens)
     return prompts_ends(&j->prompts, &j->generation.eos, j->x->model->config.vocab, &j->ends);
 }
 
-/* Returns the model's positions if they are learned; else those that it was made for (*soft). */
+/* Returns the number of positions that the model has, if it learns them, or was made for; *soft: 1: made for, which is no limit. */
 static enum status positions(const struct settings *s, int64_t *out, int *soft)
 {
     struct model_config c;
@@ -324,7 +324,8 @@ static enum status run_prompt(struct job *j, int *signal_number)
 
 /* --- A conversation --- */
 
-/* Reads a line without its end; 0: there are no more. An interrupt gives an empty line, and the next call forgets it. */
+/* Reads a line without its end. Returns 0 if there are no more. An interrupt gives an empty line, and the next call forgets the
+ * interrupt. */
 static int read_line(const struct job *j, FILE *in, char **line, size_t *room)
 {
     interrupts_forget();

@@ -34,7 +34,8 @@ struct greedy {
     int64_t ids;            /* tokens from this id on are never taken: rows of a padded vocabulary */
     const atomic_int *stop; /* flag that ends the text early, as in decoder_feed, or NULL */
 };
-/* Continues the text greedily by at most `most` tokens, up to but without one that ends it; out: [most] ids. ERR_CANCELLED. */
+/* Continues the text greedily by at most `most` tokens and stops before a token that ends the text; out: [most] ids.
+ * ERR_CANCELLED. */
 enum status sampling_greedy(struct sampling *x, const int32_t *token, int64_t n, int64_t most, const struct greedy *how,
                             int32_t *out, int64_t *n_out);
 

@@ -6,7 +6,7 @@
 
 enum { IGNORED = -100 }; /* label of tokens that are not trained, as in transformers */
 
-/* Returns the lead without a first blank in a chat: assistants' texts begin without one. */
+/* Returns the given beginning of the answer. In a chat a leading blank is left out, since assistants' texts begin without one. */
 static struct text_buffer lead_of(const struct prompts *p, const struct task_sample *s)
 {
     struct text_buffer lead = s->lead;

@@ -13,8 +13,8 @@
 #define GIB (1ll << 30)
 #define TERA 1e12
 #define GIGA 1e9
-/* TFLOP/s of the backward attention of heads wider than 128, for which an H200 takes sm_80's kernels: as these at 128
- * (bench/results/2026-11-22-gpu-h200.txt). */
+/* TFLOP/s of backward attention with heads wider than 128, for which an H200 takes sm_80's kernels; assumed equal to these
+ * kernels' rate at 128 (bench/results/2026-11-22-gpu-h200.txt). */
 #define WIDE_ON_HOPPER 235.0
 
 /* Figures of the vendor's data sheets, dense (no sparsity): A100 SXM (1555 and 2039 GB/s, 312 TFLOP/s bf16, NVLink 300 GB/s a
@@ -43,7 +43,7 @@ static const struct preset {
     int per_node; /* devices of a node */
     int capability, processors;
     double device_gb, host_gib;
-    double bf16, fp32, gemm; /* TFLOP/s: data sheet, data sheet, products in bf16 */
+    double bf16, fp32, gemm; /* TFLOP/s: of bf16 and of fp32 by the data sheet, and of bf16 products as they are reached */
     double forward128, backward128, forward64, backward64;
     double memory, link, host_memory; /* GB/s; host_memory: of a node */
     double inside, across;            /* GB/s of a device and direction */
@@ -223,8 +223,8 @@ static int is_like(const char *preset, const char *text, enum likeness how)
     return how == BEGINS_SO ? at == preset : at != NULL && strlen(text) > 2;
 }
 
-/* Writes the presets that a name may mean, "4xa100-40 or 4xa100-80" for 4 and "a100". They begin with it, or else hold it
- * ("4090") or are held by it ("h100-80"), or else are the nearest one; "": none is near. */
+/* Writes the presets that a name may mean, "4xa100-40 or 4xa100-80" for 4 and "a100". These begin with the name, or else hold it
+ * ("4090"), or else are a part of it ("h100-80"), or else are the nearest one; "": none is near. */
 static void find_nearest(const char *text, int count, char *buf, size_t size)
 {
     const char *names[N_PRESETS];

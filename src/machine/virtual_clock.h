@@ -17,7 +17,7 @@ struct second_lines {
     const uint8_t *in;     /* 1 for each instruction that stands in its lane's second line */
     const double *planned; /* seconds at which each instruction is released if compute runs back to back */
 };
-/* Does the same with second lines. NULL: none. */
+/* Executes the program as program_simulate does, with second lines (NULL: without). */
 double program_simulate_lines(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
                               const double *release, const struct second_lines *second);
 

@@ -75,7 +75,7 @@ struct room {
     int path;  /* first path on it */
 };
 
-/* Adds a path to its file system. Skips a path that is not there and that no run makes. */
+/* Adds a path to its file system. Skips a path that neither exists nor is made by the run. */
 static void add_path(const char *path, int index, const char *run, int files, struct room *rooms, int *n)
 {
     struct disk disk;

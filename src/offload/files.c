@@ -171,8 +171,8 @@ static int write_whole(int fd, const char *memory, size_t bytes, off_t at)
     return EIO;
 }
 
-/* Writes the header; this first transfer also shows what alignment O_DIRECT asks of memory here: sectors, pages, or the
- * impossible. */
+/* Writes the header. Finds by this first transfer which alignment in memory O_DIRECT asks for here: 512 bytes, 4096, or one that
+ * cannot be met, so that the file goes without O_DIRECT. */
 static enum status write_header(const char *path, const char *name, int fd, int rank, struct files *f)
 {
     struct process self;
@@ -273,7 +273,7 @@ void files_remove(struct files *f)
 {
     for (int i = 0; i < f->n; i++) {
         sys_unlink(f->names[i]);
-        sys_flock(f->fds[i], LOCK_UN); /* now, even if a ring being taken apart still holds the file */
+        sys_flock(f->fds[i], LOCK_UN); /* unlocks now, even if an io_uring that is being taken apart still holds the file */
         sys_close(f->fds[i]);
     }
     f->n = 0;

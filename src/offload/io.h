@@ -40,7 +40,7 @@ struct io_way {
     void (*close)(struct io *io);
 };
 
-/* The first member of what either way allocates. */
+/* Common first member of the state of either way. */
 struct io {
     const struct io_way *way;
     int fixed;         /* 1: the pinned memory is registered with the kernel */
@@ -53,7 +53,7 @@ int io_open_threads(const struct io_config *config, struct io **out);
 
 /* Returns the rate of tests' slow drives: LTRAIN_SLOW_DRIVE, in bytes per second for each direction of each store; 0: not set. */
 double io_slow_rate(void);
-/* Wraps *io in one of that rate, which owns it. Returns 0 or an errno. */
+/* Replaces *io by a wrapper that moves blocks at that rate and owns the former one. Returns 0 or an errno. */
 int io_slow(struct io **io, double bytes_per_second);
 
 #endif

@@ -177,7 +177,7 @@ static enum status push_block(struct store *s, struct store_lane *l, const struc
     int bounces;
     int64_t offset = q->offset + done, block = offset / s->block;
     int64_t bytes = block_bytes(s, offset, user, q->bytes - done, &bounces);
-    if (l->direction == STORE_WRITE) /* before there is room in the window: the drive works meanwhile */
+    if (l->direction == STORE_WRITE) /* hashes before waiting for room in the window, so that the drive works meanwhile */
         hash_block(l, user, bytes, done == 0);
     while (l->tail - l->head >= window(s, l))
         TRY(retire(s, l));

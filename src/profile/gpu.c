@@ -12,7 +12,7 @@
 #define ARENA ((int64_t)2 << 30)        /* bytes for operands: more than caches hold */
 #define PINNED ((int64_t)256 << 20)     /* bytes that are copied each way */
 #define BLOCK ((int64_t)16 << 20)       /* bytes of one copy */
-#define SMALL_ARENA ((int64_t)48 << 20) /* the same for the tests' fake GPU */
+#define SMALL_ARENA ((int64_t)48 << 20) /* ARENA for the tests' fake GPU */
 #define SMALL_PINNED ((int64_t)4 << 20)
 #define SMALL_BLOCK ((int64_t)1 << 20)
 #define SMALL_FLOPS (1 << 22)

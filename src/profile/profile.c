@@ -263,7 +263,7 @@ static void combine(const struct hardware pass[PASSES], struct hardware *h)
 
 enum part { KERNELS, OPS, TRANSFERS, PARTS };
 
-/* Measures one part of a pass. *slow: KERNELS: number of matrix products that stayed slow. */
+/* Measures one part of a pass. *slow: for the part KERNELS, the number of matrix products that stayed slow. */
 static enum status measure_part(const struct settings *s, const char *path, enum part part, struct hardware *h, int *slow)
 {
     switch (part) {

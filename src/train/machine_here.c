@@ -135,7 +135,7 @@ static enum status choose_threads(struct comm *c, enum device_kind device, int *
     return st;
 }
 
-/* Names the rank with the least memory for each budget that is a part of the host's memory. */
+/* Records which rank has the least memory, for each budget that is a part of the host's memory. */
 static void name_memory(struct settings *s, const struct memory_part *m)
 {
     if (s->plan.device_mem < 0 && s->plan.device != DEVICE_CUDA)
