@@ -18,7 +18,11 @@
 
 #define AMX __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16")))
 
-enum { SIDE = 16, SPAN = 32, TILE = 1024 }; /* rows of a tile; rows or columns of 2 x 2 tiles, elements of a step; bytes */
+enum {
+    SIDE = 16,
+    SPAN = 32,
+    TILE = 1024
+}; /* rows of a tile; rows or columns of 2 x 2 tiles, and elements of a step; bytes of a tile */
 
 /* One head of x [rows, heads, d]. */
 struct amx_rows {
@@ -81,8 +85,8 @@ static inline AMX void amx_pack_rows(char *out, const struct amx_rows *x, int64_
         }
 }
 
-/* Packs rows [row, row + n) as right rows, or as left columns if `left`; up to a multiple of `unit` rows, too. Tiles of columns
- * lie `block` rows apart. */
+/* Packs rows [row, row + n) as right rows, or as left columns if `left`. Tiles are written up to the next multiple of `unit`
+ * rows; tiles of different columns lie `block` rows apart. */
 static inline AMX void amx_pack_pairs(char *out, const struct amx_rows *x, int64_t row, int64_t n, int64_t unit, int64_t block,
                                       int left)
 {

@@ -18,7 +18,7 @@
 #include <omp.h>
 
 enum { BLOCK = 256, SPANS = BLOCK / SPAN };
-enum { GROUP = 64 }; /* blocks of keys, or of queries; as in amx_forward.c */
+enum { GROUP = 64 }; /* most blocks of keys (for dQ) or of queries (for dK, dV) in a group; as in amx_forward.c */
 
 struct backward {
     const struct op_attrs *attrs;
@@ -67,7 +67,7 @@ static struct keys keys_of(char *base, int64_t dp, int64_t wp)
     return x;
 }
 
-/* Lays the shared areas out from `work` on; *end: start of the threads' scratch. */
+/* Lays out the shared areas from `work` on; *end: start of the threads' scratch. */
 static struct backward layout(const struct op_attrs *attrs, void *work, char **end)
 {
     struct backward b = {.attrs = attrs,
@@ -93,7 +93,7 @@ int64_t amx_backward_workspace(const struct op_attrs *attrs, int threads)
     return (int64_t)(uintptr_t)end + threads * scratch_bytes(b.dp, b.wp);
 }
 
-/* Returns the packed row of a row of the head in a slot of the batch. */
+/* Returns the number of the packed row for `row` of the head in a slot of the batch. */
 static int64_t packed_row(const struct backward *b, int64_t slot, int64_t row)
 {
     return slot * b->t.q_blocks * BLOCK + row;
@@ -176,7 +176,7 @@ static AMX void span_gradient_capped(const float *s, const float *dp, float fact
     span_gradient(s, dp, factor, lse, delta, from, to, key, 1, cap, pt, dst, ds);
 }
 
-/* Computes S^T and dP^T of 32 keys and 32 queries, the packed ones from `at` on. */
+/* Computes S^T and dP^T of 32 keys and the 32 queries that are packed from row `at` on. */
 static inline AMX void span_scores(const struct backward *b, const struct keys *x, int64_t kp, int64_t at)
 {
     const int64_t k_tiles = b->dp / SPAN * TILE, v_tiles = b->wp / SPAN * TILE, row = SPAN * 4;
@@ -186,7 +186,7 @@ static inline AMX void span_scores(const struct backward *b, const struct keys *
                 SIDE * row, SIDE * 4, 0);
 }
 
-/* Adds query block i's part to dv and dk of 32 keys (span kp of key block j); leaves dS in x->ds. */
+/* Adds query block i's part to dv and dk of 32 keys (the kp-th span of key block j); leaves dS in x->ds. */
 static AMX void key_span(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t kp)
 {
     const int64_t dp = b->dp, wp = b->wp, key = j * BLOCK + kp * SPAN, row = i * BLOCK, block = packed_row(b, slot, row);
@@ -218,7 +218,7 @@ static AMX void key_span(const struct backward *b, const struct keys *x, int64_t
                     (char *)(x->dk + kp * SPAN * dp + c), dp * 4, SIDE * dp * 4, SIDE * 4, 1);
 }
 
-/* Adds key block j's part to dq of 32 queries (span qp of query block i). */
+/* Adds key block j's part to dq of 32 queries (the qp-th span of query block i). */
 static AMX void query_span(const struct backward *b, const struct keys *x, int64_t slot, int64_t i, int64_t j, int64_t qp)
 {
     const int64_t row = i * BLOCK + qp * SPAN;
@@ -274,7 +274,7 @@ static AMX void store_keys(const struct amx_rows *of, float *out, const float *x
         }
 }
 
-/* Adds a group of query blocks to the sums. dk and dv lie one after the other, as their sums do. */
+/* Adds the sums of a group of query blocks to those of earlier groups. dk and dv are adjacent in memory, as are their sums. */
 static AMX void group_keys(const struct backward *b, const struct keys *x)
 {
     for (int64_t i = 0; i < BLOCK * (b->dp + b->wp); i += SIDE) {
@@ -310,7 +310,7 @@ static void load_keys(const struct backward *b, const struct keys *x, int64_t kv
 static void backward_task(const struct backward *b, const struct keys *x, int64_t first_head, int64_t slot, int64_t j)
 {
     const int64_t head = first_head + slot, kv = head / b->t.group, key = j * BLOCK, n = min_i64(BLOCK, b->t.mask.sk - key);
-    int64_t touched = 0; /* query blocks */
+    int64_t touched = 0; /* number of query blocks that the task has processed */
     for (int64_t i = b->t.q_blocks - 1; i >= 0; i--) {
         if (j < b->t.first_block[i] || j >= b->t.end_block[i])
             continue;

@@ -85,7 +85,7 @@ static AMX void panel_maximum(const struct forward *f, float *s, int64_t n, int6
     }
 }
 
-/* Moves m of lanes whose maximum outgrew it, and shrinks their sums accordingly. */
+/* Raises m in lanes whose maximum outgrew it, and shrinks their sums accordingly. */
 static AMX void panel_reference(const struct forward *f, struct panels *x, int64_t p, const vf max[2])
 {
     int any = 0;
@@ -144,7 +144,7 @@ static AMX void panel_sums(struct panels *x, int64_t p, const vf sums[2])
         x->l[p][i] += (double)f[i];
 }
 
-/* Tells whether every lane has an m. */
+/* Tells whether every lane has an m, that is, has seen a key. */
 static AMX int panel_started(const struct panels *x, int64_t p)
 {
     return !vm_any(vf_greater(vf_set(0.5f * NOTHING), vf_load(&x->m[p][0]))) &&
@@ -164,8 +164,8 @@ static inline AMX void span_scores(const struct forward *f, int64_t kv, const st
         vf_store(s + i, c * vf_tanh(vf_load(s + i) * inverse));
 }
 
-/* Computes P of panel p and the keys [key, key_end) of one block, both multiples of 32, without moving m first. Returns 1 if a
- * sum shows that m is too far behind. A span's scores stay in the L1 cache. */
+/* Computes P of panel p and the keys [key, key_end) of one block, both multiples of 32, with the present m. Returns 1 if a sum
+ * shows that m is too small. A span's scores stay in the L1 cache. */
 static AMX int panel_unseen(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end)
 {
     vf sums[2] = {vf_set(0), vf_set(0)};
@@ -179,7 +179,7 @@ static AMX int panel_unseen(const struct forward *f, int64_t kv, struct panels *
     return 0;
 }
 
-/* Computes P as panel_unseen does, after moving m to where it must be. */
+/* Computes P as panel_unseen does, but first raises m as the maxima require. */
 static AMX void panel_scores(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
                              int masked)
 {
@@ -345,7 +345,8 @@ void amx_forward(const struct op_attrs *attrs, void *const *arg, const struct cp
             for (int64_t i = 0; i < n * blocks; i++)
                 pack_block(&f, i / blocks, first + i / blocks, i % blocks * KEYS);
 #pragma omp for schedule(dynamic)
-            for (int64_t i = 0; i < q_blocks * heads; i++) { /* causal: the longest first */
+            for (int64_t i = 0; i < q_blocks * heads;
+                 i++) { /* in reverse, since under a causal mask the last blocks take longest */
                 int64_t row = (q_blocks - 1 - i / heads) * rows, h = i % heads;
                 forward_task(&f, first * group + h, h / group, row, min_i64(rows, sq - row), x);
             }

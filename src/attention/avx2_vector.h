@@ -13,11 +13,16 @@
 /* Rows per block of queries and of keys: below 128 costs 2 to 5% in backward. */
 enum { FORWARD_BLOCK = 192, BACKWARD_BLOCK = 192 };
 
-enum { WIDTH = 8, ROWS = 4, LANES = 3 * WIDTH, EXP2_SATURATES = 0 /* vf_exp2 of anything too large is inf */ };
+enum {
+    WIDTH = 8,
+    ROWS = 4,
+    LANES = 3 * WIDTH,
+    EXP2_SATURATES = 0 /* 0: vf_exp2 of too large x is not infinite, but undefined */
+};
 
 typedef __m256 vf;
 typedef __m256i vi;
-typedef __m256 vm; /* all ones in the lanes that hold */
+typedef __m256 vm; /* mask: all ones in the lanes for which a condition holds */
 
 static inline SIMD vf vf_set(float x)
 {
@@ -55,7 +60,7 @@ static inline SIMD vm vf_greater(vf a, vf b)
     return _mm256_cmp_ps(a, b, _CMP_GT_OQ);
 }
 
-/* Tells a >= b, or one of them is NaN. */
+/* Returns the lanes in which a >= b, or a or b is NaN. */
 static inline SIMD vm vf_not_less(vf a, vf b)
 {
     return _mm256_cmp_ps(a, b, _CMP_NLT_UQ);
@@ -66,7 +71,7 @@ static inline SIMD vm vf_unequal(vf a, vf b)
     return _mm256_cmp_ps(a, b, _CMP_NEQ_UQ);
 }
 
-/* Tells the lanes whose interval [from, to) contains key. */
+/* Returns the lanes whose interval [from, to) contains key. */
 static inline SIMD vm vi_contains(vi from, vi to, int64_t key)
 {
     vi j = _mm256_set1_epi32((int)key);

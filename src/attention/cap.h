@@ -2,8 +2,8 @@
 #ifndef LTRAIN_ATTENTION_CAP_H
 #define LTRAIN_ATTENTION_CAP_H
 
-/* Returns tanh(x): near 0 a polynomial (Moshier's Cephes, tanhf), else from the exponential; NaN stays NaN. With a published cap
- * (50), scores up to 31 are near; the exponential is computed only if a lane is far. */
+/* Returns tanh(x): near 0 by a polynomial (Moshier's Cephes, tanhf), else from the exponential; NaN stays NaN. With the usual cap
+ * (50), scores up to 31 count as near; the exponential is computed only if a lane is not. */
 static inline SIMD vf vf_tanh(vf x)
 {
     const vf a = vf_max(x, -x), z = x * x;

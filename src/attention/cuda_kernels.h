@@ -17,8 +17,8 @@ enum status attn_sm80_forward(const struct op_attrs *attrs, void *const *arg, co
 enum status attn_sm80_backward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                                struct CUstream_st *stream);
 
-/* Computes by sm90_*.cu (TMA, mbarrier, wgmma), on capability 90 only. `supports` tells whether there is a kernel for this call
- * (else sm80's are used). */
+/* Computes by sm90_*.cu (TMA, mbarrier, wgmma), on capability 90 only. `supports` tells whether there is a kernel for this call;
+ * if not, sm80's are used. */
 int attn_sm90_supports(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
 int64_t attn_sm90_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
 enum status attn_sm90_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
@@ -41,11 +41,12 @@ int attention_cuda_on_sm90(enum op_kind kind, const struct op_attrs *attrs, cons
 #ifndef ATTN_GROUP
 #define ATTN_GROUP 64
 #define ATTN_SEGMENT 65536
-#define ATTN_TOGETHER (64 << 20) /* bytes of q and do of the heads that sm90's backward pass has in hand: about an L2 cache */
+/* most bytes of q and do of the heads that sm90's backward pass processes at a time: about the size of an L2 cache */
+#define ATTN_TOGETHER (64 << 20)
 #endif
 
-/* Results of every backward pass's first launch (cuda_prepare.cu, plain CUDA for any architecture), so that later kernels need
- * neither delta, lse nor lo, hi. Rows are padded to a multiple of ATTN_ROW_PAD, so tiles load them unguarded. */
+/* Results of the first launch of every backward pass (cuda_prepare.cu, plain CUDA for any architecture), which later kernels read
+ * instead of delta, lse, lo and hi. Rows are padded to a multiple of ATTN_ROW_PAD, so that tiles load them without a check. */
 #define ATTN_ROW_PAD 128
 struct attn_row_stat {
     float

@@ -1,4 +1,4 @@
-// The mask seen by a tile of a CUDA kernel: the keys that no query attends, or all do, and likewise for queries. Private to
+// The mask of a tile of a CUDA kernel: which keys no query of the tile attends, or all queries do, and likewise for queries. Private to
 // src/attention.
 //
 // lo and hi are non-decreasing. So for the query rows [q, q_last] of a tile, keys outside [from(q), to(q_last)) are attended by
@@ -63,7 +63,7 @@ template <bool TO> static __device__ int attn_search(const attn_mask &m, int k)
         int step = (n + 32) / 33, at = low + step * (lane + 1) - 1;
         bool beyond = at >= low + n || (TO ? attn_to(m, at) : attn_from(m, at)) > k;
         unsigned votes = __ballot_sync(LT_FULL_MASK, beyond);
-        int below = votes ? __ffs(votes) - 1 : 32; // probes that are not beyond
+        int below = votes ? __ffs(votes) - 1 : 32; // number of probes that do not exceed k
         int top = low + n;
         low += step * below;
         int high = low + step - (votes ? 1 : 0);

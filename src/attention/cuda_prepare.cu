@@ -19,7 +19,7 @@ static LT_KERNEL(ATTN_ROW_PAD) prepare_kernel(const prepare_args a)
     const int head = blockIdx.x % a.hq, row = blockIdx.x / a.hq * ATTN_ROW_PAD + threadIdx.x;
     const bool live = row < a.mask.sq;
     const float lse = live ? a.lse[(int64_t)head * a.mask.sq + row] : -INFINITY;
-    attn_row_stat stat = {INFINITY, 0}; // without keys, whatever delta is
+    attn_row_stat stat = {INFINITY, 0}; // for a query without keys, whatever delta is
     if (lse != -INFINITY)
         stat = attn_row_stat{lse * 1.44269504f, a.delta[(int64_t)row * a.hq + head]};
     a.rows.stat[head * a.rows.padded + row] = stat;

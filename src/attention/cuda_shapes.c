@@ -63,7 +63,7 @@ enum status attention_cuda_check(const struct op_attrs *attrs, const struct attn
     if (sq < 0 || sk < 0 || sq > MAX_TOKENS || sk > MAX_TOKENS)
         return status_fail(ERR_INVALID, "attention: %lld queries and %lld keys in one call, the limit is %lld", (long long)sq,
                            (long long)sk, (long long)MAX_TOKENS);
-    /* no kernel's tile is smaller than 32 rows; a grid has at most 2^31 - 1 blocks */
+    /* limits of a grid: at most 2^31 - 1 blocks, and no kernel's tile is smaller than 32 rows */
     if (ceil_div(sq, 32) * hq > INT32_MAX || ceil_div(sk, 32) * hk > INT32_MAX)
         return status_fail(ERR_INVALID,
                            "attention: %lld queries of %d heads are too many blocks for one launch: call it with fewer heads",

@@ -1,5 +1,5 @@
-/* The implementations behind attention.h: a portable one (the tests' reference), those for AVX2 + FMA and AVX-512, and BF16's for
- * AMX. */
+/* The implementations behind attention.h: a portable one (the tests' reference), one for AVX2 + FMA and for AVX-512, and one for
+ * BF16 on AMX. */
 #ifndef LTRAIN_ATTENTION_KERNELS_H
 #define LTRAIN_ATTENTION_KERNELS_H
 
@@ -13,7 +13,7 @@ int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs,
 void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 void attn_portable_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 
-/* Runs the same sources, compiled for AVX2 and AVX-512: x86-64 only, and only if isa_of_processor() is at least theirs. */
+/* Runs panels_*.c, compiled for AVX2 and AVX-512: x86-64 only, and only if isa_of_processor() is at least as high. */
 int64_t avx2_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
 void avx2_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 void avx2_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);

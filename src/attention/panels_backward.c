@@ -17,10 +17,11 @@
 #include <math.h>
 #include <omp.h>
 
-#define PAD 4 /* rows between panels: the panels of a tile of A would otherwise share L1 sets at head dim 64 and 128 */
+#define PAD \
+    4 /* floats of padding for each panel: without padding, panels of one tile of A would share L1 sets at head dim 64 and 128 */
 
 enum { BLOCK = BACKWARD_BLOCK, PANELS = BLOCK / LANES };
-enum { GROUP = 256 }; /* key blocks: at 2^24 keys there are as many groups as blocks in a group */
+enum { GROUP = 256 }; /* key blocks of a group: at 2^24 keys there are as many groups as blocks in a group */
 
 struct backward {
     const struct op_attrs *attrs;
@@ -65,7 +66,7 @@ static struct keys keys_of(float *base, int64_t d, int64_t w)
     return x;
 }
 
-/* Lays the shared areas out from `work` on; *end: start of the threads' scratch. */
+/* Lays out the shared areas from `work` on; *end: start of the threads' scratch. */
 static struct backward layout(const struct op_attrs *attrs, void *work, float **end)
 {
     const int64_t d = attrs->attn.head_dim;
@@ -122,7 +123,7 @@ static void prepare_queries(const struct backward *b, int64_t slot, int64_t head
         memset((float *)(uintptr_t)b->dq.x + ((row + r) * b->dq.heads + head) * b->d, 0, (size_t)b->d * 4);
 }
 
-/* Transposes a [WIDTH][WIDTH] square between rows of LANES. */
+/* Transposes a [WIDTH][WIDTH] square; both squares' rows lie LANES floats apart. */
 static inline SIMD void transpose_square(const float *from, float *to)
 {
     vf r[WIDTH];

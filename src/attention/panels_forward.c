@@ -13,10 +13,13 @@
 #include <math.h>
 #include <omp.h>
 
-#define SLACK 24.0f        /* p up to 2^24: far from overflow; a typical call never moves m after the first block */
-#define FAR_BEHIND 0x1p40f /* largest sum of p in a block for which its maximum is not searched (saves 2% at head dim 64) */
-#define BATCH_ROWS 8192    /* rows up to which several KV heads are packed at a time: fewer barriers */
-#define NOTHING (-1e30f)   /* m before the first key */
+/* largest excess of a score over m, so that p is at most 2^24, far from overflow; a typical call never moves m after the first
+ * block */
+#define SLACK 24.0f
+/* largest sum of p in a block up to which m is kept without searching the block's maximum (saves 2% at head dim 64) */
+#define FAR_BEHIND 0x1p40f
+#define BATCH_ROWS 8192  /* most rows of K for which several KV heads are packed at a time, which takes fewer barriers */
+#define NOTHING (-1e30f) /* m before the first key */
 
 enum { BLOCK = FORWARD_BLOCK, PANELS = BLOCK / LANES };
 enum { GROUP = 64 }; /* key blocks: 12k keys; adding their sums takes 0.1% of the time */
@@ -32,7 +35,7 @@ struct forward {
     const struct cpu_stream *stream;
 };
 
-/* Kinds of a block's scores: masked; whole; or whole with an m that has not seen them (checked by their sums). */
+/* Kinds of a block's scores: masked; whole; or whole, but m was set before they were computed (their sums tell if it must move). */
 enum scores { MASKED, WHOLE, UNSEEN };
 
 /* One thread's scratch: a block of queries and their state. */
@@ -84,7 +87,7 @@ static SIMD void panel_maximum(float *s, int64_t n, int64_t key, const struct pa
         }
 }
 
-/* Moves m of lanes whose maximum outgrew it, and shrinks their sums accordingly. */
+/* Raises m in lanes whose maximum outgrew it, and shrinks their sums accordingly. */
 static SIMD void panel_reference(struct panels *x, int64_t p, const vf max[VECTORS], int64_t d)
 {
     int any = 0;
@@ -110,8 +113,8 @@ static SIMD void panel_reference(struct panels *x, int64_t p, const vf max[VECTO
             sum[c + i] *= (double)x->factor[i];
 }
 
-/* Turns s into p = 2^(s - m), and adds it to l. With UNSEEN scores, returns 1 if a sum shows that m is too far behind; then s is
- * spoilt. */
+/* Turns s into p = 2^(s - m), and adds it to l. With UNSEEN scores, returns 1 if a sum shows that m is too small; s is then
+ * destroyed. */
 static inline SIMD int panel_exp(float *s, int64_t n, struct panels *x, int64_t p, enum scores scores)
 {
     vf m[VECTORS], sum[VECTORS];
@@ -136,7 +139,7 @@ static inline SIMD int panel_exp(float *s, int64_t n, struct panels *x, int64_t 
     return 0;
 }
 
-/* Tells whether every lane has an m. */
+/* Tells whether every lane has an m, that is, has seen a key. */
 static SIMD int panel_started(const struct panels *x, int64_t p)
 {
     int all = 1;
@@ -153,7 +156,7 @@ static SIMD void panel_cap(float *s, int64_t n, float cap)
         vf_store(s + i, c * vf_tanh(vf_load(s + i) * inverse));
 }
 
-/* Computes P of panel p and the keys [key, key_end) of one block, of which its mask needs at least one. */
+/* Computes P of panel p and the keys [key, key_end) of one block, at least one of which the panel attends. */
 static SIMD void panel_scores(const struct forward *f, int64_t kv, struct panels *x, int64_t p, int64_t key, int64_t key_end,
                               enum scores scores)
 {
@@ -277,8 +280,8 @@ static struct panels *scratch_of(char *base, const struct op_attrs *attrs)
     return x;
 }
 
-/* most heads of a call with a single query: the heads that share a KV head become a block's rows, as if they were tokens, since a
- * row alone would leave the other lanes idle; each gets a copy of the mask */
+/* most heads of a call with a single query. Heads that share a KV head then become a block's rows, as if they were tokens, since
+ * one row would leave the other lanes idle; each head gets a copy of the mask. */
 enum { HEADS_MOST = 1024 };
 
 static int is_single(const struct op_attrs *attrs)
@@ -334,7 +337,7 @@ void KERNEL(forward)(const struct op_attrs *attrs, void *const *arg, const struc
                     forward_task(&f, 0, i, (first + i) * group, group, x);
                     continue;
                 }
-                /* causal: the longest first */
+                /* in reverse, since under a causal mask the last blocks take longest */
                 int64_t row = (q_blocks - 1 - i / heads) * BLOCK, h = i % heads;
                 forward_task(&f, first * group + h, h / group, row, min_i64(BLOCK, sq - row), x);
             }

@@ -23,12 +23,12 @@ static int64_t scratch_floats(int64_t d)
 
 int64_t attn_portable_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads)
 {
-    (void)kind; /* both need the same */
+    (void)kind; /* forward and backward need the same */
     return threads * scratch_floats(op_wider_dim(attrs)) * 4 + ATTN_ALIGN;
 }
 
 struct scratch {
-    float *q, *o;  /* [QT][d]: queries, and do, as wide as values */
+    float *q, *o;  /* [QT][d]: queries, and do, which has the width of values */
     float *k, *v;  /* [KT][d] */
     double *a, *b; /* [QT][d] each: accumulators */
     float *p, *s;  /* [QT][KT] */
@@ -170,7 +170,7 @@ void attn_portable_forward(const struct op_attrs *attrs, void *const *arg, const
     const int64_t tiles = ceil_div(m.sq, QT), tasks = tiles * attrs->attn.hq;
     float *work = attn_align(arg[7]);
 #pragma omp parallel for schedule(dynamic) num_threads(stream->threads)
-    for (int64_t t = tasks - 1; t >= 0; t--) { /* causal: the last tiles are the longest */
+    for (int64_t t = tasks - 1; t >= 0; t--) { /* in reverse, since under a causal mask the last tiles take longest */
         struct scratch x = scratch_of(work, op_wider_dim(attrs), stream);
         forward_tile(attrs, arg, &m, t % attrs->attn.hq, t / attrs->attn.hq * QT, &x);
     }
@@ -220,7 +220,7 @@ static void backward_queries(const struct op_attrs *attrs, void *const *arg, con
             ((float *)arg[0])[((q + i) * hq + head) * d + c] = (float)((double)attrs->attn.scale * x->a[i * d + c]);
 }
 
-/* Computes dk and dv of QT keys, as many as accumulators have rows. */
+/* Computes dk and dv of QT keys, the number of rows that the accumulators have. */
 static void backward_keys(const struct op_attrs *attrs, void *const *arg, const struct mask *m, int64_t kv, int64_t k,
                           struct scratch *x)
 {

@@ -20,7 +20,7 @@ template <int D, int M, int N, int STAGES, int WHAT> struct alignas(128) sm80_kv
     alignas(128) bf16_bits ds[WHAT & SM80_DQ ? M * N : 1]; // [keys][queries]
     alignas(16) attn_row_stat stat[STAGES][N];
     attn_row_span span[STAGES][N];
-    attn_range range; // stays here: registers are scarcer
+    attn_range range; // in shared memory, as registers are scarcer
 };
 
 // Starts copying the queries [q, q + N) of one head. Rows beyond sq are zero, and their p is 0 by their padded stat.
@@ -38,7 +38,7 @@ static __device__ __forceinline__ void sm80_kv_load(const sm80_backward_args &a,
     cp_async_commit();
 }
 
-// Turns scores [keys][queries] into p. stat: of this lane's first query.
+// Turns scores [keys][queries] into p. stat: points to the entry of this lane's first query.
 template <int MT, int NT>
 static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][4], const attn_row_stat *stat, float scale_log2)
 {
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void sm80_kv_probabilities(float (&c)[MT][NT][
     }
 }
 
-// Sets c = `other` where a query does not attend a key. span: of this lane's first query; key: of c[0][0][0].
+// Sets c = `other` where a query does not attend a key. span: entry of this lane's first query; key: number of c[0][0][0]'s key.
 template <int MT, int NT>
 static __device__ __forceinline__ void sm80_kv_mask(float (&c)[MT][NT][4], const attn_row_span *span, int key, float other)
 {

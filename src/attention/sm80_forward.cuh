@@ -15,10 +15,10 @@ struct sm80_forward_args {
 };
 
 template <int D, int M, int N> struct alignas(128) sm80_forward_shared {
-    bf16_bits q[M * D]; // later o
+    bf16_bits q[M * D]; // q, at the end o
     bf16_bits k[N * D], v[N * D];
     int from[M], to[M], kv;
-    attn_range range; // stays here, as kv does: registers are scarcer
+    attn_range range; // in shared memory, like kv, as registers are scarcer
 };
 
 // Sets scores of keys that a row does not attend to -inf. row, key: of c[0][0][0] in the tile and in the call.

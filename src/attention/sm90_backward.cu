@@ -25,8 +25,8 @@ backward_work work_of(const struct op_attrs *a, void *base)
     return w;
 }
 
-/* Finds the queries [from, to) that attend each key, one warp per key. Both ends are non-decreasing too, because key k is
- * attended by the queries q with from(q) <= k < to(q). */
+/* Finds the queries [from, to) that attend each key, one warp per key. As key k is attended by the queries q with from(q) <= k <
+ * to(q), both ends of its queries are non-decreasing, too. */
 #define SPANS_THREADS 128
 __global__ void __launch_bounds__(SPANS_THREADS) key_spans_kernel(const attn_mask mask, attn_row_span *keys)
 {
@@ -51,8 +51,8 @@ enum status maps_create(backward_maps *m, const struct op_attrs *a, void *const 
     return sm90_map_of(&m->dq, TMA_F32, arg[0], a->attn.sq, a->attn.hq, a->attn.head_dim, 64);
 }
 
-/* Returns the number of KV heads whose tiles are taken in turn. On an H200, heads of 64 at 16k tokens: 347 TFLOP/s with one, 446
- * with 16, whose q and do take 64 MB. At 128k tokens, where one takes 128 MB: 445 with one, 410 with 8. */
+/* Returns the number of KV heads among which tiles alternate. On an H200, heads of 64 at 16k tokens: 347 TFLOP/s with 1 head, 446
+ * with 16, whose q and do take 64 MB. At 128k tokens, where one head takes 128 MB: 445 with 1, 410 with 8. */
 int heads_at_once(const struct op_attrs *a)
 {
     const int64_t bytes = a->attn.sq * (a->attn.hq / a->attn.hk) * (a->attn.head_dim + op_value_dim(a)) * 2;
@@ -97,7 +97,7 @@ template <class T> enum status run(const struct op_attrs *a, void *const *arg, c
     TRY(maps_create(&m, a, arg, T::NQ, T::M));
     p.tiles = (int)(ceil_div(a->attn.sk, T::M) * a->attn.hk);
     for (int64_t first = 0; first < a->attn.sq;
-         first += ATTN_SEGMENT) { /* segments of the queries that dK and dV are summed over */
+         first += ATTN_SEGMENT) { /* the queries that dK and dV are summed over, in segments */
         p.first = (int)first;
         p.end = (int)min_i64(a->attn.sq, first + ATTN_SEGMENT);
         p.accumulate |= first > 0;

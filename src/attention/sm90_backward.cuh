@@ -10,12 +10,12 @@ struct backward_params {
     const attn_row_stat *stat; /* [hq, rows_padded] */
     const attn_row_span *keys; /* [sk]: the *queries* [from, to) that attend a key */
     float *dq, *dk, *dv;       /* [sq, hq, head_dim], [sk, hk, head_dim], [sk, hk, value_dim] */
-    int *counter;              /* tiles taken */
+    int *counter;              /* number of tiles taken so far */
     uint32_t *turns;           /* [hq, query tiles]: the next key tile to add to this dQ (order_dq) */
     int64_t rows_padded;
     int first, end; /* this launch's segment of the queries */
     int hq, hk, head_dim, value_dim, tiles;
-    int heads_at_once; /* KV heads whose tiles are taken in turn */
+    int heads_at_once; /* number of KV heads among which tiles alternate */
     int accumulate;    /* 1: add to dk and dv */
     float scale;
     attn_scores scores;

@@ -5,9 +5,9 @@
 
 #include "attention/sm90_backward.cuh"
 
-/* Walks over the queries of a key tile, tile after tile, of every query head. Neighbouring blocks must come to a tile one after
- * the other. Under every mask whose ends grow they do, if all begin with their last queries and turn to the next head before the
- * next tile. */
+/* Walks over the queries of a key tile, tile after tile, of every query head. Neighbouring blocks must come to a query tile one
+ * after the other. With masks whose ends never fall they do, if every block begins with its last queries and turns to the next
+ * head before the next tile. */
 template <class T> struct keys_walk {
     int at, left, group, first_head, of_group;
     __device__ __forceinline__ keys_walk(const backward_params &p, const backward_tile &t)
@@ -78,12 +78,12 @@ INLINE void reduce_dq(typename T::shared &s, const backward_params &p, const CUt
             tma_reduce_add_3d(dq_map, smem_addr(s.dq[buffer][w][i]), w * T::COLUMNS + 32 * i, head, row);
 }
 
-/* Order of dQ's sums, so that its bits repeat. To a tile of queries of one head, the key tiles that attend it are added by rising
- * number. They are neighbours, since both ends of a key tile's queries grow with its number. So each waits only for the tile
- * before it, if that one has these queries, too; p.turns tells whose turn it is. A block takes tiles by rising number, so the
- * block that it waits for has begun: there is no circle of waits, however few blocks run at a time.
+/* Order of dQ's sums, so that its bits repeat. Key tiles add to a query tile's dQ (of one head) by rising number. The key tiles
+ * that attend a query tile are neighbours, since both ends of a key tile's queries grow with its number. So each waits only for
+ * the tile before it, if that tile has these queries, too; p.turns tells whose turn it is.
  *
- * Warps of their own wait for the turn, and then until TMA has added; consumers stop only if both buffers are full. */
+ * A block takes tiles by rising number, so the block that it waits for has begun: there is no circle of waits, however few blocks
+ * run at a time. Separate warps wait for the turn, and then until TMA has added; consumers wait only if both buffers are full. */
 
 /* Puts a warpgroup's columns of dQ into the next buffer, for the warp that adds them. */
 template <class T>
@@ -99,7 +99,7 @@ INLINE void hand_dq(typename T::shared &s, const backward_params &p, const float
     to.next();
 }
 
-/* Adds dQ of every WRITERS-th step of the consumers: the steps that use this buffer. Run by one thread. */
+/* Adds dQ of every WRITERS-th step of the consumers, the steps that use this buffer. Run by one thread. */
 template <class T> INLINE void order_dq(typename T::shared &s, const backward_params &p, const CUtensorMap *dq_map, int buffer)
 {
     const int tiles = (p.mask.sq + T::NQ - 1) / T::NQ;

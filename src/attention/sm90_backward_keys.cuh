@@ -31,8 +31,8 @@ template <int D_, int STAGES_, bool CAP_ = false> struct keys_shape {
     };
 };
 
-/* Returns the tile of a number: keys from the first tile on (the longest first under a causal mask), of `heads_at_once` KV heads
- * in turn. Blocks that wait for each other (order_dq) have one head; the fewer of them run at a time, the less they wait. */
+/* Returns the tile of a number: keys from the first tile on (the longest under a causal mask), alternating among `heads_at_once`
+ * KV heads. Blocks that wait for each other (order_dq) have the same head; the fewer of these run at a time, the less they wait. */
 template <class T> INLINE backward_tile keys_tile_at(const backward_params &p, int number)
 {
     const int rows = (p.mask.sk + T::M - 1) / T::M, first = number / (rows * p.heads_at_once) * p.heads_at_once,
@@ -44,7 +44,8 @@ template <class T> INLINE backward_tile keys_tile_at(const backward_params &p, i
     t.range = attn_range{max(p.keys[t.row].from / T::NQ * T::NQ, p.first), min(p.keys[last].to, p.end), p.keys[last].from,
                          p.keys[t.row].to};
     if (t.row + T::M > p.mask.sk)
-        t.range.full_end = t.range.full_begin; /* nobody attends the keys beyond sk, and dQ sums over them */
+        /* an empty range of full tiles: keys beyond sk are attended by no query, but dQ sums over them */
+        t.range.full_end = t.range.full_begin;
     return t;
 }
 
@@ -187,7 +188,7 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const b
                         ring<2> &ds, ring<T::WRITERS> &buffer, float (&dk)[T::D / 2], float (&dv)[T::D / 2])
 {
     constexpr int NQ = T::NQ;
-    constexpr bool EARLY = T::D <= 64; /* there are registers for dP beside dQ */
+    constexpr bool EARLY = T::D <= 64; /* 1: there are registers for dP beside dQ */
     const fragment_mask rows = mask_of_keys(p, t.row + 64 * w);
     float acc[NQ / 2], dp[NQ / 2], dq[T::COLUMNS / 2];
     uint32_t pa[NQ / 16][4], da[NQ / 16][4];
@@ -259,7 +260,7 @@ INLINE void keys_attend(typename T::shared &s, const backward_params &p, const b
     pipe_release(s.kv_bar);
 }
 
-/* Clears dS, from which a first step's dQ is computed. */
+/* Clears dS, from which the first step computes a dQ that is dropped. */
 template <class T> INLINE void keys_clear(typename T::shared &s, int w)
 {
     const uint32_t zero[T::NQ / 16][4] = {};

@@ -31,7 +31,7 @@ template <int D_, int N_, int CONSUMERS_, int STAGES_, bool CAP_ = false> struct
     static constexpr int D = D_, N = N_, CONSUMERS = CONSUMERS_, STAGES = STAGES_, M = 64 * CONSUMERS_;
     static constexpr bool CAP = CAP_;
     static constexpr int threads = WARPGROUP * (CONSUMERS + 1);
-    static constexpr bool GROUPED = D < 256; /* there are registers to add up groups of key tiles */
+    static constexpr bool GROUPED = D < 256; /* 1: there are registers to add up groups of key tiles */
 
     struct shared {
         smem_tile<M, D> q;
@@ -90,7 +90,8 @@ INLINE void produce(typename T::shared &s, const forward_params &p, const CUtens
         if (t.keys.begin >= t.keys.end)
             continue;
         slot_load(s.k, s.k_bar, k, k_map, kv_head, t.keys.begin);
-        for (int at = t.keys.begin; at < t.keys.end; at += T::N) { /* the next keys are needed before these values */
+        for (int at = t.keys.begin; at < t.keys.end;
+             at += T::N) { /* in this order, as the next keys are needed before these values */
             if (at + T::N < t.keys.end)
                 slot_load(s.k, s.k_bar, k, k_map, kv_head, at + T::N);
             slot_load(s.v, s.v_bar, v, v_map, kv_head, at);
@@ -123,7 +124,7 @@ template <int D> INLINE void groups_add(const groups<D> &g, float (&o)[D / 2], s
         o[i] = fmaf(g.o[i], shrink[i / 2 % 2], o[i]);
 }
 
-/* Ends a group; more: it is not the first. */
+/* Ends a group; more: 1 if groups came before. */
 template <int D> INLINE void groups_end(groups<D> &g, float (&o)[D / 2], softmax_state &x, bool more)
 {
     if (more)
@@ -303,7 +304,7 @@ template <class T, bool FP32> INLINE void consume(typename T::shared &s, const f
         store_rows<T::D, FP32>(p, t, 64 * w, o, x);
     }
     if (w == 0)
-        turn_wait<T>(0); /* takes back the turn nobody used */
+        turn_wait<T>(0); /* takes the last turn, which no warpgroup used */
 }
 
 /* Runs a block of the forward pass. FP32: o's type; a choice at run time would cost registers that are not free. */

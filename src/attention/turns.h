@@ -25,17 +25,17 @@
 
 /* Query rows at a time: bounds the packed copies of q, do and dq (420k tokens, head dim 32: 184 to 30 MiB) */
 #define SEGMENT 65536
-#define BATCH_ROWS 4096 /* rows up to which several heads are taken at a time: fewer barriers */
+#define BATCH_ROWS 4096 /* most rows for which several heads are processed at a time, which takes fewer barriers */
 
 typedef _Atomic int32_t ticket; /* number whose turn it is */
 
 struct turns {
     struct mask mask;
     const struct cpu_stream *stream;
-    int64_t block, span;                /* rows of a block, and of a span, which is taken or left out as a whole */
+    int64_t block, span;                /* rows of a block; rows of a span, all pairs of which are computed or none */
     int64_t group;                      /* query heads per KV head */
     int64_t q_blocks, k_blocks, batch;  /* q_blocks: of a segment; k_blocks: of all keys; batch: query heads at a time */
-    int32_t *from, *to;                 /* [q_blocks * block]: the mask; empty if there is no row */
+    int32_t *from, *to;                 /* [q_blocks * block]: the mask; an empty interval for rows that do not exist */
     int32_t *first_block, *end_block;   /* [q_blocks]: key blocks that a query block touches */
     ticket *q_ticket, *k_ticket, *next; /* [batch][q_blocks], [batch][k_blocks], [1] */
 };
@@ -51,7 +51,7 @@ static inline struct turns turns_of(const struct op_attrs *attrs, int64_t block,
                           .batch = max_i64(1, min_i64(hq, BATCH_ROWS / max_i64(sq, 1)))};
 }
 
-/* Lays the arrays out from `work` on; returns their end. */
+/* Lays out the arrays from `work` on; returns their end. */
 static inline void *turns_layout(struct turns *t, void *work)
 {
     t->from = work;
@@ -76,7 +76,7 @@ static inline void turns_prepare_mask(const struct turns *t, int64_t i)
     t->end_block[i] = from < to ? (int32_t)ceil_div(to, t->block) : 0;
 }
 
-/* Starts a batch; called by one thread, once all have left the batch before. */
+/* Starts a batch; called by one thread, once all threads have left the previous batch. */
 static inline void turns_start_batch(const struct turns *t, int64_t first_head)
 {
     for (int64_t slot = 0; slot < t->batch; slot++) {
@@ -87,8 +87,8 @@ static inline void turns_start_batch(const struct turns *t, int64_t first_head)
     atomic_store(t->next, 0);
 }
 
-/* Tells whether the span of queries at `row` and the span of keys at `key` share a pair, judged by the spans' end queries. Along
- * a row or a column of spans, those that do are contiguous. */
+/* Tells whether the span of queries at `row` and the span of keys at `key` share an attended pair, judged by the first and last
+ * query. In each row and column of spans, those that share a pair are contiguous. */
 static inline int turns_meet(const struct turns *t, int64_t row, int64_t key)
 {
     const int64_t last = min_i64(row + t->span, t->mask.sq) - 1;
@@ -115,7 +115,8 @@ static inline void turns_keys(const struct turns *t, int64_t row, int64_t j, int
         ++*end;
 }
 
-/* Waits for a turn; writes of earlier turns are then visible. Returns 0 if the call is to end: the turn may never come. */
+/* Waits for a turn; writes of earlier turns are then visible. Returns 0 if the call is to end early, as the turn may then never
+ * come. */
 static inline int take_turn(const struct turns *t, ticket *k, int32_t turn)
 {
     for (int spins = 0; atomic_load_explicit(k, memory_order_acquire) != turn; spins++) {
@@ -124,7 +125,7 @@ static inline int take_turn(const struct turns *t, ticket *k, int32_t turn)
         if (spins < 2000)
             _mm_pause();
         else
-            sched_yield(); /* more threads than cores */
+            sched_yield(); /* lets others run, in case there are more threads than cores */
     }
     return 1;
 }

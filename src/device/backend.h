@@ -27,10 +27,10 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Events of each stream, and the most instructions that a lane is submitted ahead. Each takes an event, a wait and up to six
- * launches. That stays below the about 1,024 things that a driver queues before the next one spins. */
+/* Events of each stream, and the most instructions of a lane that are submitted ahead. With an event, a wait and up to six
+ * launches each, they stay below the some 1,024 entries that a driver queues before a further call blocks. */
 #define BACKEND_EVENTS 128
-/* LANE_COMPUTE's extra event: the beginning of a program */
+/* number of LANE_COMPUTE's extra event, which marks the beginning of a program */
 #define BACKEND_BEGAN BACKEND_EVENTS
 enum { BACKEND_IDENTITY = 128, BACKEND_CARRIER = 64 }; /* bytes */
 
@@ -54,13 +54,13 @@ struct backend {
     void (*close)(struct backend *b);
     /* Prepares a thread that executes instructions; called by each before its first. */
     enum status (*enter)(struct backend *b);
-    /* Lets kernels submitted from now on end early, with results unfinished, once *stop is not 0; stop NULL: they finish.
-     * Function NULL: all finish. */
+    /* Lets kernels submitted from now on end early, with results unfinished, once *stop is not 0; stop NULL: kernels always
+     * finish. A NULL function: kernels always finish. */
     void (*may_stop)(struct backend *b, const atomic_int *stop);
-    /* Returns the calling thread's last sentence in the library of the backend. NULL: the backend is part of this library. */
+    /* Returns the calling thread's last error sentence in the backend's library. NULL: the backend is part of this library. */
     const char *(*sentence)(void);
-    /* Pins host memory, once, so that copies to and from it do not wait. NULL: any host memory will do. ERR_NOMEM with numbers;
-     * nothing is pinned then. Ends with the backend. */
+    /* Pins host memory, once, so that copies to and from it do not wait; it stays pinned until the backend closes. NULL: any host
+     * memory will do. ERR_NOMEM with sizes: nothing was pinned. */
     enum status (*pin)(struct backend *b, void *host, int64_t bytes);
     /* Runs the kernel once on operands that are zero, so that everything is loaded and chosen; its results are garbage. NULL:
      * kernels need no preparation. */
@@ -68,38 +68,41 @@ struct backend {
     /* Returns the bytes free on the device, whoever uses the rest. NULL: its memory is the host's. */
     enum status (*free_bytes)(struct backend *b, int64_t *out);
 
-    /* Digests what decides results beside programs and target, once all kernels are prepared: algorithms that libraries have
-     * chosen, and their versions. NULL: nothing does. */
+    /* Digests what decides results besides programs and target, once all kernels are prepared: algorithms that libraries have
+     * chosen, and their versions. NULL: there is nothing. */
     enum status (*digest)(struct backend *b, uint64_t *out);
 
     /* Copies between host and device, on the stream of lane H2D or D2H, or LANE_WORLD for messages of ranks. */
     enum status (*copy)(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes);
-    /* Records event `event` of the lane: it is done when its stream has done all that was submitted so far. */
+    /* Records event `event` of the lane: it is done once the lane's stream has done everything submitted before. */
     enum status (*record)(struct backend *b, enum lane lane, int event);
-    /* Records an event that only streams wait for, and no thread: its end interrupts no core. */
+    /* Records an event for which only streams wait, never a thread; when it is done, no core is interrupted. */
     enum status (*record_quietly)(struct backend *b, enum lane lane, int event);
     enum status (*query)(struct backend *b, enum lane lane, int event, int *done); /* does not block */
-    enum status (*wait)(struct backend *b, enum lane lane, int event);             /* blocks the caller until it is done */
+    enum status (*wait)(struct backend *b, enum lane lane, int event);             /* blocks the caller until the event is done */
     /* Makes work submitted to `lane` from now on wait for the event of lane `of`. */
     enum status (*await)(struct backend *b, enum lane lane, enum lane of, int event);
     /* Returns the time from BACKEND_BEGAN to the event; both are done. */
     enum status (*elapsed)(struct backend *b, enum lane lane, int event, double *seconds);
     enum status (*join)(struct backend *b); /* blocks the caller until all streams are done */
 
-    /* Messages between ranks; NULL: no library carries messages between devices of this kind. Called in this order; what `meet`
-     * begins ends with the backend, or by abort. Messages go between places of the mesh. */
+    /* Messages between ranks, sent between places of the mesh; NULL: no library carries messages between such devices. The
+     * functions are called in this order; communication begun by `meet` ends when the backend closes, or by `abort`. */
     enum status (*carrier)(struct backend *b, char name[BACKEND_CARRIER]); /* ERR_INVALID: the library is not here */
-    enum status (*identity)(struct backend *b,
-                            char id[BACKEND_IDENTITY]); /* identity of the group that ranks join: one rank makes it */
-    /* Starts joining the other ranks; health tells when that is done. group: of each comm lane. */
+    enum status (*identity)(
+        struct backend *b,
+        char id[BACKEND_IDENTITY]); /* makes the identity of the group that ranks join; called by one rank only */
+    /* Starts joining the other ranks; `health` tells when all have joined. group: the group of each comm lane. */
     enum status (*meet)(struct backend *b, const char id[BACKEND_IDENTITY], int place, int ranks,
                         const struct mesh_group group[LANES]);
-    /* Returns what has failed meanwhile, without blocking; *joined: all ranks have. From any thread. */
+    /* Returns a failure that has occurred meanwhile, without blocking; *joined: 1 if all ranks have joined. May be called from
+     * any thread. */
     enum status (*health)(struct backend *b, int *joined);
-    /* Submits a collective of the lane. send, receive: halves of OP_EXCHANGE that take place. */
+    /* Submits a collective of the lane. send, receive: 1 if this half of an OP_EXCHANGE takes place. */
     enum status (*collective)(struct backend *b, enum lane lane, enum op_kind op, const struct op_attrs *attrs, void *const *arg,
                               int send, int receive);
-    /* Aborts work under way, whose results are undefined, and lets nothing follow. From any thread; streams then drain. */
+    /* Aborts running work, whose results are undefined, and allows no further work. May be called from any thread; streams then
+     * drain. */
     void (*abort)(struct backend *b);
 
     /* Fills device memory in the arena; the caller makes sure that no instruction is under way. */

@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-/* Parts in which a throttled copy lands, each as it is due. With more parts, each would take a core from compute for a moment, as
- * no link does: with 8, a step of short copies took 9% longer. */
+/* Parts of a throttled copy; each is copied when it is due. More parts would each take a core from compute for a moment, unlike a
+ * link: with 8, a step of short copies took 9% longer. */
 #define PARTS 2
-/* About a core's copy rate: the time to copy a part must not add to the link's time. */
+/* Roughly a core's copy rate: a part's copy starts earlier by the time it takes, so that it ends when the link would. */
 #define COPY_BYTES_PER_SECOND 10e9
 
 void device_copy(const struct copy_link *link, void *dst, const void *src, int64_t bytes)

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 struct copy_link {
-    int late;                /* 1: cpu:discrete; the target is poisoned before anything lands */
+    int late;                /* 1: as cpu:discrete does, the target is poisoned before any part lands */
     double bytes_per_second; /* 0: as fast as memory allows */
 };
 

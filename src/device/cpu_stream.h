@@ -5,11 +5,11 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* Arguments of a CPU kernel's run. Attention starts `threads` threads, for which its scratch is sized; others take OpenMP's
- * number, which backend.enter sets. */
+/* Arguments of a CPU kernel's run. Attention starts `threads` threads, since its scratch is sized for that number; other kernels
+ * take OpenMP's number, which backend.enter sets. */
 struct cpu_stream {
     int threads;
-    const atomic_int *stop; /* once not 0, nobody reads the call's results, and it stays so until the call ends; NULL: never */
+    const atomic_int *stop; /* once not 0 (until the call ends), the call's results are not needed; NULL: always needed */
 };
 
 /* Tells whether the call may end unfinished. Attention and products, which take seconds, ask between tiles. stream may be NULL. */

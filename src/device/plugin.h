@@ -13,7 +13,7 @@ struct device_facts {
     char uuid[40];        /* identity of the GPU, or of the instance (MIG) that this process has: 32 hexadecimal digits */
     int capability;       /* 10 * major + minor; 0: no GPU, kernels are the CPU's (tests) */
     int processors;       /* streaming multiprocessors */
-    int64_t shared_bytes; /* bytes of shared memory that a thread block may have */
+    int64_t shared_bytes; /* bytes of shared memory that a thread block can have */
     int64_t memory, free; /* bytes; free: once this process has its context there */
     int numa;             /* nearest node of the host's memory; -1: not known */
 };
@@ -34,9 +34,9 @@ typedef const struct device_plugin *device_plugin_entry(void);
 
 /* Tells whether device_plugin_load can succeed, without opening the library: there is a driver, or LTRAIN_CUDA_PLUGIN is set. */
 int device_plugin_expected(void);
-/* Opens the library on the first call: the file that LTRAIN_CUDA_PLUGIN names, else, if there is a driver, the one beside the
- * program or in libdir. It stays open. ERR_INVALID: no driver, no library, or one of another version or with another table of
- * ops. */
+/* Opens the library on the first call; it stays open. The file is the one that LTRAIN_CUDA_PLUGIN names; without that variable,
+ * if there is a driver, the one beside the program or in libdir. ERR_INVALID: no driver, no library, or a library of another
+ * version or with another table of ops. */
 enum status device_plugin_load(const struct device_plugin **out);
 
 #endif

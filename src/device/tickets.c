@@ -5,7 +5,8 @@
 
 #include <stdio.h>
 
-#define SLEEP_NS 2000000 /* longest delay if something moves between the caller's look and the lock */
+#define SLEEP_NS \
+    2000000 /* longest delay of a wake-up, if a ticket moves after the caller has looked and before it holds the lock */
 
 void tickets_init(struct tickets *t)
 {

@@ -15,8 +15,8 @@ struct scalars {
 /* elements at a time: their state is a few cache lines of each array */
 enum { STEP = 32 };
 
-/* Bytes fetched ahead. Hardware prefetchers lag behind four arrays that are read and three that are written. Asking for the lines
- * of coming iterations reaches the rate of a plain stream (bench/perf/bench_adamw.py; without: 8 to 15% below). */
+/* Bytes fetched ahead by software: hardware prefetchers cannot follow four arrays that are read and three that are written. With
+ * this the update runs at the rate of a plain stream, without it 8 to 15% below (bench/perf/bench_adamw.py). */
 enum { AHEAD = 2048, CACHE_LINE = 64 };
 
 static inline void prefetch(const void *x, int64_t bytes)
@@ -37,7 +37,7 @@ static inline float updated(float p, float grad, float *m, float *v, const struc
 
 #define WEYL 0x9e3779b9u
 
-/* Returns 32 random bits for an element. w: its term of the Weyl sequence (adamw.h). */
+/* Returns 32 random bits for an element. w: the element's term of the Weyl sequence (adamw.h). */
 static inline uint32_t mixed(uint32_t w)
 {
     w ^= w >> 14;
@@ -65,15 +65,15 @@ static inline float float_of(uint32_t u)
     return f;
 }
 
-/* Packs two moments of one kind, the first in the low half, after adding random bits to the halves that are dropped. A NaN stays
- * NaN: gradients are finite (else skip), so a NaN is the CPU's own or came from bf16; both have a zero low half. */
+/* Packs two moments of one kind, the first in the low half, after adding random bits to the halves that are cut off. NaN stays
+ * NaN: as gradients are finite (else skip), a NaN is the CPU's own or came from bf16, and both have a zero low half. */
 static inline uint32_t rounded(float f0, float f1, uint32_t random0, uint32_t random1)
 {
     return (bits_of(f0) + random0) >> 16 | ((bits_of(f1) + random1) & 0xffff0000u);
 }
 
-/* Updates pairs of elements. Two moments are halves of one word and all else has 32 bits, so vectors have the CPU's full width.
- * weyl: of the first element (adamw.h). */
+/* Updates pairs of elements. A pair's two moments are the halves of one 32-bit word, so that vectors use the CPU's full width.
+ * weyl: term of the first element (adamw.h). */
 static inline void pairs_bf16(float *p, bf16 *m, bf16 *v, const float *grad, int n, uint32_t weyl, const struct scalars *c)
 {
 #pragma omp simd
@@ -105,7 +105,7 @@ CLONES static void update_f32(float *p, float *m, float *v, const float *grad, i
     elements_f32(p + i, m + i, v + i, grad + i, n - i, &c);
 }
 
-/* Updates n elements with bf16 moments. weyl: of the first element. */
+/* Updates n elements with bf16 moments. weyl: term of the first element. */
 CLONES static void update_bf16(float *p, bf16 *m, bf16 *v, const float *grad, int n, uint32_t weyl, const struct scalars *s)
 {
     const struct scalars c = *s;
@@ -139,7 +139,7 @@ CLONES static void update_block(float *p, float *m, float *v, const float *grad,
     elements_f32(p, m, v, grad, n, &c);
 }
 
-/* Draws 16 random bits for each moment of n elements. weyl: of the first element. */
+/* Draws 16 random bits for each moment of n elements. weyl: term of the first element. */
 CLONES static void random_halves(uint32_t weyl, int n, uint16_t *low, uint16_t *high)
 {
 #pragma omp simd

@@ -20,7 +20,8 @@ __device__ __forceinline__ void random_halves(uint32_t w, uint32_t *of_m, uint32
     *of_v = x >> 16;
 }
 
-/* Rounds to bf16 after adding 16 random bits. The GPU's own NaN has all bits set and would become zero, so NaN is handled apart. */
+/* Rounds to bf16 after adding 16 random bits. NaN is handled separately: the GPU's own NaN has all bits set and would become
+ * zero. */
 __device__ __forceinline__ bf16 rounded(float f, uint32_t random)
 {
     uint32_t u;
@@ -208,7 +209,7 @@ template <bool PARAM> struct adamw_block {
 
 constexpr int WARPS = THREADS / LT_WARP;
 
-/* Most thread blocks: each makes its maps once, and a multiprocessor holds four. */
+/* Most thread blocks of a launch: a multiprocessor holds four, and each makes its tables only once. */
 constexpr int64_t MOST_BLOCKS = LT_LIMIT(1024, 2);
 
 template <bool PARAM, int N>

@@ -33,10 +33,11 @@
 #include "program/op.h"
 
 struct adamw_shape {
-    int64_t n, n_decay;   /* elements; the first n_decay of them decay */
-    int64_t first, share; /* number in the model of the first member's first element; how far on the next member's is */
-    enum dtype moments;   /* F32, BF16 or I8 */
-    int group;            /* comm lane of the members, by lane_comm */
+    int64_t n, n_decay; /* elements; the first n_decay of them decay */
+    int64_t first,
+        share;          /* number in the model of the first member's first element; distance to the next member's first element */
+    enum dtype moments; /* F32, BF16 or I8 */
+    int group;          /* comm lane of the members, by lane_comm */
 };
 
 void ops_adamw(const struct adamw_shape *s, float *master /* [n] inout */, void *m /* moments[n] inout */,

@@ -6,8 +6,9 @@
 #include "ops/simd.h"
 
 enum {
-    PANEL = 128,    /* columns that one task owns */
-    ROW_GROUP = 64, /* rows summed in fp32 before their sum is added to the fp64 total, since a sequence has many rows */
+    PANEL = 128, /* columns that one task owns */
+    ROW_GROUP =
+        64, /* rows summed in fp32 before their sum is added to an fp64 total, since fp32 alone loses digits over long sequences */
 };
 
 INLINE void add_bias(void *y, const void *bias, int64_t at, int64_t n, int32_t y_type, int32_t dtype)

@@ -20,10 +20,10 @@ template <int N> constexpr int RING = 4;
 
 template <int N> struct pieces {
     float at[RING<N>][PIECE<N>];
-    float apart[LANES]; /* spreads blocks over other banks than the warp's other half reads */
+    float apart[LANES]; /* padding, so that the blocks of a warp's two halves lie in different banks */
 };
 
-/* Starts the copy of a piece, W elements at a time, with zeros beyond the `count` elements of the block. */
+/* Starts the copy of a piece, W elements at a time; elements beyond the block's `count` become zeros. */
 template <int N, int W>
 __device__ __forceinline__ void start_piece(pieces<N> &s, const float *x, int64_t count, int piece, int lane)
 {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void start_piece(pieces<N> &s, const float *x, int64_
     }
 }
 
-/* Returns the sum of squares of the lane's elements of a block that has `count`. */
+/* Returns the sum of squares of the lane's elements in a block of `count` elements. */
 template <int N, int W> __device__ __forceinline__ double lane_squares(pieces<N> &s, const float *x, int64_t count, int lane)
 {
     constexpr int PIECES = SUMSQ_BLOCK / PIECE<N>;
@@ -80,7 +80,7 @@ struct steps {
 
 struct binade {
     double base, odd,
-        end; /* first (even) number, second (odd) number, and the next binade's first; base is 0 for subnormal totals */
+        end; /* first number of the binade (even; 0 for subnormal totals), second number (odd), first number of the next binade */
 };
 
 __device__ __forceinline__ bool is_odd(double total)
@@ -107,11 +107,11 @@ constexpr double ORDERS_DIFFER = 1.0 / (1LL << 36);
 
 struct run {
     steps add;
-    int alone; /* thread whose numbers are added one by one; below 0: none */
+    int alone; /* thread whose numbers must be added one by one; below 0: none */
 };
 
 template <int N> struct order_space {
-    double number[N][SUMS]; /* numbers of the threads that are added one by one */
+    double number[N][SUMS]; /* numbers of those threads that add one by one */
     run runs[N / LT_WARP][LT_WARP];
     int n_runs[N / LT_WARP];
     double part[N / LT_WARP]; /* approximate sum of a warp's numbers */
@@ -137,8 +137,9 @@ template <int N> __device__ __forceinline__ double about_before(double mine, ord
     return sum;
 }
 
-/* Finds the warp's runs: neighbouring threads during whose numbers the total stays in its binade (`inside`), or one thread alone
- * where it may leave. `inside` keeps farther from the ends than orders differ, so neighbours are in the same binade. */
+/* Finds the warp's runs: neighbouring threads over whose numbers the total surely stays in its binade (`inside`), or a single
+ * thread whose numbers may leave it. `inside` allows for the difference between orders of summing, so that neighbours are in the
+ * same binade. */
 template <int N>
 __device__ __forceinline__ void find_runs(const double (&x)[SUMS], const binade &in, bool inside, order_space<N> &s)
 {
@@ -184,7 +185,7 @@ template <int N> __device__ __forceinline__ double add_runs(double total, const 
     return total;
 }
 
-/* Returns total + x[0] + x[1] + ... in order, for numbers >= 0 or not finite; each of N threads gets it. */
+/* Returns total + x[0] + x[1] + ... in order, for numbers >= 0 or not finite; each of N threads gets the result. */
 template <int N> __device__ double add_in_order(double total, const double *x, int64_t n, order_space<N> &s)
 {
     for (int64_t at = 0; at < n; at += N * SUMS) {

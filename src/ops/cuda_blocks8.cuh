@@ -9,7 +9,8 @@
 namespace
 {
 
-/* Steps by a positive number's exponent and first mantissa bits, which narrow down its code; as in blocks8.c. */
+/* Steps of a lookup table, indexed by a positive number's exponent and first mantissa bits; a step narrows down the number's
+ * code, as in blocks8.c. */
 constexpr int STEP_BITS = 7, LOWEST = (127 - 24) << STEP_BITS, STEPS = 24 << STEP_BITS;
 
 /* Both kinds' values, ascending, as a kernel argument. */
@@ -79,12 +80,12 @@ template <int KIND> __device__ __forceinline__ uint32_t code_of(const blocks8_ma
     if (code == BLOCK8_VALUES - 1 || x <= map[code])
         return (uint32_t)code;
     if (KIND == BLOCKS8_SQUARES && code == 0)
-        return 1; /* a number that is not 0 does not become 0 */
+        return 1; /* 1, not 0: only the number 0 becomes 0 */
     const float above = __fsub_rn(x, map[code]), apart = __fsub_rn(map[code + 1], map[code]);
     return (uint32_t)code + (__fmul_rn((float)random, apart) < __fmul_rn(above, 65536.0f));
 }
 
-/* Replaces a thread's numbers by the values that are coded, and returns the block's scale. Elements beyond the block are NaN. */
+/* Replaces a thread's numbers by the values to be coded, and returns the block's scale. Elements beyond the block are NaN. */
 template <int KIND, int RUNS, int N> __device__ __forceinline__ float scale_of(float (&x)[RUNS][N])
 {
     float most = 0.0f;

@@ -41,7 +41,7 @@ template <int KIND> __device__ __forceinline__ float phi(float x, float *slope)
     } else {
         const float tail = ex2(log2_tail(fabsf(x)));
         *slope = c * (0.398942280f * ex2(-0.721347520f * c * c));
-        return x < 0.0f ? tail : 1.0f - tail; /* the negative tail does not cancel */
+        return x < 0.0f ? tail : 1.0f - tail; /* computed without 1 - tail, so that no digits cancel for negative x */
     }
 }
 

@@ -21,7 +21,7 @@ struct prepared_call {
     struct op_attrs attrs;
     struct gemm_shape shape;
     struct cuda_slabs slabs;
-    int64_t c_at;                       /* bytes from the argument to the first column of C */
+    int64_t c_at;                       /* bytes from the call's C to the slab's first column */
     struct prepared_product product[2]; /* [0]: for all slabs but the last; [1]: for the last */
 };
 
@@ -62,7 +62,8 @@ static enum status make_operation(cublasLtMatmulDesc_t *out, const struct cuda_p
 static enum status prefer(cublasLtMatmulPreference_t preference, const struct cuda_product *p)
 {
     const uint64_t scratch = (uint64_t)cuda_product_most_scratch(gemm.capability);
-    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* and NONE, which has no bit */
+    /* reductions in the compute type; NONE, which has no bit, is allowed anyway */
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
         const uint32_t *value;
@@ -207,7 +208,7 @@ void cuda_gemm_close(void)
 
 /* --- The numerics key --- */
 
-/* Adds an attribute of the algorithm to the digest; one that the algorithm does not have counts as 0. */
+/* Adds an attribute of the algorithm to the digest; 0 if the algorithm does not have the attribute. */
 static enum status digest_attribute(const struct prepared_product *p, cublasLtMatmulAlgoConfigAttributes_t attribute,
                                     size_t bytes, uint64_t *h)
 {

@@ -23,8 +23,8 @@ enum status cuda_gemm_prepare(const struct op_attrs *attrs);
 /* Digests all prepared calls' algorithms and cuBLASLt's version, for the numerics key. The order of preparation does not matter. */
 enum status cuda_gemm_digest(uint64_t *out);
 
-/* Enqueues a prepared call and allocates nothing. Each address is a multiple of what its operand's leading dimension keeps from
- * row to row, at most 16 bytes. `work` is a multiple of 256 and has cuda_product_workspace bytes. */
+/* Enqueues a prepared call without allocating. Each operand's address has the alignment that its leading dimension preserves from
+ * row to row, at most 16 bytes. `work` has cuda_product_workspace bytes, at a multiple of 256. */
 op_kernel ops_cuda_gemm;
 
 #endif

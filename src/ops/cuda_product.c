@@ -2,8 +2,8 @@
 #include "ops/cuda_product.h"
 
 enum {
-    UNIT = 128, /* rows or columns of C: slabs begin at multiples, so that they are aligned as the call is */
-    PAD = 8,    /* elements: 16 bytes of bf16 */
+    UNIT = 128, /* rows or columns of C: slabs begin at multiples of this, so that they are aligned like the whole call */
+    PAD = 8,    /* elements (16 bytes of bf16) to which rows of a cast operand are padded */
     ALIGN = 256 /* alignment of cuBLASLt's workspace */
 };
 #define MOST ((int64_t)1 << 31)

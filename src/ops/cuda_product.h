@@ -13,7 +13,7 @@
 #include "ops/gemm.h"
 
 #ifndef CUDA_PRODUCT_SLAB                      /* smaller in tests */
-#define CUDA_PRODUCT_SLAB ((int64_t)256 << 20) /* bytes of bf16 that are cast at a time, unless 128 rows are more */
+#define CUDA_PRODUCT_SLAB ((int64_t)256 << 20) /* bytes of bf16 that are cast at a time; more if 128 rows take more */
 #endif
 
 /* A matrix of a product, stored by columns. */
@@ -21,7 +21,8 @@ struct cuda_matrix {
     int64_t rows, cols, ld; /* ld: elements from one column to the next */
     int32_t type;
     int32_t transposed; /* 1: the product takes the transpose */
-    uint32_t alignment; /* bytes, of the address: what the leading dimension keeps from column to column, at most 16 */
+    /* bytes to which addresses are aligned: as many as the leading dimension preserves from column to column, at most 16 */
+    uint32_t alignment;
 };
 
 /* D = op(A) op(B), or D += op(A) op(B). */
@@ -32,16 +33,16 @@ struct cuda_product {
 
 /* Division of a call into slabs. */
 struct cuda_slabs {
-    int cast;            /* argument that is cast: 1 (a), 2 (b); 0: none, and the slab is the whole call */
-    int64_t size, count; /* size: rows or columns of C in a slab; the last one has the rest */
+    int cast;            /* argument that is cast: 1 (a), 2 (b); 0: none, so that one slab is the whole call */
+    int64_t size, count; /* rows or columns of C in a slab (the last one may have fewer), and number of slabs */
     int64_t bytes;       /* bytes of a slab's bf16 operand at the start of `work`; a multiple of 256 */
 };
 
 struct cuda_slab {
     struct cuda_product product;
-    int64_t at[3];                /* offsets in bytes of this slab's C, a and b in the call's */
+    int64_t at[3];                /* byte offsets of this slab's C, a and b from the start of the call's */
     int64_t cast_rows, cast_cols; /* size of the operand that is cast, as stored by rows; 0: none is cast */
-    int64_t cast_ld, from_ld;     /* its leading dimension in bf16 and in fp32 */
+    int64_t cast_ld, from_ld;     /* leading dimensions of that operand, in bf16 and in fp32 */
 };
 
 /* Refuses calls that cuBLASLt cannot do (ERR_INVALID). The functions below take calls that pass. */

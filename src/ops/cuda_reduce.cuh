@@ -29,8 +29,8 @@ template <typename V, int K> struct warp_parts {
 };
 
 /* Sums v[k] over the threads of a row; every thread of the row gets the same bits. A row has blockDim.x threads: one warp, or
- * several with parts of their own (then all rows of the block are summed at once). Two uses of the same parts need another
- * barrier between them. */
+ * several warps with separate `parts` (then all rows of the block must call together). Between two uses of the same parts another
+ * barrier is needed. */
 template <typename V, int K> __device__ __forceinline__ void row_sum(V (&v)[K], warp_parts<V, K> &s)
 {
     const int lane = threadIdx.x % LT_WARP, warp = threadIdx.x / LT_WARP, warps = blockDim.x / LT_WARP;
@@ -62,14 +62,14 @@ __device__ __forceinline__ float row_max(float v, warp_parts<float, 1> &s)
     return warp_max(lane < warps ? s.part[0][lane] : v);
 }
 
-/* Returns the number of threads for a row that is reduced: whole warps, at most `most`. */
+/* Returns the number of threads that reduce one row: whole warps, at most `most`. */
 inline unsigned reducing_threads(int64_t runs, unsigned most)
 {
     int64_t threads = blocks_of(runs, LT_WARP) * LT_WARP;
     return (unsigned)(threads < most ? threads : most);
 }
 
-/* Limits *pieces to the number that fits into the device's shared memory, `each` bytes large, behind `front` bytes. */
+/* Lowers *pieces to the number of pieces of `each` bytes that fit into the device's shared memory behind `front` bytes. */
 inline enum status shared_pieces(int64_t *pieces, size_t front, int64_t each)
 {
     int device = 0, limit = 0;

@@ -7,7 +7,7 @@ namespace
 
 template <typename T> struct dequantise_nf4 {
     T *y;
-    const uint8_t *codes; /* from the byte of element `first`, which may be in its lower half */
+    const uint8_t *codes; /* codes from the byte of element `first` on, which may be in that byte's lower half */
     const float *scales;
     const uint8_t *scale_codes; /* nested scales; NULL: not nested */
     int64_t cols, first, ld;
@@ -45,7 +45,7 @@ template <typename T> struct dequantise_int8 {
     template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
     {
         const int64_t at = row * ld + j;
-        /* the matrix's row, and how many of its elements are left */
+        /* row within the matrix, and number of elements left in that row */
         int64_t of = (first + at) / columns, left = columns - (first + at) % columns;
         float v[N];
 #pragma unroll

@@ -7,7 +7,7 @@
 /* Elements first + r * ld + c of a matrix of n elements, for r < rows and c < cols. */
 struct dequantise_shape {
     int64_t rows, cols, first, ld, n;
-    int64_t columns; /* columns of the matrix; unused for NF4, whose blocks know no rows */
+    int64_t columns; /* columns of the matrix; unused for NF4, whose blocks run across rows */
     enum quantised_form form;
 };
 

@@ -5,7 +5,7 @@
 #include "ops/rows.h"
 #include "ops/simd.h"
 
-enum { GROUPS = 32, PART = 4 * GROUPS }; /* GROUPS: groups of four features at a time; PART: their features */
+enum { GROUPS = 32, PART = 4 * GROUPS }; /* groups (of four features) made at a time, and their features */
 
 /* Counter and key that all numbers of a row share. */
 struct row {
@@ -64,7 +64,7 @@ INLINE void write(void *y, int64_t at, const float *v, int64_t n, int accumulate
         row_set(y, at + j, dtype, accumulate ? row_get(y, at + j, dtype) + v[j] : v[j]);
 }
 
-/* Drops numbers of one row, which begin at y[y_at] and x[x_at]. */
+/* Applies dropout to numbers of one row, from x[x_at] to y[y_at]. */
 CLONES static void drop_row(const struct dropout_shape *s, const struct row *r, void *y, int64_t y_at, const void *x,
                             int64_t x_at, int32_t dtype, int accumulate)
 {

@@ -34,7 +34,7 @@ template <typename Y, typename X, bool ADD> struct dropout {
         return philox({{feature / 4, (uint32_t)numbers[row], module, record->sequence}}, record->dropout[0], record->dropout[1]);
     }
 
-    /* Drops among N numbers from `feature` on; if N > 1, the first begins a group of four. */
+    /* Applies dropout to N numbers, from `feature` on; if N > 1, the first number begins a group of four. */
     template <int N> __device__ __forceinline__ void drop(float (&v)[N], uint32_t feature, int64_t row) const
     {
         if constexpr (N == 1) {

@@ -31,7 +31,7 @@ template <typename T> struct lookup {
     }
 };
 
-/* Scatters rows to distinct indices: two rows with one index would race, so the planner gives each its own. */
+/* Scatters rows to distinct indices. Two rows with one index would race, so the planner gives each row its own index. */
 template <typename T> struct placed {
     T *table;
     const T *x;
@@ -48,10 +48,11 @@ template <typename T> struct placed {
     }
 };
 
-/* The scatter-add gives every table row one writer: no atomic additions, and a token's sum runs in row order, as on the CPU.
+/* The scatter-add has one writer for each table row: no atomic additions, and a token's sum runs in row order, as on the CPU.
  *
- * First the index is grouped by token. Every block searches all of it (it stays in the L2 cache) for the tokens of its bin, those
- * with the same low bits; this spreads frequent neighbours over bins. Then the blocks of a token's first row add all its rows. */
+ * First the index is grouped by token, in bins of tokens with equal low bits, which spreads frequent neighbours over bins. Each
+ * thread block searches the whole index (which stays in the L2 cache) for one bin's tokens. Then the threads at a token's first
+ * row add all its rows. */
 constexpr int WARPS = 16, BIN_THREADS = WARPS * LT_WARP;
 constexpr int BIN_TOKENS = BIN_THREADS; /* most tokens of a bin: one per thread */
 constexpr int BIN_BITS = LT_LIMIT(8, 1);
@@ -59,7 +60,7 @@ constexpr int BATCH = LT_LIMIT(16384, 1024); /* rows grouped at a time */
 constexpr int TURNS = 2, PER_TURN = BATCH / BIN_THREADS / TURNS;
 constexpr int AHEAD = 4; /* rows of dx in flight */
 
-/* For the first row of a token: start of the token's rows in `sorted_rows`, and their number. For other rows: count 0. */
+/* for a token's first row: start of the token's rows in `sorted_rows`, and their number; for its other rows: count 0 */
 struct token_rows {
     int start, count;
 };
@@ -74,15 +75,15 @@ struct index_args {
 };
 
 struct bin_space {
-    int found[WARPS], below[WARPS]; /* by warp: entries of this bin, and of the bins before it */
+    int found[WARPS], below[WARPS]; /* for each warp: entries of this bin, and entries of the bins before this one */
     int used;                       /* entries used of the bin's part of sorted_rows */
     uint16_t row[BATCH];            /* rows of the bin's entries, in order */
-    uint16_t token[BATCH];          /* tokens of the entries, without the bits that the bin has in common */
+    uint16_t token[BATCH];          /* tokens of the entries, without the low bits that are equal in the bin */
 };
 
-/* A lane's tokens of one turn. A warp has LT_WARP neighbouring rows PER_TURN times, turn after turn; -1: no token. */
+/* A lane's tokens of one turn (-1: no token). In each of PER_TURN steps of a turn, a warp has LT_WARP neighbouring rows. */
 struct lane_tokens {
-    int first, bits; /* row of the first token; number of a token's bits that give its bin */
+    int first, bits; /* row of the first token; number of low bits of a token that are its bin */
     int32_t of[PER_TURN];
 
     __device__ __forceinline__ lane_tokens(const index_args &args, int turn) : bits(args.bits)
@@ -183,8 +184,8 @@ __global__ void __launch_bounds__(BIN_THREADS, 2) group_rows(index_args args)
     }
 }
 
-/* Adds scale * the rows of dx with the row's token to dtable, in order, if this row is the token's first. N is 1 if the table is
- * stored by columns. */
+/* Adds scale * (all rows of dx with the row's token) to dtable, in order, if this row is the token's first one. N is 1 if the
+ * table is stored by columns. */
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
     add_grouped(float *dtable, const T *dx, const int32_t *index, int64_t dim, int64_t vocab, float scale, int by_columns)

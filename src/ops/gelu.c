@@ -35,8 +35,8 @@ INLINE void forward_f32(float *y, const float *x, int64_t n, enum activation_kin
     }
 }
 
-/* Computes n <= ROWS_BLOCK elements. BF16 goes through a block in fp32: in one loop with the conversions GCC runs out of
- * registers, and uses half vectors. */
+/* Computes n <= ROWS_BLOCK elements. BF16 is converted in a block of its own: with conversions in the same loop GCC runs out of
+ * registers and uses half-width vectors. */
 CLONES static void forward(void *y, const void *x, int64_t at, int64_t n, enum activation_kind kind, int32_t dtype)
 {
     float block[ROWS_BLOCK];

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    BLOCK_MN = 2048,   /* rows and columns of C whose operands are packed at a time: a row chunk's */
+    BLOCK_MN = 2048,   /* most rows and columns of C whose operands are packed at a time; equal to a usual row chunk */
     BLOCK_BF16 = 1024, /* the same for a BF16 C, which is held in fp32 until it is complete */
     PACK = 96,         /* rows or columns that one task packs: a multiple of every tile's sides */
     TASK_M = 192,      /* rows and columns of C that one task computes */
@@ -82,7 +82,7 @@ static void pack(const struct blocks *p, const struct gemm_operand *a, const str
     }
 }
 
-/* Computes a tile of which C has only m x n. */
+/* Computes a tile at the edge of C, of which only m x n elements exist. */
 static void edge_tile(const struct gemm_tile *t, int64_t k, const float *a, const float *b, float *c, int64_t ldc, int64_t m,
                       int64_t n, int add)
 {
@@ -93,7 +93,7 @@ static void edge_tile(const struct gemm_tile *t, int64_t k, const float *a, cons
             c[i * ldc + j] = add ? c[i * ldc + j] + sums[i * t->cols + j] : sums[i * t->cols + j];
 }
 
-/* Multiplies rows [i0, i1) by columns [j0, j1) of a block. A panel of B stays in the L1 cache while those of A pass. */
+/* Multiplies rows [i0, i1) by columns [j0, j1) of a block. A panel of B stays in the L1 cache while the panels of A pass. */
 static void multiply_task(const struct blocks *p, float *c, int64_t ldc, int64_t i0, int64_t i1, int64_t j0, int64_t j1,
                           int64_t depth, int add)
 {
@@ -168,7 +168,7 @@ const struct gemm_tile *gemm_tile_for(enum isa isa)
     return &gemm_tile_portable;
 }
 
-/* Tells whether AMX computes the product. k = 0 has nothing to pack: the general product clears C. */
+/* Tells whether AMX computes the product. k = 0 is left to the general product, which clears C. */
 static int takes_amx(const struct gemm_shape *s)
 {
 #if defined(__x86_64__) && defined(__GNUC__)

@@ -8,12 +8,12 @@
 #include "ops/rows.h"
 
 enum {
-    DEPTH = 8192,         /* most of k between two visits to C */
-    DEPTH_ACROSS = 2048,  /* the same if A is stored across, and so always packed */
-    LEFT = 1 << 20,       /* elements of a packed left block: fits the L2 cache with sums and a task's right panels */
-    RIGHT = 1 << 22,      /* elements of a right block */
-    SIDE_BF16 = 1024,     /* rows and columns of a BF16 C held in fp32 until complete (k above depth) */
-    SERIAL = 1 << 23,     /* multiplications that are not worth waking threads for */
+    DEPTH = 8192,        /* most of k between two visits to C */
+    DEPTH_ACROSS = 2048, /* most of k between two visits to C if A is stored [k,m], so that it is always packed */
+    LEFT = 1 << 20,      /* most elements of a packed left block, which fits the L2 cache beside sums and a task's right panels */
+    RIGHT = 1 << 22,     /* elements of a right block */
+    SIDE_BF16 = 1024, /* most rows and columns of a BF16 C that are held in fp32 until complete (only if k exceeds the depth) */
+    SERIAL = 1 << 23, /* most multiplications that a single thread does, as waking threads would take longer */
     PACK = 4 * AMX_LANES, /* lanes that one task packs */
     ALIGN = 64,
 };
@@ -122,7 +122,7 @@ void gemm_amx_run(const struct gemm_shape *s, void *c, const void *a, const void
 {
     const struct blocks p = plan_blocks(s, work);
     const struct gemm_operand left = {a, BF16, s->ta, s->lda}, right = {b, BF16, !s->tb, s->ldb};
-    const int64_t rows = p.c ? p.m : s->m; /* rows that a right block meets before the next one */
+    const int64_t rows = p.c ? p.m : s->m; /* rows that meet one right block before the next block is packed */
 #pragma omp parallel if (s->m * s->n * s->k > SERIAL)
     {
         amx_begin();

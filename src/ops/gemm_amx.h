@@ -1,8 +1,7 @@
 /* Products of BF16 matrices by AMX, in tiles of 16 lanes x 32 elements of k. Private to src/ops; x86-64 only, and only if
  * isa_has_amx().
  *
- * Operands are lanes as in gemm_tile.h. Two tiles, 32 lanes and 32 elements, are a step; the steps of 32 lanes over k are a
- * panel. */
+ * Operands are lanes as in gemm_tile.h. A step is two tiles: 32 lanes x 32 elements. A panel is all steps of 32 lanes over k. */
 #ifndef LTRAIN_OPS_GEMM_AMX_H
 #define LTRAIN_OPS_GEMM_AMX_H
 
@@ -16,7 +15,8 @@ enum {
     AMX_TASK_N = 128, /* AMX_TASK_M, AMX_TASK_N: most rows and columns of C that one task computes */
 };
 
-/* Layout of a tile's row: for the left operand one lane; for the right one two elements of k of 16 lanes, lane after lane. */
+/* Layouts of a tile's row: of the left operand, one lane; of the right operand, pairs of elements of k from 16 lanes, lane after
+ * lane. */
 enum gemm_amx_side { AMX_LEFT, AMX_RIGHT };
 
 /* Packs lanes [lane, lane + n), elements [l, l + k), as panels one after the other, with zeros behind n and k. */
@@ -37,7 +37,8 @@ struct gemm_amx_out {
 };
 
 /* Computes C[m][n] over `depth` elements of k, a multiple of AMX_UNIT. Called between amx_begin and amx_end (base/amx.h) on the
- * same thread. An element is a sum over steps, in order; a step gives the sum over its even elements plus that over its odd ones. */
+ * same thread. An element is a sum over steps, in order; each step adds the sum over its even elements plus the sum over its odd
+ * ones. */
 void gemm_amx_task(const struct gemm_amx_left *a, const char *b, int64_t depth, const struct gemm_amx_out *out, int64_t m,
                    int64_t n);
 

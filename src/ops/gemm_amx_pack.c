@@ -81,7 +81,7 @@ SIMD void gemm_amx_pack(char *out, enum gemm_amx_side side, const struct gemm_op
                         int64_t k)
 {
     const int64_t panel = ceil_div(k, AMX_UNIT) * AMX_STEP;
-    /* elements outside, panels inside: if lanes are neighbours in memory, rows are read in one go */
+    /* elements in the outer loop, panels in the inner one: if lanes are neighbours in memory, rows are read from end to end */
     for (int64_t e = 0; e < k; e += AMX_UNIT)
         for (int64_t p = 0; p < n; p += AMX_LANES)
             pack_step(out + p / AMX_LANES * panel + e / AMX_UNIT * AMX_STEP, side, x, lane + p, min_i64(AMX_LANES, n - p), l + e,

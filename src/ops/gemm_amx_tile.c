@@ -12,10 +12,11 @@
 enum {
     SIDE = 16,
     SUMS = AMX_LANES * AMX_LANES, /* sums of a 2 x 2 block */
-    DEEP = 640, /* elements of k between two visits to sums: a right panel, 40 KiB, stays in the L1 cache while left ones pass */
+    DEEP =
+        640, /* elements of k between two visits to sums, so that a right panel (40 KiB) stays in the L1 cache while left panels pass */
 };
 
-/* Computes sums[4][16][16] = (or +=) the products of `steps` steps. The left operand's loads spare the L1 cache. */
+/* Computes sums[4][16][16] = (or +=) the products of `steps` steps. Loads of the left operand bypass the L1 cache. */
 static AMX void multiply(int64_t steps, const struct gemm_amx_left *left, const char *a, const char *b, float *sums, int add)
 {
     const int64_t lane = left->lane, half = left->half, step = left->step;

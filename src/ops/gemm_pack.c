@@ -11,7 +11,7 @@
 #define SIMD __attribute__((target("avx2,fma")))
 #define INLINE static inline __attribute__((always_inline)) SIMD
 
-enum { ROWS_AT_ONCE = 16 }; /* rows of x read for all panels of a call; as many are fetched ahead */
+enum { ROWS_AT_ONCE = 16 }; /* rows of x read for all panels of a call at a time; equally many are fetched ahead */
 
 INLINE __m256 load8(const void *x, int32_t type, int64_t at)
 {
@@ -66,7 +66,7 @@ INLINE void pack_rows(float *out, int64_t width, const void *x, int32_t type, in
         for (int64_t g = 0; g < width; g += 8) {
             const int64_t first = at + (p + g) * ld, stored = min_i64(8, width - g),
                           lanes = max_i64(0, min_i64(stored, n - p - g));
-            if (lanes == 8) /* whole groups of all tiles get copies of their own from the compiler */
+            if (lanes == 8) /* the constant 8 lets the compiler make a special copy for whole groups of lanes, in all tiles */
                 pack_lanes(out + g, width, 8, x, type, first, ld, 8, k);
             else if (lanes == 6 && stored == 6)
                 pack_lanes(out + g, width, 6, x, type, first, ld, 6, k);

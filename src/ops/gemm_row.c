@@ -7,7 +7,7 @@
 
 enum {
     COLUMNS = 256, /* columns of C that one task computes */
-    AHEAD = 512,   /* elements of B that are fetched ahead: one stream alone does not keep memory busy */
+    AHEAD = 512,   /* elements of B that are fetched ahead by software: one stream of loads alone does not keep memory busy */
 };
 
 /* Adds x[l] * y[l] to lane l % 16 of acc. */

@@ -12,7 +12,8 @@ struct gemm_operand {
     int64_t ld;
 };
 
-/* A product of rows x cols elements of C at a time. Panels of A are [k][rows], of B [k][cols], on 64-byte boundaries, tails zero. */
+/* A kernel that computes rows x cols elements of C at a time. Panels of A are [k][rows], of B [k][cols], on 64-byte boundaries;
+ * missing rows and columns are zero. */
 struct gemm_tile {
     int64_t rows, cols;
     int64_t depth; /* most of k between two visits to C: 16 panels of A stay in the L2 cache */
@@ -25,7 +26,8 @@ struct gemm_tile {
 
 enum { GEMM_TILE_MOST = 12 * 32 }; /* elements of the largest tile */
 
-/* The last two exist on x86-64 only, and run only if isa_of_processor() is at least theirs. */
+/* Tiles for any CPU, AVX2 and AVX-512. The latter two exist on x86-64 only, and run only if isa_of_processor() is at least as
+ * high. */
 extern const struct gemm_tile gemm_tile_portable, gemm_tile_avx2, gemm_tile_avx512;
 
 const struct gemm_tile *gemm_tile_for(enum isa isa);

@@ -66,7 +66,7 @@ void ops_attn_merge(const struct heads_shape *s, float *o, float *lse, const flo
         const int64_t at = i % s->heads * s->rows + i / s->heads, first = i * s->head_dim;
         float keep, add;
         lse[at] = merge_weights(lse[at], lse_part[at], &keep, &add);
-        if (keep == 0) /* the contents of o do not count */
+        if (keep == 0) /* weight 0: the contents of o must not count, even if not finite */
             memcpy(o + first, o_part + first, (size_t)s->head_dim * sizeof *o);
         else if (add != 0)
             blend(o + first, o_part + first, keep, add, s->head_dim);

@@ -76,7 +76,7 @@ template <int N> __global__ void __launch_bounds__(THREADS) merge_heads(heads_gr
     for (int64_t j = first; j < g.head_dim; j += (int64_t)g.lanes * N) {
         float x[N], y[N];
         load<N>(y, a.o_part + i * g.head_dim + j);
-        if (keep != 0) { /* else the contents of o do not count */
+        if (keep != 0) { /* with weight 0 the contents of o must not count, even if not finite */
             load<N>(x, a.o + i * g.head_dim + j);
 #pragma unroll
             for (int k = 0; k < N; k++)

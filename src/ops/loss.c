@@ -54,7 +54,7 @@ CLONES static void cap_block(const struct loss_shape *s, float *y, const float *
         y[j] = capped(&c, x[j]);
 }
 
-/* Turns e = exp(y - m) into the gradient of the logits that give y. */
+/* Turns e = exp(y - m) into the gradient of the raw logits from which the capped logits y were made. */
 CLONES static void capped_gradient(const struct loss_shape *s, float *e, const float *y, int64_t n, float factor)
 {
     const float scale = s->scale, inverse = s->cap > 0.0f ? 1.0f / s->cap : 0.0f;
@@ -72,8 +72,8 @@ struct row {
     int64_t target;
 };
 
-/* Writes elements [j, j + n) of a row's gradient, given as g. Subtracts `from_target` from the target's element first, if it is
- * among them. */
+/* Writes elements [j, j + n) of a row's gradient, given as g. If the target is among these elements, subtracts `from_target` from
+ * its element first. */
 static void put_gradient(const struct loss_shape *s, const struct row *r, int64_t j, float *g, int64_t n, float from_target)
 {
     if (r->target >= j && r->target < j + n)
@@ -84,7 +84,8 @@ static void put_gradient(const struct loss_shape *s, const struct row *r, int64_
         memcpy(r->x + j, g, (size_t)n * sizeof *g);
 }
 
-/* Computes the loss of a row whose logits are scaled or capped; these are recomputed block by block, three times. */
+/* Computes the loss of a row whose logits are scaled or capped. Scaled logits are not stored but recomputed block by block, three
+ * times. */
 static double capped_loss(const struct loss_shape *s, const struct row *r, float inv_targets)
 {
     const float *x = r->x;

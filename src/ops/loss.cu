@@ -21,7 +21,7 @@ struct plain_logits {
     {
     }
 
-    /* Returns the derivative of the changed logit: the factor of its gradient. */
+    /* Returns the derivative of the changed logit with respect to the stored one, a factor of the gradient. */
     __device__ __forceinline__ float slope(float) const
     {
         return 1.0f;
@@ -46,17 +46,17 @@ struct capped_logits {
     }
 };
 
-/* Shared memory in front of the runs that are kept there. */
+/* Shared memory before the runs that are kept in shared memory. */
 struct loss_space {
     warp_parts<float, 1> max;
     warp_parts<double, 1> sum;
 };
 
-/* A row as one thread sees it. Rows of any vocabulary start anywhere: a few edge elements lie before the first 16-byte boundary
- * and after the last. Between them are runs, which the threads take in turn.
+/* A row as one thread sees it. Rows may start anywhere, so a few edge elements lie before the first 16-byte boundary and after
+ * the last. Between them are runs, which the threads take in turn.
  *
- * Between the passes, a thread's first `kept` runs stay in shared memory and HELD more in registers. The others are read again,
- * the last first: those are still in the L2 cache. */
+ * Between the passes, a thread keeps its first `kept` runs in shared memory and HELD more in registers. It reads the others
+ * again, the last first, as the last are still in the L2 cache. */
 struct row_runs {
     const float *x;
     float *shared;
@@ -120,7 +120,7 @@ struct online {
     }
 };
 
-/* Loads RUN logits, scaled and capped; -inf, which does not count, beyond the row. */
+/* Loads RUN logits, scaled and capped; positions beyond the row get -inf, which adds nothing. */
 template <typename LOGITS>
 __device__ __forceinline__ void load_run(float (&v)[RUN], const row_runs &row, int64_t run, const LOGITS &logits)
 {
@@ -191,7 +191,7 @@ template <typename LOGITS> struct gradient_of_row {
     }
 };
 
-/* Stores a run of a row's gradient. With an odd ld, rows begin between vectors. */
+/* Stores a run of a row's gradient. With an odd ld, rows need not begin at a vector's boundary. */
 __device__ __forceinline__ void stream_run(bf16 *to, const float (&v)[RUN])
 {
     if ((uintptr_t)to % 8 == 0) {
@@ -285,8 +285,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
                 held);
 }
 
-/* Adds the rows' losses: *loss = their sum, or *loss += it if `more`. Every thread adds its rows in order, then threads are added
- * as a tree. each: NULL, or room for a copy of the losses. */
+/* Adds the rows' losses to *loss, which starts at 0 unless `more`. Every thread adds its rows in order, then threads are added as
+ * a tree. each: NULL, or room for a copy of the losses. */
 __global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t rows, bool more, float *each)
 {
     typedef warp_parts<double, 1> space;

@@ -49,7 +49,7 @@ INLINE void stats_typed(struct row *row, const void *x, enum norm_kind kind, flo
     row->r = 1.0f / sqrtf(var + eps);
 }
 
-/* Returns a weight; 0 without weights, to which `one` is added. */
+/* Returns a weight, or 0 if there are no weights; the caller adds `one`. */
 INLINE float weight_at(const void *weight, int64_t j, int32_t dtype)
 {
     return weight ? row_get(weight, j, dtype) : 0.0f;
@@ -71,7 +71,7 @@ INLINE void normalise_typed(const struct row *row, void *y, const void *x, const
     }
 }
 
-/* Returns what is added to weights: 1 or 0. Adding 0 is exact except for -0, which no product tells from 0. */
+/* Returns the number to be added to weights: 1 or 0. Adding 0 is exact except for -0, and no product differs between 0 and -0. */
 INLINE float one_of(const struct norm_shape *s)
 {
     return s->kind == NORM_RMS_ONE || s->kind == NORM_LAYER_ONE ? 1.0f : 0.0f;
@@ -170,7 +170,7 @@ CLONES static void grad_group(const struct norm_shape *s, void *dx, const void *
         }
 }
 
-/* Computes out[j0 .. j0 + n) (+)= the groups' sums, in order; in fp64, since a sequence has many. */
+/* Computes out[j0 .. j0 + n) (+)= the groups' sums, in order, in fp64, since a long sequence has many groups. */
 static void add_groups(float *out, const float *sums, int64_t stride, int64_t groups, int64_t j0, int64_t n, int accumulate)
 {
     double total[PANEL] = {0};

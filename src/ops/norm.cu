@@ -14,7 +14,7 @@ constexpr int MOST_TEAMS = 8;         /* most teams that share a block's ROW_GRO
 
 /* Holds the operands of both directions. */
 template <typename T> struct norm_args {
-    int64_t rows, dim, segments; /* segments: of a row in memory; each counts as a row here, of length dim */
+    int64_t rows, dim, segments; /* segments of a row in memory; each segment counts as one of `rows` here, of length dim */
     float eps, one;              /* one: added to weights, or used in their place */
     int centred;                 /* 1: a row's mean is subtracted */
     T *out;                      /* y, or dx */
@@ -71,7 +71,7 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS) nor
     LT_SHARED(norm_space, s);
     int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= p.rows * p.segments)
-        return; /* rows share a block only if each is one warp's, and then nobody waits for this one */
+        return; /* no barrier is missed: rows share a block only if each is a single warp's */
     const int64_t segment = p.segments > 1 ? row % p.segments * p.dim : 0;
     row_runs<T, N> x(p.x + row * p.dim, p.dim);
     T *y = p.out + row * p.dim;
@@ -116,7 +116,8 @@ struct panel_columns {
     int64_t first, stride;
 };
 
-constexpr int MOST_STAGES = 3; /* rows of a panel that shared memory holds: all but one are still on their way */
+constexpr int MOST_STAGES =
+    3; /* most rows of a panel that shared memory holds: one is being computed, the others are being copied */
 
 /* Gives the bytes of a thread's columns of one row, which this thread alone copies and reads. */
 template <typename T, int N> constexpr int STAGE_BYTES = PANEL_RUNS *N *(2 * (int)sizeof(T) + (int)sizeof(float));
@@ -169,7 +170,7 @@ template <typename T, int N> struct row_stages {
         }
     }
 
-    /* Waits for a row and loads it, with zeros from `end` on; stages - 1 rows have been started after it. */
+    /* Waits for a row and loads it, with zeros from `end` on. The copies of stages - 1 later rows have been started already. */
     __device__ __forceinline__ void take(panel_row<N> &h, int64_t row, int64_t end, const panel_columns &at) const
     {
         if (stages == 3)
@@ -188,14 +189,15 @@ template <typename T, int N> struct row_stages {
         }
     }
 
-    /* Loads dx of a row that was taken. */
+    /* Loads dx of a row that take() has loaded. */
     __device__ __forceinline__ void take_dx(float (&v)[N], int64_t row, int64_t j, int c) const
     {
         load<N>(v, N == 1 ? p.out + row * p.pitch() + j : dx(row, c));
     }
 };
 
-/* Calls add(x, dy, column) for every run of the row that is this thread's. Runs of the panel are held, others are read. */
+/* Calls add(x, dy, column) for every run of the row that belongs to this thread. Runs of the panel are in registers, others are
+ * read. */
 template <typename T, int N, typename ADD>
 __device__ __forceinline__ void each_run(const panel_row<N> &h, const norm_args<T> &p, int64_t row, const panel_columns &at,
                                          const ADD &add)
@@ -285,7 +287,8 @@ __device__ __forceinline__ void gradient_run(const norm_args<T> &p, const row_st
     store<N>(p.out + row * p.pitch() + j, dx);
 }
 
-/* Holds column sums of the teams' rows, in shared memory in place of the rows: sums[0] of the weights, sums[1] of the bias. */
+/* Holds column sums of the teams' rows, in the shared memory that the rows no longer need: sums[0] of the weights, sums[1] of the
+ * bias. */
 template <int N> struct team_sums {
     float *sums;
 
@@ -427,7 +430,7 @@ template <typename T, int N> enum status launch_norm_grad(const norm_args<T> &p,
     const unsigned threads = reducing_threads(blocks_of(p.dim, N * PANEL_RUNS), NORM_THREADS), teams = teams_of(threads);
     static_assert(STAGE_BYTES<T, N> >= 2 * PANEL_RUNS * N * (int)sizeof(float), "a team's sums do not fit into a row's place");
     const int64_t each = (int64_t)teams * threads * STAGE_BYTES<T, N>;
-    int64_t stages = 1; /* nothing is copied if elements are not aligned */
+    int64_t stages = 1; /* one stage: without alignment nothing is copied ahead */
     if (N > 1) {
         stages = MOST_STAGES;
         TRY(shared_pieces(&stages, sizeof(gradient_space), each));

@@ -34,7 +34,7 @@ static void add_member(const struct reduce_pieces *r, int member, int64_t at, fl
         add_floats(sum, (const float *)piece + at, n);
 }
 
-/* Works in place, too: a block of the own piece is read before its sum is written. */
+/* Sums all members' pieces into dst, which may be the own piece: each block of it is read before its sum is written. */
 void ops_reduce(const struct reduce_pieces *r)
 {
     float sum[BLOCK];

@@ -12,9 +12,9 @@ extern "C" {
 #endif
 
 struct reduce_pieces {
-    float *dst;         /* own's memory, or apart from all others */
-    const float *own;   /* not rounded yet */
-    const char *pieces; /* piece of member r, [n], at r * stride bytes; the own one's place is not read */
+    float *dst;         /* destination: either own's memory or memory that no input shares */
+    const float *own;   /* the own piece, not rounded yet */
+    const char *pieces; /* piece [n] of member r at r * stride bytes; the own member's place is not read */
     int64_t n, stride;
     int32_t members, me, type; /* type: F32 or BF16, of the pieces */
 };

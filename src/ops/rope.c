@@ -59,7 +59,7 @@ CLONES static void scale(float *cosine, float *sine, int64_t n, float factor)
     }
 }
 
-/* Rotates, for each head, elements [at, at + n) with those `half` further on. Heads lie `stride` apart. */
+/* Rotates, for each head, elements [at, at + n) with the elements `half` places further on. Heads lie `stride` elements apart. */
 INLINE void rotate_typed(void *x, int64_t at, int64_t heads, int64_t stride, int64_t half, int64_t n, const float *cosine,
                          const float *sine, int32_t dtype)
 {

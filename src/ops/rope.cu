@@ -42,7 +42,7 @@ template <typename T> struct rope_args {
     const float *inv_freq;
     int64_t rows;
     int heads, head_dim, half, rows_per_block; /* half: pairs of a head */
-    float factor, sign, slope; /* slope, period: for factors that grow with the position; slope 0: constant factor */
+    float factor, sign, slope; /* slope and period: for factors that grow with the position; slope 0: the factor is constant */
     int period;
 };
 

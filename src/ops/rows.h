@@ -4,7 +4,8 @@
 
 #include "base/num.h"
 
-/* For functions compiled for several instruction sets (simd.h): what is not inlined there gets the baseline's. */
+/* Prefix of functions inside functions compiled for several instruction sets (simd.h): one that is not inlined would be compiled
+ * for the baseline only. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* elements that kernels take at a time */

@@ -13,7 +13,7 @@ CLONES static void scale(float *o, float factor, int64_t n)
         o[j] *= factor;
 }
 
-/* Returns the weight of the attended keys beside the sink; *lse becomes that with the sink. */
+/* Returns the weight of the attended keys when the sink takes part; *lse becomes the log-sum-exp with the sink. */
 static float weight_beside(float sink, float *lse)
 {
     float smaller = expf(-fabsf(*lse - sink)), larger = 1.0f / (1.0f + smaller);

@@ -22,7 +22,7 @@ template <typename S> struct merge_args {
     int lanes; /* lanes of one warp, a power of two, that share a (row, head) */
 };
 
-/* Returns the weight of the attended keys beside the sink; *lse becomes that with the sink, as in sink.c. */
+/* Returns the weight of the attended keys when the sink takes part, as in sink.c; *lse becomes the log-sum-exp with the sink. */
 __device__ __forceinline__ float weight_beside(float sink, float *lse)
 {
     if (isnan(*lse))

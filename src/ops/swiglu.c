@@ -34,7 +34,7 @@ INLINE float gated(float g, float *slope, struct gate f, int32_t kind)
     return g * phi;
 }
 
-/* Returns the factor of f(gate); *slope: its derivative. */
+/* Returns the factor that multiplies f(gate), made from `up`; *slope: its derivative. */
 INLINE float multiplier(float u, float *slope, struct gate f, int32_t kind)
 {
     *slope = 1.0f;

@@ -31,7 +31,7 @@ template <int KIND> __device__ __forceinline__ float gated(float x, float *slope
     }
 }
 
-/* Returns the factor of f(x); *slope: its derivative. */
+/* Returns the factor that multiplies f(x), made from `up`; *slope: its derivative. */
 template <int KIND> __device__ __forceinline__ float multiplier(float up, float *slope, const clamps &of)
 {
     *slope = 1.0f;

@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-INLINE float vexp_pow2(int32_t n) /* n from -126 to 128 (infinity); else undefined */
+INLINE float vexp_pow2(int32_t n) /* n from -126 to 128 (which gives infinity); for other n the result is undefined */
 {
     uint32_t u = (uint32_t)(n + 127) << 23;
     float f;

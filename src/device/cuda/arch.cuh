@@ -42,7 +42,7 @@ extern __shared__ __align__(1024) unsigned char lt_dynamic_shared[];
 #define LT_SHARED_SM90 (227 * 1024)
 #define LT_SHARED_FITS(type, limit) static_assert(sizeof(type) <= (limit), #type " does not fit into " #limit)
 
-/* A size beyond which work is divided: the second one in cudasim, so that tests reach it. */
+/* A size above which work is divided: LT_LIMIT(value on GPUs, smaller value in cudasim, so that tests exceed it). */
 #if defined(LT_CUDASIM)
 #define LT_LIMIT(device, simulated) (simulated)
 #else
@@ -52,7 +52,7 @@ extern __shared__ __align__(1024) unsigned char lt_dynamic_shared[];
 #define LT_WARP 32
 #define LT_FULL_MASK 0xffffffffu
 
-/* __launch_bounds__ without the 1 makes ptxas ignore setmaxnreg (C7508). */
+/* the 1 is necessary: without it ptxas ignores setmaxnreg (C7508) */
 #define LT_KERNEL(threads) __global__ void __launch_bounds__(threads, 1)
 
 #endif

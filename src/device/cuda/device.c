@@ -64,7 +64,7 @@ enum status cuda_device_count(int *devices)
     return *devices > 0 ? OK : first_status(cudaErrorNoDevice, "cudaGetDeviceCount");
 }
 
-/* Makes the context, once in a process whatever is asked later. Waiting threads sleep. */
+/* Makes the context, once in a process, whatever device is asked for later. Waiting threads sleep. */
 static enum status make_context(int device, const struct device_facts *facts)
 {
     char memory[32];
@@ -174,8 +174,8 @@ static enum status free_bytes(struct backend *b, int64_t *out)
     return OK;
 }
 
-/* Uses each stream and copy direction once: their channels come at first use, partly from the device's memory, and must not come
- * in a step. The guard is copied onto itself. */
+/* Uses each stream and copy direction once, copying the guard onto itself. The driver makes channels at first use, partly in
+ * device memory, which must not happen in a step. */
 static enum status use_streams(struct backend *b)
 {
     struct cuda_device *c = cuda_device_of(b);
@@ -255,7 +255,7 @@ static void *pin_pieces(void *user)
     return NULL;
 }
 
-/* Unregisters all pieces. For pieces that were not registered CUDA reports an error, which is cleared. */
+/* Unregisters all pieces. For pieces that were never registered CUDA reports an error, which is cleared. */
 static void unpin(const struct cuda_pin *p)
 {
     for (int64_t at = 0; at < p->bytes; at += CUDA_PIN_PIECE)

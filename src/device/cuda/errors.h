@@ -1,4 +1,4 @@
-/* Turning CUDA runtime errors into status codes; for .cu files, too. */
+/* Turning CUDA runtime errors into status codes, in C and in .cu files. */
 #ifndef LTRAIN_DEVICE_CUDA_ERRORS_H
 #define LTRAIN_DEVICE_CUDA_ERRORS_H
 

@@ -119,8 +119,8 @@ __device__ static inline uint32_t pack_bf16(float lo, float hi)
     return y;
 }
 
-/* Waits (bar_arrive: arrives) at barrier `id`, 1 to 15 (0 is __syncthreads), for `threads` threads, a multiple of 32, arrivals
- * included. */
+/* Waits (bar_arrive: only arrives) at barrier `id`, 1 to 15 (0 is __syncthreads), until `threads` threads, a multiple of 32, have
+ * waited or arrived. */
 __device__ static inline void bar_sync(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -179,7 +179,7 @@ __device__ static inline bool arrive_last(uint32_t *counter, uint32_t count)
 
 #endif
 
-/* Waits until the flag is at least `value`. Only for flags of blocks that begin earlier: they run, or have run. */
+/* Waits until the flag is at least `value`. Allowed only for flags of blocks that began earlier, which surely run or have run. */
 __device__ static inline void flag_wait(const uint32_t *flag, uint32_t value)
 {
     while (!flag_reached(flag, value))

@@ -42,15 +42,15 @@ __device__ static inline bool mbar_try_wait(uint32_t bar, uint32_t parity)
     return done != 0;
 }
 
-/* Orders ordinary shared-memory writes before later reads by TMA stores and wgmma (the async proxy): by the writer, before the
- * barrier that tells the issuing thread. */
+/* Orders ordinary writes to shared memory before later reads by TMA stores and wgmma (the async proxy). The writing thread calls
+ * it, before the barrier after which another thread issues those reads. */
 __device__ static inline void fence_proxy_async()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Orders global memory the same way, in both directions: between what this thread saw of other threads (a flag) or of its
- * finished bulk groups, and what it hands to TMA or tells others. */
+/* Orders accesses of global memory between ordinary code and TMA, in both directions: data of other threads (seen by a flag) or
+ * of finished bulk groups, and data handed to TMA or to other threads. */
 __device__ static inline void fence_proxy_async_global()
 {
     asm volatile("fence.proxy.async.global;" ::: "memory");

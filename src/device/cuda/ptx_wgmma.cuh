@@ -33,8 +33,8 @@ template <int N> __device__ static inline void wgmma_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* Tells the compiler that this register changes here: around waits, so that it moves no use of an accumulator across. No
- * instruction. */
+/* Tells the compiler that this register changes here; called around waits, so that the compiler moves no use of an accumulator
+ * across them. Emits no instruction. */
 __device__ static inline void wgmma_keep(float &d)
 {
     asm volatile("" : "+f"(d)::"memory");

@@ -26,7 +26,7 @@ struct cuda_device {
     int device;
     cudaStream_t stream[LANES]; /* streams of COMPUTE, H2D, D2H and WORLD */
     cudaEvent_t made[CUDA_EVENT_KINDS][LANES][BACKEND_EVENTS + 1];
-    cudaEvent_t event[LANES][BACKEND_EVENTS + 1]; /* the event recorded last */
+    cudaEvent_t event[LANES][BACKEND_EVENTS + 1]; /* events of each stream, by number; each stands for its last recording */
     struct cuda_pin pin[CUDA_PINS];
     int n_pins;
     char *arena;  /* with guards around base */

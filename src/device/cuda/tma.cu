@@ -9,7 +9,7 @@ typedef CUresult encode_tiled(CUtensorMap *, CUtensorMapDataType, cuuint32_t, vo
 
 static enum status find_encoder(encode_tiled **encode)
 {
-    static encode_tiled *found; /* every thread would store the same pointer */
+    static encode_tiled *found; /* without a lock: every thread would store the same pointer */
     if (!found) {
         void *entry = nullptr;
         cudaDriverEntryPointQueryResult result;
