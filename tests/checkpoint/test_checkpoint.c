@@ -290,7 +290,7 @@ static void fp32_into_bf16_and_back(void **state)
     for (int u = 0; u < a.model->n_units; u++) {
         const struct model_unit *unit = &a.model->units[u];
         float *want = state_of(&b, u, STATE_PARAM), *master = state_of(&b, u, STATE_MASTER);
-        memcpy(want, master, (size_t)unit->trained_elements * sizeof *want); /* frozen ones were rounded once */
+        memcpy(want, master, (size_t)unit->trained_elements * sizeof *want); /* frozen masters were rounded once */
         free(master);
         assert_same(want, state_of(&a, u, STATE_PARAM), unit->elements);
         assert_same(state_of(&b, u, STATE_V), state_of(&a, u, STATE_V), unit->elements);
@@ -476,7 +476,7 @@ static void keeps_the_last(void **state)
         save(&r, step, 2);
     assert_names("latest step-000004 step-000005 ");
     assert_int_equal(find_and_load(&r).step, 5);
-    /* dead ones go; later ones stay until passed */
+    /* dead directories go; checkpoints of later steps stay until the run has passed them */
     shell("cd %s/checkpoints && cp -r step-000004 step-000009.partial && cp -r step-000004 step-000002.old && touch "
           "step-000009.partial/x",
           run);
@@ -519,7 +519,7 @@ static void falls_back_along_its_branch(void **state)
     set_back(&r, 2);
     save(&r, 4, 99);
     save(&r, 6, 99);
-    set_back(&r, 4); /* once more: 6 is given up, too */
+    set_back(&r, 4); /* the run is set back again, so that step 6 lies on a branch that was given up, too */
     save(&r, 7, 99);
     shell("echo x >>%s/checkpoints/step-000007/model.safetensors", run);
     must_find(4, "taking step-000004 instead");

@@ -46,7 +46,7 @@ grep -q "dp 1, ring 2, ulysses 2" out || not_ok "four ranks: another mesh"
 grep -q "another order" out || not_ok "four ranks: no reason for the tolerance"
 expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check $tiny --mesh dp=2 --offload cpu --zero 1 --batch 3 --steps 2
 expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check $tiny --zero 2 --dtype bf16 --steps 1 --offload optim=nvme
-# An adapter's B begins at zero: an element with a first gradient near eps moves by rounding, beside other moves that are as small. In later
+# An adapter's B begins at zero. The move of an element with a first gradient near eps depends on rounding, and other moves are as small. In later
 # steps its gradient is of usual size, and A's gradient, which has B as a factor, differs as B does.
 expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check --model "$llama" --data corpus.txt --seq-len 128 --effort quick \
     --threads 1 --lora r=64 --lr 1e-3 --eps 3e-9 --mesh ring=2

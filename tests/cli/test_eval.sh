@@ -30,7 +30,8 @@ read -r n mean <buckets
 [ "$n" = 1063 ] || fail "tokens of all buckets: $n"
 near "mean of the buckets" "$mean" "$(value one loss)"
 
-# Everything lies on the drives of a device out of the host's reach, for two ranks that share sequences and for two that do not.
+# With everything on drives and device memory that the host cannot reach, results are the same: alone, on two ranks that share each
+# sequence, and on two that do not.
 evaluate far --model tiny --lengths 128 --json --device cpu:discrete --offload nvme
 cmp -s one far || fail "placement changed what was found"
 evaluate ring --model tiny --lengths 128 --json --ranks 2 --mesh ring=2
@@ -77,7 +78,7 @@ says out "warning: config.json has unheard_of, which ltrain does not know"
 "$ltrain" sample --model made-for-500 --prompt a --max-new-tokens 500 >out 2>err || fail "sampling beyond the positions"
 says err "have room for 501 tokens, beyond the 500 positions that the model was made for"
 says err "unheard_of"
-# ltrain.yaml is the next training run's: for another model, its adapters, positions and held-out text do not count.
+# ltrain.yaml describes the next training run. Its adapters, positions and held-out text do not count if another model is evaluated.
 printf 'model: tiny\nlora: r=4\nbase: nf4\nrope-base: 77\nrope: linear:2\neval-fraction: 0.3\neval-every: 1\n' >ltrain.yaml
 own out --model run/hf --eval-data text --lengths 128 --json
 [ "$(value out loss)" = "$(value run.json loss)" ] || fail "beside ltrain.yaml: $(value out loss), not $(value run.json loss)"

@@ -159,7 +159,7 @@ echo '{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "
 "$ltrain" data --model model --data chats.jsonl >out 2>err || cat err
 says out "<|im_start|> user<unk>Who?<|im_end|> <unk>【<|im_start|> assistant<unk>the hen <unk>im<unk>end<unk><|im_end|>】"
 
-# The result has the chat template that was used, even another one than the model's with the model's own vocabulary, and after a resume.
+# The result has the chat template that was used, even if that is not the model's own, and after a resume, too.
 chats() { # OUT ARGUMENT...: a step
     "$ltrain" --model model --data chats.jsonl --seq-len 128 --device cpu --effort quick --threads 1 "$@" >out 2>err || { fail "chats $*"; cat err; }
 }
@@ -174,7 +174,8 @@ chats --steps 1 --chat-template ended --out o
 says o/hf/chat_template.jinja "{% set eos_token = '<|im_end|>' %}"
 "$ltrain" data --model o/hf --data chats.jsonl >out 2>err || cat err
 says out "the hen <unk>im<unk>end<unk><|im_end|>】"
-# Templates by name come along, into runs, results, adapters and exports; of another directory that is named default and tool_use do.
+# Templates by name are kept in runs, results, adapters and exports. From another directory that --chat-template names, only default and
+# tool_use are kept.
 cp -r model several
 mkdir several/additional_chat_templates
 template D >several/chat_template.jinja
@@ -206,7 +207,7 @@ chats --steps 1 --chat-template ./several --out s4
 named s4/hf tool_use
 kept several/chat_template.jinja s4
 
-# Variables of a template, without which this one fails: a run keeps them, its held-out text is read with them, and samples are.
+# Variables of a template that fails without them: a run keeps the variables, and its held-out text and samples are read with them.
 echo "{% if mood is not defined %}{{ raise_exception('no mood') }}{% endif %}{% for m in messages %}{{ mood }} {{ m.content }}<|im_end|>{% endfor %}" >mood.jinja
 grep -h . chats.jsonl chats.jsonl chats.jsonl chats.jsonl chats.jsonl chats.jsonl chats.jsonl chats.jsonl >chats8.jsonl
 fails() { # TEXT ARGUMENT...

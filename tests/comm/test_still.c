@@ -19,12 +19,12 @@
 enum { RANKS = 5, ME = 2, CHILD = 3 };
 static const int64_t SECOND = 1000000000;
 
-static int asked[RANKS]; /* questions sent to each */
+static int asked[RANKS]; /* number of questions sent to each rank */
 static struct notice *into;
 static struct comm c;
 static FILE *said;
 static int own_stderr;
-static off_t at; /* bytes of it read so far */
+static off_t at; /* bytes of stderr's file read so far */
 
 enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out)
 {

@@ -11,7 +11,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Options for a model and tiles so small that a step takes milliseconds, cut into many pieces even so, and planned as fast. */
+/* Options for a model and tiles so small that a step and its planning take milliseconds, although the step is cut into many
+ * pieces. */
 #define TILES " --tiles rows=64,loss=64,group=4096 --threads 1 --effort quick "
 #define TINY " --model tiny --data corpus.txt --seq-len 256" TILES
 #define DISCRETE " --offload nvme --device cpu:discrete "
@@ -41,7 +42,7 @@ int e2e_teardown(void **state);
 
 /* Runs ltrain. Arguments are one string cut at blanks; how may be NULL. */
 __attribute__((format(printf, 2, 3))) struct result e2e_run(const struct launch *how, const char *format, ...);
-/* Do the same in two halves, one program at a time. */
+/* Run ltrain in two halves: e2e_start starts the program, e2e_wait waits for its end. Only one program runs at a time. */
 pid_t e2e_start(const struct launch *how, const char *arguments);
 struct result e2e_wait(pid_t pid);
 

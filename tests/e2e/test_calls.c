@@ -58,7 +58,8 @@ static int count_calls(const char *kind, const char *arguments)
     return atoi(strstr(r.err, word) + strlen(word));
 }
 
-/* The run, which printed `out`, equals the one without faults. A left older checkpoint must have been reported. */
+/* The run, which printed `out`, equals the one without faults. An older checkpoint that could not be removed must have been
+ * reported. */
 static void same_as(const char *reference, const char *out, const char *fault)
 {
     static const char *const files[] = {"model.safetensors", "config.json", "tokenizer_config.json"};

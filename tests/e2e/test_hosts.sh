@@ -44,7 +44,7 @@ run "a a b c" $tiny --sp auto --out uneven
 grep -q '^mesh: 4 ranks .* on 3 hosts: dp 1, ring 4, ulysses 1' out || bad "uneven: $(grep '^mesh' out)"
 run "a a b c" $tiny --mesh ulysses=2,ring=2 --out given
 grep -q '^remark: the ulysses group of rank 2 on b has rank 3 on c' out || bad "given: $(grep -E '^(mesh|remark)' out)"
-# A checkpoint goes on elsewhere.
+# A run is resumed from its checkpoint with the ranks on other hosts.
 rm -r aabb/checkpoints/step-000004 aabb/hf
 echo step-000002 >aabb/checkpoints/latest
 run "b a b a" --resume aabb

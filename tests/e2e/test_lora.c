@@ -398,7 +398,7 @@ static void two_exports(void)
     assert_true(e2e_exists("busy/adapter_model.safetensors") && !e2e_exists("busy/export.partial"));
 }
 
-/* On top of its base an adapter goes on; merged, it is the same model. */
+/* An adapter that is named with its base is trained on; merged into the base, it gives the same model. */
 static void on_top(void **state)
 {
     (void)state;
@@ -448,8 +448,8 @@ static void checked(void **state)
 
 #define DROPPED "--model base --lora r=4,dropout=0.25 --grad-accum 2"
 
-/* Dropout gives the same bits on every device and after a resume, others than none gives. Evaluation is without it. A run that
- * goes on with the adapter goes on with its dropout. */
+/* Dropout changes the bits, to the same ones on every device and after a resume. Evaluation has no dropout. A run that starts
+ * from the adapter takes over its dropout. */
 static void dropped(void **state)
 {
     (void)state;
@@ -625,7 +625,7 @@ static void in_nf4(void **state)
     }
 }
 
-/* The same holds in int8. */
+/* A base in int8 passes the same tests as a base in NF4. */
 static void in_int8(void **state)
 {
     size_t bytes;
@@ -922,7 +922,7 @@ static void quantised_files(void **state)
     assert_false(e2e_exists("again"));
 }
 
-/* Weights are finite and their sums are not: no number passes for a result. */
+/* Weights are finite, but sums with them are not: evaluation and export fail, and no number passes for a result. */
 static void overflowing(void **state)
 {
     const float large = 3.4e38f;

@@ -110,7 +110,8 @@ static void several_nvme_paths(void **state)
     assert_int_equal(e2e_count("d?/*"), 0);
 }
 
-/* The number of the store's open depends on how the data was read: all are tried in order. */
+/* Makes the n-th open fail, for one n after the other, until that is the open of the store: its number depends on how the data
+ * were read. */
 static void a_file_system_without_o_direct(void **state)
 {
     (void)state;

@@ -29,7 +29,7 @@ static void resident_memory_is_what_was_planned(void **state)
         print_message("%s: planned %.0f MiB + %.0f MiB, resident %.0f MiB (%.1f%%)\n", settings[i], planned / 0x1p20,
                       outside / 0x1p20, peak / 0x1p20, 100 * peak / (planned + outside));
         assert_true(i == 2 || planned >= 200 * 0x1p20);
-        assert_true(outside < 64 * 0x1p20); /* memory outside the plan must hide nothing either */
+        assert_true(outside < 64 * 0x1p20); /* the memory outside the plan is small, so that it cannot hide a fault */
         assert_true(peak <= 1.03 * (planned + outside));
         assert_true(peak >= 0.9 * (planned + outside)); /* the plan is real */
     }
@@ -38,7 +38,7 @@ static void resident_memory_is_what_was_planned(void **state)
 int main(void)
 {
     if (E2E_SANITIZED)
-        return 77; /* no plan has the sanitizer's shadow memory */
+        return 77; /* plans do not count the sanitizer's shadow memory */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(resident_memory_is_what_was_planned, e2e_setup, e2e_teardown),
     };

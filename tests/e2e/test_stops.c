@@ -63,7 +63,7 @@ static int anywhere(const struct result *r, int step)
     return 0;
 }
 
-/* Tells whether the signal came before the end of the update, or before its begin. */
+/* Tells whether the signal came before the update had ended, or even before it began. */
 static int in_update(const struct result *r, int step)
 {
     return anywhere(r, step) || finished_of(r).update == 0;

@@ -1,8 +1,8 @@
-/* Runs one rank on a fake GPU, under mpiexec, to a bad or good end: `cuda_failures COMM SECONDS RANK WORDS EVENT`.
+/* Runs one rank on a fake GPU, under mpiexec, until the run ends or fails: `cuda_failures COMM SECONDS RANK WORDS EVENT`.
  *
- * RANK is a rank, or the number of ranks for all of them. It gets WORDS for its fake (tests/cudasim/fake/fake.h). EVENT (kill,
- * stop, sleep, or none) happens after that rank's first step. Each rank says `rank R: STATUS: SENTENCE`, and how many bytes NCCL
- * has carried. */
+ * RANK is a rank, or the number of ranks for all of them. That rank's fake GPU gets WORDS (tests/cudasim/fake/fake.h). EVENT
+ * (kill, stop, sleep, or none) happens after that rank's first step. Each rank says `rank R: STATUS: SENTENCE`, and how many
+ * bytes NCCL has carried. */
 #include "comm/launch.h"
 #include "engine/rig.h"
 #include "engine/twin.h"

@@ -58,7 +58,7 @@ static void train(const struct mesh *mesh, int zero, int nvme, enum device_kind 
     s->grad_accum = ceil_div(BATCH, mesh->degree[MESH_DP]);
     s->row_chunk = 32;
     s->threads = 1;
-    s->group = 997; /* shares that end early */
+    s->group = 997; /* a prime number of elements, so that the last shard of a group is short */
     r.settings.lr = 1e-2;
     if (nvme) {
         s->params = s->grads = s->optim = s->acts = OFFLOAD_NVME;

@@ -1,7 +1,7 @@
 /* Compares one long sequence on a mesh with one rank: loss, log-sum-exp and every gradient. Runs under mpiexec.
  *
- * Usage: long_context TOKENS ULYSSES RING. The model has one layer with two heads of 32. The issue's figure is 262144 tokens on 2
- * x 4 ranks. */
+ * Usage: long_context TOKENS ULYSSES RING. The model has one layer with two heads of 32. A full-size run has 262144 tokens on 2 x
+ * 4 ranks. */
 #include "engine/rig.h"
 
 #include "base/clock.h"

@@ -21,7 +21,7 @@
 
 enum { MOST = 256, SAMPLES = 48, BLOCKS = 16 };
 #define SHIFT 4096
-/* Allowed error, relative to the result plus the sum's root mean square: bf16's rounding, and a sum of as many terms in fp32. */
+/* Allowed error, relative to the result plus the sum's root mean square: the rounding of bf16, and of an fp32 sum of k products. */
 #define APART 6e-3
 
 static struct backend *b;

@@ -76,7 +76,8 @@ static void settle(struct rig *r, const struct mesh_cell *c)
     s->lr = 1e-2;
     s->plan.threads = 1;
     if (c->nvme) {
-        static const enum offload passing[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME}; /* so that each occurs */
+        /* each placement of passing values occurs at some ZeRO stage */
+        static const enum offload passing[] = {OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME};
         s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = OFFLOAD_NVME;
         s->plan.passing = passing[c->zero % 3];
         s->plan.alpha = 0;
@@ -144,10 +145,11 @@ static int differs(const struct mesh_cell *c, int what, double a, double b, doub
     return !(d <= tolerance);
 }
 
-/* Compares a cell with one rank alone. In fp32 losses may differ by about 1e-5 of each: the reordering of fp32 sums carried
- * through 20 steps. bf16 rounds differently wherever sums differ, and the trajectories drift apart. It may differ by 2^-8, one
- * rounding, of the first loss (the last ones are near zero). The gradient norm is compared where both still stand at the same
- * point: one rounding. */
+/* Compares a cell with one rank alone. In fp32 each loss may differ by about 1e-5 of its value, since sums are made in another
+ * order through 20 steps. In bf16 the trajectories drift apart, so a loss may differ by 2^-8, one rounding, of the first loss
+ * (the last losses are near zero).
+ *
+ * The gradient norm is compared in the first step only, where both sides have equal parameters. */
 static void compare(const struct mesh_cell *c, const struct trajectory *got, const struct trajectory *alone)
 {
     double tolerance = c->dtype == F32 ? 1e-5 : 1.0 / 256, scale = c->dtype == F32 ? 0 : alone->loss[0];

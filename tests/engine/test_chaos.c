@@ -94,7 +94,7 @@ static int state_is_finite(struct rig *r)
     return finite;
 }
 
-/* Checks that a chaos run leaves nothing but persistent homes of all touched bytes. */
+/* Checks that a chaos run leaves every byte that the program touched poisoned, except persistent homes. */
 static void check_all_dead(const struct session *s, const struct program *p)
 {
     for (int k = 0; k < p->n_operands; k++) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What ends ranks whose messages NCCL carries ends each of them with one sentence, and soon: `test_cuda_failures.sh PROGRAM calls|faults|sweep|mutants`.
+# A failure of ranks whose messages NCCL carries ends each of them with one sentence, and soon: `test_cuda_failures.sh PROGRAM calls|faults|sweep|mutants`.
 # calls: every function of NCCL, and of CUDA beside it, fails once, early and late; faults: ranks that die or stop, messages that never come, and the choices.
 set -eu
 . "$(dirname "$0")/../mpi.sh"
@@ -85,7 +85,7 @@ calls)
     fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 2 s" "call 1 of cudaGetDevice, for the abort" auto 2 1 nccl-hangs=20,in=cudaGetDevice,fail=1:1 none
     ;;
 faults)
-    # The longest begin first.
+    # The longest runs begin first.
     fails "0" "rank 1 on [^ ]+ has not answered rank 0 for 15 s .--comm-timeout. in [a-z_]+ of [0-9]+ bytes" "a GPU that is far behind" auto 15 1 lag=200000 none
     fails "0 1" "rank [01] (has waited|on [^ ]+ has not answered rank [01] for) 8 s .--comm-timeout. in the start of NCCL" "a rank that never joins" auto 8 1 nccl=alone none
     fails "0 1" "rank [01] .* 8 s .--comm-timeout. in the start of NCCL" "a connection that is never made" auto 8 1 nccl-stalls=3 none

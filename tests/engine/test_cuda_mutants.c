@@ -149,7 +149,7 @@ static int judge(int mutant, int status, const struct outcome *want)
     return 0;
 }
 
-/* Tries AT_ONCE mutants beside each other, since some only hang. */
+/* Tries AT_ONCE mutants at the same time, since some show only by hanging. */
 static int try_all(const struct outcome *want)
 {
     pid_t child[AT_ONCE] = {0};

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Each planted bug of ranks whose messages NCCL carries (tests/cudasim/fake/mutants_nccl.txt) is noticed: bits differ, bytes are
 # miscounted, the fake complains, or a failure does not end as it should. `test_cuda_nccl_mutants.sh RANKS FAILURES GUARD LIST`: programs
-# that have the bugs. One of nine by default, others where the sources are others, and two cells of four
-# ranks beside it; all, and six, with LTRAIN_LONG.
+# that have the bugs. By default one bug of nine is tried (a changed source makes the choice another one), on two ranks and on two cells
+# of four; with LTRAIN_LONG all bugs are tried, on six cells of four ranks.
 set -eu
 ranks=$1 failing=$2 guard=$3 list=$4 long=${LTRAIN_LONG:-}
 unset LTRAIN_LONG # of the list; not of what is run

@@ -15,12 +15,13 @@
 
 enum { S = 112, STEPS = 2 };
 
-/* The device's kernels, counted; the signal comes at number `at`. */
+/* Wrapped kernels of the device, which count their calls. The signal comes at call number `at`. */
 static op_kernel *inner[OP_COUNT];
 static atomic_int wanted;
 static int kernels, at, after; /* kernels: count of the step; after: kernels since the signal that are no update */
 static int attention_only;     /* 1: other kernels are not counted */
-/* on_host: this process can read the memory that kernels write; given_up: calls of attention that left theirs unchanged */
+/* on_host: 1: this process can read the memory that kernels write; given_up: calls of attention that ended without writing their
+ * results */
 static int on_host, given_up;
 
 static int is_attention(enum op_kind op)
@@ -31,7 +32,7 @@ static int is_attention(enum op_kind op)
 /* Planned time and instructions that compute is submitted ahead of its finished work. */
 static struct {
     double *until;        /* planned seconds of the first k instructions of the lane; NULL: not recorded */
-    double longest, most; /* longest: of one instruction; most: under way at once */
+    double longest, most; /* longest: planned seconds of the longest instruction; most: most planned seconds under way at once */
     int submitted, most_instrs;
     int at[BACKEND_EVENTS + 1]; /* instructions submitted before each event was recorded */
     atomic_int done;

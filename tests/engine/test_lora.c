@@ -133,7 +133,8 @@ static void everything_nvme(struct settings *s)
     small_tiles(s);
 }
 
-/* Runs resident with other tiles, and with small ones, and the latter with everything on nvme and computed again: the same bits. */
+/* Runs resident with two grids of tiles. The smaller tiles with everything on nvme and computed again must give the same bits as
+ * resident. */
 static void check_everywhere(const char *name)
 {
     double other[2 * STEPS], near[2 * STEPS], far[2 * STEPS];
@@ -202,7 +203,7 @@ static enum status move(void *user, int unit, int64_t first, int64_t n, float *d
 }
 
 /* Returns the loss of the case's first step, with trained parameters moved by `by` along the gradients at the beginning. slope:
- * the loss's change as the gradients have it. */
+ * the loss's change per unit of `by` that the gradients predict. */
 static double loss_along(const char *name, double by, double *slope)
 {
     static float *along[8];

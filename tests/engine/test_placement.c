@@ -52,7 +52,8 @@ static void add_moved(const struct program *p, int64_t moved[CLASSES][LANES], in
     }
 }
 
-/* Tells whether the class's own bytes went over the lanes that its tier needs, and over no drive without need. */
+/* Tells whether the bytes of the class went over the lanes that its tier needs, and over the drives' lanes only if its tier is
+ * nvme. */
 static int class_moved(enum factor f, const struct cell *c, const int64_t m[LANES])
 {
     int tier = c->level[f], up = m[LANE_H2D] > 0, down = m[LANE_D2H] > 0;

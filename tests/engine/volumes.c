@@ -94,7 +94,8 @@ static void expect(const struct cell_of_ranks *c, const struct settings *s, cons
                     e);
     for (int u = 0; u < m->n_units; u++) {
         int once = u == 0 || u == m->n_units - 1;
-        int64_t decay = c->zero > 0 ? m->units[u].decay_elements : 0; /* groups do not straddle it where state is sharded */
+        /* decayed and other elements have groups of their own if state is sharded */
+        int64_t decay = c->zero > 0 ? m->units[u].decay_elements : 0;
         expect_groups(c, s, decay, once, e);
         expect_groups(c, s, m->units[u].elements - decay, once, e);
     }
