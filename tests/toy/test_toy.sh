@@ -1,7 +1,7 @@
 #!/bin/sh
 # A kind of block that is rows and files of its own goes through all that a user does: training wherever its data live, adapters, merging,
 # evaluation, sampling, reports and refusals. `test_toy.sh PROGRAM`: ltrain with the toy block's rows.
-LTRAIN=$1
+LTRAIN=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 make_book 300
 common="--data book.txt --tokenizer bytes --seq-len 192 --tiles rows=48,heads=1,loss=48,group=4096 --steps 4 --lr 1e-2 --effort quick --threads 1"
