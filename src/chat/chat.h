@@ -113,12 +113,15 @@ enum chat_train {
 struct chat_options {
     int add_generation_prompt;
     enum chat_train train;
-    const json_t *
-        variables; /* object of further variables ("enable_thinking": false), or NULL; the conversation's chat_template_kwargs come before these */
-    const char *const *
-        specials; /* special tokens of the tokenizer, ended by NULL, some of which end turns; NULL: the template's tokens, and texts that look like tokens (<|...|>, </s>, <end_of_turn>) */
+    /* object of further variables ("enable_thinking": false), or NULL; the conversation's chat_template_kwargs come before these */
+    const json_t *variables;
+    /* special tokens of the tokenizer, ended by NULL, some of which end turns; NULL: the template's tokens, and texts that look
+     * like tokens (<|...|>, </s>, <end_of_turn>) */
+    const char *const *specials;
     int64_t now;  /* time that strftime_now gives, seconds since 1970, UTC; 0: the present local time */
-    int strict; /* 1: a trained message of an assistant that the template leaves out is an error, also with {% generation %} blocks or CHAT_TRAIN_ALL */
+    /* 1: a trained message of an assistant that the template leaves out is an error, also with {% generation %} blocks or
+     * CHAT_TRAIN_ALL */
+    int strict;
     int64_t messages;  /* number of messages to render, as if the conversation ended behind them; 0: all */
     size_t max_bytes;  /* most bytes of memory that a render may take; 0: 1 GiB */
     int64_t max_steps; /* most steps of the interpreter; 0: 20 million (two seconds), and 20,000 a message */
@@ -150,8 +153,8 @@ struct chat_text {
     struct chat_range *ends; /* for each trained turn that is ended by a token, that token's bytes */
     size_t n_ends;
     int from_generation; /* 1: the template's {% generation %} blocks decide what is supervised */
-    int64_t
-        reasoning_dropped; /* trained messages whose reasoning the template leaves out, be it a member of its own or <think> ... </think> in the content */
+    /* trained messages whose reasoning the template leaves out, be it a member of its own or <think> ... </think> in the content */
+    int64_t reasoning_dropped;
     int64_t messages_dropped; /* messages with content that the template leaves out */
     int64_t calls_dropped;    /* messages whose tool calls the template leaves out */
     int64_t contents_dropped; /* messages of assistants whose answer the template leaves out, but not their calls or reasoning */

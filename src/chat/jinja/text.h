@@ -29,7 +29,7 @@ struct jinja_text {
 };
 
 struct jinja_text *jinja_text(struct jinja_task *task, const char *bytes, size_t n, int32_t mark); /* copies bytes */
-/* text of the template, with mark MARK_TEMPLATE; the string is not copied */
+/* Makes a text of the template, with the mark MARK_TEMPLATE; the string is not copied. */
 struct jinja_text *jinja_literal(struct jinja_task *task, const char *string);
 /* Returns bytes [first, end) of text, not copied. */
 struct jinja_text *jinja_cut(struct jinja_task *task, const struct jinja_text *text, size_t first, size_t end);
