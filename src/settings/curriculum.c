@@ -1,4 +1,4 @@
-/* A curriculum: its text, and the length of each step's sequences. */
+/* A curriculum: parsing and printing its text, and the sequence length of each step. */
 #include "settings/curriculum.h"
 
 #include "base/num.h"

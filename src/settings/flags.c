@@ -1,4 +1,4 @@
-/* Options of a command line: parsed once, and those that are needed before the settings are read. */
+/* Options of a command line: parsing them once, and reading those that are needed before the settings are read. */
 #include "settings/flags.h"
 
 #include "base/sys.h"

@@ -11,14 +11,14 @@ struct flag {
 };
 
 struct settings_flags {
-    int n;            /* flags; 0 if one is faulty */
-    char fault[1024]; /* message about the first faulty one; "": none */
+    int n;            /* number of flags; 0 if one is faulty */
+    char fault[1024]; /* message about the first faulty flag; "": none is */
     struct flag flag[];
 };
 
 /* Returns the last value of a flag, or NULL. */
 const char *flag_value(const struct settings_flags *f, const char *name);
-/* Refuses flags that the command ignores, with the reason. s: the settings with all flags. */
+/* Refuses flags that the command would ignore; the message says why it ignores them. s: settings with all flags applied. */
 enum status flags_refuse(const struct settings_flags *f, const struct settings *s, enum settings_use use);
 
 #endif

@@ -22,7 +22,7 @@ static void print_key(const struct settings_key *k, enum settings_use use, FILE 
     prose_print(f, COLUMN, "  %-*s %s%s%s", COLUMN - 3, name, k->help, choices, value);
 }
 
-/* Lists the options that no file has: "--config, --resume". */
+/* Lists the options of the command line that a file cannot have: "--config, --resume". */
 static const char *no_keys(enum settings_use use, char *text, size_t size)
 {
     text[0] = 0;

@@ -13,7 +13,7 @@
 #define SEQUENCES LIMITS(1, SETTINGS_MOST_SEQUENCES)
 #define BYTES(lo) LIMITS(lo, SETTINGS_MOST_BYTES)
 
-/* Sets of commands, for `shown` and `required`. */
+/* Sets of commands, for the members `shown` and `required` of keys. */
 #define TRAIN SETTINGS_TRAIN
 #define PLAN SETTINGS_PLAN
 #define DATA SETTINGS_DATA
@@ -320,7 +320,7 @@ const struct settings_key settings_keys[] = {
 _Static_assert(sizeof settings_keys / sizeof settings_keys[0] <= 8 * sizeof((struct settings *)0)->typed, "a bit for each key");
 const int settings_n_keys = sizeof settings_keys / sizeof settings_keys[0];
 
-/* Tells whether a name is a key's; in a file a key's dashes may be underscores. */
+/* Tells whether `said` is the name of a key; files may have underscores in place of dashes. */
 static int names_equal(const char *said, const char *name)
 {
     while (*name && (*name == *said || (*name == '-' && *said == '_'))) {
@@ -338,7 +338,7 @@ const struct settings_key *settings_key_find(const char *name)
     return NULL;
 }
 
-/* Returns our key for the name that other programs use. */
+/* Returns the name of the key that corresponds to an option's name in other programs. */
 static const char *name_elsewhere(const char *name)
 {
     static const struct {

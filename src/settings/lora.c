@@ -12,7 +12,7 @@ enum part { RANK, ALPHA, DROPOUT, TARGETS, EXCLUDED, LAYERS, LAYER_NAMES, STABIL
 static const char *const names[PARTS] = {
     "r",      "alpha",           "dropout",      "targets",      "exclude-modules", "layers-to-transform", "layers-pattern",
     "rslora", "modules-to-save", "rank-pattern", "alpha-pattern"};
-/* PEFT's names of the parts. */
+/* Names of the settings of --lora in PEFT, which are refused with ours in the message. */
 static const char *const theirs[PARTS] = {
     "rank",           "lora_alpha", "lora_dropout",    "target_modules", "exclude_modules", "layers_to_transform",
     "layers_pattern", "use_rslora", "modules_to_save", "rank_pattern",   "alpha_pattern"};
@@ -37,14 +37,14 @@ static enum status unknown_part(const char *where, const char *item, size_t n)
                        where, name, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
 
-/* Returns the length of the part's name if the item begins a part: letters, dashes and underscores, then '='; else 0. */
+/* Returns the length of the name if the item is NAME=...; a name has letters, dashes and underscores. Returns 0 for other items. */
 static size_t name_length(const char *item)
 {
     size_t n = strspn(item, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-");
     return n > 0 && item[n] == '=' ? n : 0;
 }
 
-/* Cuts the text into parts. */
+/* Cuts the text of --lora into its settings ("r", "alpha", ...). */
 static enum status cut(const char *where, const char *text, char part[PARTS][LORA_TEXT])
 {
     int now = -1;
@@ -134,7 +134,7 @@ static enum status check_pattern(const char *where, enum part which, const char 
     return OK;
 }
 
-/* Rewrites "0,1, 5" as "0,1,5", and refuses items that are no numbers of layers. */
+/* Rewrites a list of layers "0,1, 5" as "0,1,5", and refuses items that are no layer's number. */
 static enum status layers(const char *where, const char *text, char out[LORA_TEXT])
 {
     char item[32];
@@ -198,7 +198,7 @@ enum status lora_parse(const char *where, const char *text, struct lora *out)
     return OK;
 }
 
-/* Prints ",NAME=x" with the fewest digits that read back exactly. */
+/* Prints ",NAME=x" with the fewest digits that read back as exactly x. */
 static void print_number(const char *name, double x, FILE *f)
 {
     char text[32];

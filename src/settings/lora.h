@@ -14,26 +14,28 @@ enum { LORA_MOST_RANK = 4096, LORA_MOST_ALPHA = 1000000, LORA_TEXT = 8192 };
 struct lora {
     int rank; /* 0: no adapters */
     double alpha;
-    int rank_stabilised;     /* 1: s = alpha / sqrt(rank) (Kalajdzievski 2023) */
-    double dropout;          /* share of x that is hidden from A in training; below 1 */
-    int no_dropout;          /* 1: dropout 0 was given, which overrides an adapter's own */
-    char targets[LORA_TEXT]; /* all-linear; names of modules, separated by commas; or a regular expression of whole names */
-    char
-        excluded[LORA_TEXT]; /* modules without adapters though they are targets: names, or a regular expression of whole names */
+    int rank_stabilised; /* 1: s = alpha / sqrt(rank) (Kalajdzievski 2023) */
+    double dropout;      /* dropout's rate: share of the elements of x that A does not see in training; below 1 */
+    int no_dropout;      /* 1: dropout=0 was given, which overrides the rate of a loaded adapter */
+    /* modules with adapters: all-linear; names, separated by commas; or a regular expression that matches whole names */
+    char targets[LORA_TEXT];
+    /* targets that get no adapters after all: names, or a regular expression that matches whole names */
+    char excluded[LORA_TEXT];
     char layers[LORA_TEXT];  /* numbers of the layers with adapters, separated by commas; "": all */
-    char layer_names[LORA_TEXT]; /* regular expressions, separated by commas, of the name in front of a layer's number; "": any */
-    char saved[LORA_TEXT];       /* ends of names of modules that are trained whole, separated by commas */
-    char ranks[LORA_TEXT], alphas[LORA_TEXT]; /* NAME:NUMBER;...: other values for modules whose names end so */
+    /* regular expressions, separated by commas, for the part of a module's name before the layer's number; "": any */
+    char layer_names[LORA_TEXT];
+    char saved[LORA_TEXT];                    /* ends of names of modules that are trained whole, separated by commas */
+    char ranks[LORA_TEXT], alphas[LORA_TEXT]; /* NAME:NUMBER;...: other ranks and alphas for modules whose names end with NAME */
 };
 
-/* Parses "r=16,alpha=32,targets=q_proj,v_proj"; "none": no adapters. An item without '=' belongs to the part before it. Defaults:
+/* Parses "r=16,alpha=32,targets=q_proj,v_proj"; "none": no adapters. An item without '=' continues the value before it. Defaults:
  * rank 16, alpha twice the rank, all-linear. where: begins an error's message. */
 enum status lora_parse(const char *where, const char *text, struct lora *out);
 /* Refuses layers together with a regular expression of targets, and layers-pattern without layers, as PEFT does (ERR_INVALID). */
 enum status lora_check_layers(const char *where, const struct lora *x);
-/* Returns the text that lora_parse takes, to be freed; NULL: no memory. */
+/* Returns *x as a text that lora_parse takes, to be freed; NULL: no memory. */
 char *lora_text(const struct lora *x);
-/* Tells whether a text of `targets` or `excluded` is a regular expression: it has a character that no name has. */
+/* Tells whether a text of `targets` or `excluded` is a regular expression: it has a character that names of modules never have. */
 int lora_is_regex(const char *text);
 /* Copies the next comma-separated name after *at, which is moved on; returns 0 if there is none. A name that is too long is cut. */
 int lora_next_name(const char **at, char *name, size_t bytes);

@@ -1,4 +1,4 @@
-/* Finding a run's settings, and the files they name, from anywhere. */
+/* Finding a run's settings, and the files that they name, from any directory and after the run was moved. */
 #include "settings/paths.h"
 
 #include "base/steps.h"
@@ -14,7 +14,7 @@
 
 /* ---- the file of settings ---- */
 
-/* Opens a file that has more than blanks in it; NULL: errno says why not. */
+/* Opens a file unless it is empty or all blanks. Returns NULL with the reason in errno. */
 static FILE *open_filled(const char *path)
 {
     FILE *f = sys_read_text(path);
@@ -33,13 +33,14 @@ static FILE *open_filled(const char *path)
     return f;
 }
 
-/* Tells whether the file is gone or empty, so that only checkpoints still have its content. */
+/* Tells whether config.yaml is gone or empty, so that only checkpoints still have its content. */
 static int is_purged(int error)
 {
     return error == ENOENT || error == ENODATA;
 }
 
-/* Opens the config.yaml of the first checkpoint that has one, in the order in which a resumed run tries them; *f NULL: none has. */
+/* Opens the config.yaml of the first checkpoint that has one, in the order in which a resumed run tries checkpoints; *f NULL: no
+ * checkpoint has one. */
 static enum status open_checkpoints(const char *run, char **path, FILE **f)
 {
     char dir[PATH_MAX], file[PATH_MAX + NAME_MAX + 16];
@@ -59,7 +60,7 @@ static enum status open_checkpoints(const char *run, char **path, FILE **f)
     return OK;
 }
 
-/* Refuses a checkpoint's directory: it has a config.yaml, too, but no checkpoints of its own. */
+/* Refuses a checkpoint's directory given as a run: it also has a config.yaml, but no checkpoints of its own. */
 static enum status refuse_checkpoint(const char *dir)
 {
     static const char inner[] = "/checkpoints/";
@@ -126,7 +127,8 @@ static int is_there(const char *path)
     return there;
 }
 
-/* Copies the directory; if a glob follows, with a backslash before characters of patterns. Returns 0 if it does not fit. */
+/* Copies a directory's path. If a glob follows, puts a backslash before characters that have a meaning in globs. Returns 0 if the
+ * copy does not fit. */
 static int escape(const char *dir, int glob_follows, char *out, size_t bytes)
 {
     size_t n = 0;
@@ -174,7 +176,7 @@ int settings_weight(const char *item, size_t *length, double *weight)
     return 1;
 }
 
-/* Copies the path of an item of data, without its weight. */
+/* Copies the path in an item of `data`, without the item's weight. */
 static enum status path_of(const char *item, char **path, size_t *length)
 {
     double weight;
@@ -183,7 +185,7 @@ static enum status path_of(const char *item, char **path, size_t *length)
     return *path ? OK : status_fail(ERR_NOMEM, "out of memory");
 }
 
-/* Replaces the path in an item; `path` is taken over and freed. */
+/* Replaces the path in an item of `data` by `path`, which is taken over and freed. */
 static enum status put_path(char **item, char *path, size_t length)
 {
     char *joined;
@@ -237,7 +239,7 @@ enum status settings_absolute_paths(struct settings *s, int model_is_name)
 
 /* ---- a run that has moved ---- */
 
-/* Finds the lengths of two absolute paths without their equal last components. */
+/* Finds the lengths of two absolute paths after their equal last components are cut off. */
 static void cut_equal_ends(const char *a, const char *b, size_t *na, size_t *nb)
 {
     *na = strlen(a);
@@ -261,8 +263,8 @@ static const char *below(const char *path, const char *dir, size_t n)
     return strncmp(path, dir, n) == 0 && path[n] == '/' ? path + n : NULL;
 }
 
-/* Moves a path that no longer exists from a directory to another if it exists there. The directories are given plain and escaped
- * for globs. */
+/* Replaces the directory `from` at the beginning of a path by `to`, if nothing exists at the path and something at the new one.
+ * from, to: each plain, and escaped for globs. */
 static enum status move(char **path, char from[2][2 * PATH_MAX], char to[2][2 * PATH_MAX])
 {
     if (!*path || is_there(*path))
@@ -284,8 +286,8 @@ static enum status move(char **path, char from[2][2 * PATH_MAX], char to[2][2 * 
     return OK;
 }
 
-/* Finds the run's former and present place, without their equal ends. Returns 0 if the run did not move, or its former place is
- * unknown. */
+/* Finds a moved run's former and present directory, less the last components that are equal. Returns 0 if the run did not move,
+ * or its former place is unknown. */
 static int find_move(const char *out, const char *run, char from[2][2 * PATH_MAX], char to[2][2 * PATH_MAX])
 {
     char was[PATH_MAX], *now = sys_realpath(run);

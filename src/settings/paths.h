@@ -1,4 +1,4 @@
-/* A run's files, from wherever it is resumed. Private to this folder. */
+/* The files of a run, found from the directory in which it is resumed. Private to this folder. */
 #ifndef LTRAIN_SETTINGS_PATHS_H
 #define LTRAIN_SETTINGS_PATHS_H
 
@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-/* Opens RUN/config.yaml; if that is gone or empty (a purge of old files, a power cut), config.yaml of the newest checkpoint that
- * has one. *path: its name, to be freed in any case. ERR_INVALID: there is none. */
+/* Opens RUN/config.yaml, or the config.yaml of the newest checkpoint that has one if the run's is gone or empty (purged, or lost
+ * in a power cut). *path: the opened file's name, to be freed in any case. ERR_INVALID: there is no such file. */
 enum status settings_open_run(const char *run, char **path, FILE **f);
 
 #endif

@@ -1,4 +1,5 @@
-/* Reading settings: the command line overrides the file it names, which overrides the defaults; then checks across keys. */
+/* Reading settings: defaults, overridden by a file, overridden by the command line; then checks of keys that depend on each
+ * other. */
 #include "settings/read.h"
 
 #include "settings/flags.h"
@@ -58,7 +59,8 @@ static enum status forget(struct settings *s, const struct settings_key *k)
     return OK;
 }
 
-/* Forgets keys of a training run's file for a command that trains nothing; those of the file's model if a flag gives another. */
+/* Sets keys of a training run's file back to their defaults for a command that trains nothing; likewise keys of the file's model
+ * if a flag gives another model. */
 static enum status forget_training(const struct settings_flags *f, enum settings_use use, struct settings *s)
 {
     const char *model = flag_value(f, "model");
@@ -75,7 +77,9 @@ static enum status apply_flags(const struct settings_flags *f, struct settings *
         const struct settings_key *k = f->flag[i].key;
         char where[64];
         int again =
-            0; /* 1: a list's later flags append, while its first one replaces the file's items; other keys take the last flag */
+            /* 1: the flag appends to a list: it is not the first with this key; a first one replaces the file's items, and flags
+             * of other keys replace the value */
+            0;
         for (int j = 0; j < i; j++)
             again |= f->flag[j].key == k;
         snprintf(where, sizeof where, "--%s", k->name);
@@ -109,7 +113,7 @@ static int is_missing(const struct settings_key *k, const struct settings *s)
     return k->type == KEY_STRING ? *(char *const *)at == NULL : *(const int64_t *)at == 0;
 }
 
-/* Refuses missing keys that are required. file: where to write them. */
+/* Refuses settings without a required key. file: name of the file where the message proposes to write it. */
 static enum status check_required(const struct settings *s, enum settings_use use, const char *file)
 {
     char names[128] = "", flags[128] = "", lines[128] = "";
@@ -133,13 +137,13 @@ static enum status check_required(const struct settings *s, enum settings_use us
                        n > 1 ? "such lines" : "such a line", file, lines);
 }
 
-/* Returns the prefix of a key's name in messages: the dashes of the flag that gave it, or nothing, as in the file. */
+/* Returns how messages begin a key's name: "--" if a flag gave it, "" if the file did. */
 static const char *dashes(const struct settings_flags *f, const char *key)
 {
     return flag_value(f, key) ? "--" : "";
 }
 
-/* Refuses drives that are given twice, or for this machine although another one is planned for. */
+/* Refuses drives that are given in two ways, or for this machine although a plan for another machine is asked. */
 static enum status resolve_drives(struct settings *s, const struct settings_flags *f)
 {
     if (s->plan.machine && flag_value(f, "machine") && flag_value(f, "nvme-path"))
@@ -206,13 +210,13 @@ static enum status check_together(const struct settings *s, const struct setting
     return OK;
 }
 
-/* Resolves the mesh and batch. --sp sets one or two degrees of the mesh. A run resumed by another number of ranks takes a new
- * mesh. */
+/* Resolves the mesh and the batch. --sp sets one or two degrees of the mesh. A run resumed with another number of ranks takes a
+ * new mesh. */
 static enum status resolve_ranks(struct settings *s, const struct settings_flags *f)
 {
     const char *mesh = flag_value(f, "mesh"), *sp = flag_value(f, "sp");
     if (mesh && !sp)
-        s->sp = SP_AUTO; /* discards the file's */
+        s->sp = SP_AUTO; /* drops the file's value */
     if (sp && !mesh)
         s->plan.mesh = (struct mesh){{AUTO, AUTO, AUTO}};
     int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->plan.mesh.degree[MESH_ULYSSES] : NULL;
@@ -231,12 +235,12 @@ static enum status resolve_ranks(struct settings *s, const struct settings_flags
         if (flag_value(f, "batch"))
             return status_fail(ERR_INVALID,
                                "--batch and --grad-accum are both given; a batch is --grad-accum times the data-parallel ranks");
-        s->plan.batch = AUTO; /* discards the file's */
+        s->plan.batch = AUTO; /* drops the file's value */
     }
     return OK;
 }
 
-/* Sets the run's directory: runs/DATE-MODEL, to the second; a resumed run keeps its own. */
+/* Sets the run's directory to runs/DATE-MODEL, with the time to the second; a resumed run keeps its directory. */
 static enum status resolve_out(struct settings *s)
 {
     char date[32], *path = NULL;
@@ -279,14 +283,14 @@ enum status settings_read(const struct settings_flags *f, enum settings_use use,
     TRY_GOTO(apply_flags(f, &s), fail);
     note_flags(f, &s);
     if (flag_value(f, "steps") && !flag_value(f, "epochs"))
-        s.epochs = 0; /* discards the file's */
+        s.epochs = 0; /* drops the file's value */
     const char *config = flag_value(f, "config");
     TRY_GOTO(check_required(&s, use, config ? config : "./" DEFAULT_FILE), fail);
     TRY_GOTO(resolve_ranks(&s, f), fail);
     TRY_GOTO(resolve_drives(&s, f), fail);
     TRY_GOTO(check_together(&s, f, use), fail);
     TRY_GOTO(resolve_out(&s), fail);
-    if (s.max_seq) /* one length is sought, whatever the file has */
+    if (s.max_seq) /* the longest single length is sought, so that the file's curriculum is dropped */
         s.curriculum.n = 0;
     *out = s;
     return OK;

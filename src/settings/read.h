@@ -17,10 +17,12 @@ enum settings_use {
     SETTINGS_ANY = 31,
 };
 
-/* Options of a command line, parsed once. A fault in them is kept: settings_read reports it, and the others then find nothing. */
+/* Options of a command line, parsed once. If an option is faulty settings_read reports the fault, and the other functions find no
+ * options. */
 struct settings_flags;
 
-/* Parses the arguments behind program and command, which must outlive the result. The caller frees *out. ERR_NOMEM. */
+/* Parses the arguments that follow the program's and the command's name; these must outlive *out, which the caller frees.
+ * ERR_NOMEM. */
 enum status settings_flags_parse(int argc, char **argv, struct settings_flags **out);
 void settings_flags_free(struct settings_flags *f);
 
@@ -31,44 +33,46 @@ void settings_flags_free(struct settings_flags *f);
  * (settings_free); on errors *out is untouched. out->out is always set; an empty out->nvme_path means the run's directory. */
 enum status settings_read(const struct settings_flags *f, enum settings_use use, struct settings *out);
 
-/* Reads the flags about this process: its rank, the number of ranks, and its rank on the host (--rank, --world-size,
- * --local-rank); -1 if not given. Called before settings_read, which reports faulty flags. */
+/* Reads the flags by which a launcher tells this process its rank, the number of ranks, and its rank on the host (--rank,
+ * --world-size, --local-rank); -1 if not given. Called before settings_read, which reports faulty flags. */
 void settings_launch(const struct settings_flags *f, int *rank, int *size, int *local_rank);
 
-/* Returns a limit of waiting in seconds that holds until the settings are read ("comm-timeout", "drive-timeout" or
- * "device-timeout"): the flag's value if valid, else the default. */
+/* Returns the limit of waiting, in seconds, to be used until the settings are read. key: "comm-timeout", "drive-timeout" or
+ * "device-timeout". The value is the flag's if valid, else the default. */
 double settings_patience(const struct settings_flags *f, const char *key);
 
-/* Tells whether a flag of the command line gave that key, for settings from settings_read. */
+/* Tells whether a flag of the command line gave the key its value, for settings made by settings_read. */
 int settings_is_typed(const struct settings *s, const char *key);
-/* Tells whether the flags give that key. */
+/* Tells whether the parsed flags give that key. */
 int settings_given(const struct settings_flags *f, const char *key);
 
 /* Frees what settings_read allocated and zeroes *s; NULL is fine. */
 void settings_free(struct settings *s);
 
-/* Writes every key that has a value: `--config` of this file gives the same settings. `resume` is not a key of the file. */
+/* Writes every key that has a value, as a file from which `--config` reads the same settings. The key `resume` is left out. */
 enum status settings_write_yaml(const struct settings *s, FILE *f);
 
-/* Reads settings from such a text over the defaults, as settings_read does but without checks across keys. path: the text's name
- * in messages. */
+/* Reads settings from the text of such a file over the defaults, as settings_read does but without checks across keys. path: the
+ * text's name in messages. */
 enum status settings_read_text(const char *path, const char *text, struct settings *out);
-/* Reads RUN/config.yaml (or the newest checkpoint's, if that is gone or empty), with paths adapted to where the run is now. */
+/* Reads RUN/config.yaml (or the newest checkpoint's, if that is gone or empty). Paths are adapted if the run was moved. */
 enum status settings_read_run(const char *run, struct settings *out);
-/* Tells in *purged whether RUN/config.yaml is gone or empty, so that the newest checkpoint's is read. ERR_IO: it cannot be read. */
+/* Finds whether RUN/config.yaml is gone or empty (*purged = 1), so that the newest checkpoint's is read instead. ERR_IO: the file
+ * cannot be read. */
 enum status settings_run_is_purged(const char *run, int *purged);
-/* Writes the keys of a file, except `out`, whose values differ: "lr 0.001 (was 0.0003), steps ..."; "" if none does. */
+/* Writes the keys of a file, except `out`, that differ between two settings: "lr 0.001 (was 0.0003), steps ..."; "" if none does. */
 enum status settings_write_changes(const struct settings *now, const struct settings *before, FILE *f);
 
-/* Tells whether an item of `data` is PATH=WEIGHT: a number follows its last '=', and no file has the whole name. length: of the
- * path. */
+/* Tells whether an item of `data` is PATH=WEIGHT: a number follows its last '=', and no file is named like the whole item.
+ * *length: of the path. */
 int settings_weight(const char *item, size_t *length, double *weight);
-/* Adapts absolute paths in s, which was read from a run's file, if the run was moved together with its surroundings. `out` says
- * where the run was, `run` where it is; the part before their equal ends has changed. A path changes only if nothing exists there
- * and something exists at the new one. */
+/* Adapts absolute paths in s, which was read from a run's file, if the run was moved together with its surroundings.
+ *
+ * s->out is the run's former directory, `run` its present one. Their last components that are equal have not moved; the part
+ * before has. A path gets the new part only if nothing exists at the old path and something at the new one. */
 enum status settings_move_paths(struct settings *s, const char *run);
-/* Makes the paths that a run is resumed with absolute: data, evaluation data, drives, and the model unless `model_is_name`. They
- * are then found from any directory. settings_absolute_path replaces one path. */
+/* Makes the paths with which a run is resumed absolute, so that they are found from any directory: data, evaluation data, drives,
+ * and the model unless `model_is_name`. settings_absolute_path does so for one path. */
 enum status settings_absolute_paths(struct settings *s, int model_is_name);
 enum status settings_absolute_path(char **path);
 

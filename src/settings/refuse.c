@@ -5,7 +5,7 @@
 
 /* ---- conditions ---- */
 
-/* Tells whether ltrain eval evaluates texts as they are (`texts`), or generates tasks, which take their texts from --data. */
+/* Tells whether ltrain eval evaluates texts as they are (texts 1), or tasks that it generates with texts of --data (texts 0). */
 static int evaluates(const struct settings *s, int texts)
 {
     int any = texts && s->tasks.n == 0;
@@ -85,9 +85,9 @@ static int wants_explanation(const struct settings *s)
 /* clang-format off */
 static const struct {
     enum key_scope scope;
-    unsigned by;                            /* commands that refuse */
-    const char *why;                        /* rest of the message, behind the option's name */
-    int (*when)(const struct settings *s);  /* condition; NULL: always */
+    unsigned by;                            /* commands that refuse the option */
+    const char *why;                        /* end of the message, after the option's name */
+    int (*when)(const struct settings *s);  /* condition under which they refuse; NULL: always */
 } refusals[] = {
     {SCOPE_TRAINING, SETTINGS_EVAL, TRAINS_NOTHING("eval")},
     {SCOPE_TRAINING, SETTINGS_SAMPLE, TRAINS_NOTHING("sample")},

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MOST_DRIVES = 1024 }; /* per node */
+enum { MOST_DRIVES = 1024 }; /* most drives of a node */
 
 static void *field(const struct settings_key *k, struct settings *s)
 {
@@ -59,7 +59,7 @@ static enum status parse_dtype(const struct settings_key *k, const char *where, 
 
 static enum status parse_device(const char *where, const char *text, const char *const *names, struct settings *s)
 {
-    static const char *const others[] = {"gpu", "nvidia", "rocm", "hip", "mps", "xpu"}; /* names of GPUs elsewhere */
+    static const char *const others[] = {"gpu", "nvidia", "rocm", "hip", "mps", "xpu"}; /* names of GPUs in other programs */
     int device = DEVICE_CUDA, gpu = AUTO;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strncasecmp(text, others[i], strlen(others[i])) == 0)
@@ -80,7 +80,7 @@ static enum status parse_device(const char *where, const char *text, const char 
     return OK;
 }
 
-/* Writes a limit as a text that may be typed. */
+/* Writes a limit of a key in a form that a user may type. */
 static const char *print_limit(const struct settings_key *k, double x, char buf[32])
 {
     int is_whole = k->type != KEY_NUMBER && k->type != KEY_BETAS;
@@ -152,7 +152,7 @@ static enum status parse_switch(const char *where, const char *text, int *out)
     return OK;
 }
 
-/* Returns the next comma-separated item without the blanks around it, or NULL at the end; cuts *rest up. */
+/* Returns the next item of a comma-separated text without the blanks around it; NULL: there is none. Cuts *rest up. */
 static char *next_item(char **rest)
 {
     char *item = strsep(rest, ",");
@@ -165,7 +165,7 @@ static char *next_item(char **rest)
     return item;
 }
 
-/* Parses "name=value,...": values[i] belongs to names[i], NULL if not given; they point into text, which is cut up. */
+/* Parses "name=value,...". values[i]: value given for names[i]; NULL: none. The values point into text, which is cut up. */
 static enum status parse_pairs(const char *where, char *text, const char *const *names, const char *like, const char **values)
 {
     for (char *item; (item = next_item(&text));) {
@@ -212,7 +212,7 @@ static enum status parse_part(const struct settings_key *k, const char *where, c
     return OK;
 }
 
-/* Sets alpha from one number for all layers, or one for each kind. */
+/* Sets alpha from one number for all layers, or from one for each kind of layer. */
 static enum status set_alpha(const struct settings_key *k, const char *where, char *text, struct settings *s)
 {
     struct plan_request *p = &s->plan;
@@ -254,7 +254,7 @@ static enum status set_tiles(const struct settings_key *k, const char *where, ch
     return OK;
 }
 
-/* Refuses dimensions of a mesh that are known from elsewhere and not there yet. */
+/* Refuses dimensions of a mesh that other programs have and ltrain does not have yet. */
 static enum status refuse_later_dimensions(const char *where, const char *text)
 {
     static const char *const later[] = {"tp", "pp", "ep"};
@@ -328,7 +328,7 @@ static enum status set_drives(const struct settings_key *k, const char *where, c
     return OK;
 }
 
-/* Refuses budgets so small that a unit was probably forgotten; values in a file, such as a run's config.yaml, pass. */
+/* Refuses budgets so small that a unit was probably forgotten, unless they stand in a file, such as a run's config.yaml. */
 static enum status check_unit(const char *where, const char *text, int64_t bytes)
 {
     if (bytes == 0 || bytes >= 1 << 20 || text[strspn(text, "0123456789")] || strncmp(where, "--", 2) != 0)
@@ -351,7 +351,7 @@ static enum status set_betas(const struct settings_key *k, const char *where, ch
     return OK;
 }
 
-/* Tells whether a text is UTF-8: YAML can hold no other, and a name could not be read back from config.yaml. */
+/* Tells whether a text is UTF-8: YAML can hold nothing else, so that other names could not be read back from config.yaml. */
 static int is_utf8(const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p;) {
@@ -381,7 +381,8 @@ static enum status copy_text(const char *where, const char *text, int may_be_emp
 static enum status set_string(const struct settings_key *k, const char *where, const char *text, struct settings *s)
 {
     char *copy, **to = field(k, s);
-    TRY(copy_text(where, text, (k->flags & KEY_TEXT) != 0, &copy)); /* strings of sampling are texts, not names */
+    /* texts for sampling may be empty or begin with blanks, names may not */
+    TRY(copy_text(where, text, (k->flags & KEY_TEXT) != 0, &copy));
     free(*to);
     *to = copy;
     return OK;
@@ -416,7 +417,7 @@ enum status settings_list_add_text(const struct settings_key *k, const char *whe
     return st;
 }
 
-/* Sets one length, which may have commas between its digits, or a curriculum. */
+/* Sets one length, whose digits may be grouped by commas, or a curriculum. */
 static enum status set_lengths(const struct settings_key *k, const char *where, const char *text, struct settings *s)
 {
     int64_t n;

@@ -22,7 +22,7 @@ static const char *text_of(const yaml_node_t *node)
     return (const char *)node->data.scalar.value;
 }
 
-/* Tells whether no value was written: `key:` or `key: null`. */
+/* Tells whether a key has no value: `key:` or `key: null`. */
 static int is_null(const yaml_node_t *node)
 {
     static const char *const words[] = {"", "~", "null", "Null", "NULL"};
@@ -34,7 +34,7 @@ static int is_null(const yaml_node_t *node)
     return 0;
 }
 
-/* Checks that a node is a scalar without a zero byte inside: all other code takes C strings. */
+/* Refuses a node that is no scalar, or has a zero byte inside, which the C strings of all other code could not hold. */
 static enum status check_scalar(const char *where, const yaml_node_t *node)
 {
     if (node->type != YAML_SCALAR_NODE)
@@ -47,7 +47,8 @@ static enum status check_scalar(const char *where, const yaml_node_t *node)
     return OK;
 }
 
-/* Sets a key from a YAML list: list keys item by item; betas, lengths, offload, alpha, tiles and mesh as if joined by commas. */
+/* Sets a key from a YAML list: keys that are lists item by item; betas, lengths, offload, alpha, tiles and mesh as if the items
+ * were joined by commas. */
 static enum status set_sequence(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
 {
     const yaml_node_item_t *item = node->data.sequence.items.start, *end = node->data.sequence.items.top;
@@ -187,7 +188,7 @@ static enum status set_document(struct file *f)
 static enum status load_failed(const char *path, const yaml_parser_t *parser)
 {
     const char *problem = parser->problem;
-    if (!problem) /* libyaml names every problem but a failed allocation */
+    if (!problem) /* libyaml gives no text for a failed allocation only */
         return status_fail(ERR_NOMEM, "%s: out of memory", path);
     if (parser->error == YAML_READER_ERROR)
         return status_fail(ERR_INVALID, "%s: %s (at byte %zu)", path, problem, parser->problem_offset);
