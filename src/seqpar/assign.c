@@ -1,4 +1,4 @@
-/* Sharing chunks out among ring members by attended pairs. */
+/* Distributing the chunks of a sequence over ring members, by attended pairs. */
 #include "seqpar/layout.h"
 
 #include "base/num.h"
@@ -10,17 +10,17 @@
 
 static int zigzag_owner(const struct seq_layout *l, int chunk)
 {
-    int half = l->shape.ring == 1 ? 0 : chunk / (l->per / 2); /* 0 .. 2 ring - 1 */
+    int half = l->shape.ring == 1 ? 0 : chunk / (l->per / 2); /* number of the half, 0 .. 2 ring - 1, from the front */
     return half < l->shape.ring ? half : 2 * l->shape.ring - 1 - half;
 }
 
-/* Fills held and place from owner. */
+/* Fills the tables held and place from the table owner. */
 static void list_chunks(struct seq_layout *l)
 {
     memset(l->room, 0, sizeof *l->room * (size_t)l->shape.ring);
     for (int c = 0; c < l->shape.chunks; c++) {
         int m = l->owner[c];
-        l->place[c] = l->room[m]++; /* room counts the chunks so far */
+        l->place[c] = l->room[m]++; /* here room counts the chunks listed so far */
         l->held[m * l->per + l->place[c]] = c;
     }
 }
@@ -51,7 +51,7 @@ void layout_zigzag(struct seq_layout *l)
 
 /* ---- heaviest first ---- */
 
-/* Compares chunks by work; equal ones by index, so that the order is unique. */
+/* Compares chunks by attended pairs; if equal, by index, so that the order is unique. */
 static int compare_weighted(const void *a, const void *b)
 {
     const struct seq_weighted *x = a, *y = b;
@@ -84,7 +84,8 @@ static void assign_heaviest_first(struct seq_layout *l)
 
 /* ---- zigzag, repaired ---- */
 
-/* Swaps a chunk of `heavy` for a lighter one of `light`: the two that come closest to moving `want` pairs. 0: there are none. */
+/* Swaps a chunk of member `heavy` for a chunk of member `light` with fewer pairs: the two whose swap comes closest to moving
+ * `want` pairs. Returns 0 if there are no such chunks. */
 static int swap_chunks(struct seq_layout *l, int heavy, int light, int64_t want)
 {
     int32_t *a = l->held + heavy * l->per, *b = l->held + light * l->per, *best_a = NULL, *best_b = NULL;
@@ -121,7 +122,8 @@ static void assign_repaired(struct seq_layout *l, int64_t mean, int64_t limit)
             heavy = l->load[m] > l->load[heavy] ? m : heavy;
             light = l->load[m] < l->load[light] ? m : light;
         }
-        int64_t want = max_i64(1, min_i64(l->load[heavy] - mean, mean - l->load[light])); /* makes one of them even */
+        /* number of pairs whose move brings one of the two members to the mean */
+        int64_t want = max_i64(1, min_i64(l->load[heavy] - mean, mean - l->load[light]));
         if (l->load[heavy] <= limit || !swap_chunks(l, heavy, light, want))
             break;
     }
@@ -157,7 +159,7 @@ static enum status weigh(struct seq_layout *l, const int32_t *lo)
     return OK;
 }
 
-/* Counts the blocks of others' keys that the members attend, which the ring sends. */
+/* Counts the blocks (a member's queries, another member's keys) with attended pairs, whose keys the ring sends. */
 static int64_t count_blocks(const struct seq_layout *l, const int32_t *lo)
 {
     int64_t blocks = 0;

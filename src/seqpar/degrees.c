@@ -11,7 +11,7 @@ static int divides(int ulysses, const struct seq_heads *h)
     return h->heads % ulysses == 0 && (h->kv_heads % ulysses == 0 || ulysses % h->kv_heads == 0);
 }
 
-/* Returns the first kind of n whose heads cannot be shared so; NULL: all can. */
+/* Returns the first of n kinds of layers whose heads cannot be divided over `ulysses` ranks; NULL: all can. */
 static const struct seq_heads *find_misfit(int ulysses, const struct seq_heads *h, int n)
 {
     for (int i = 0; i < n; i++)
@@ -25,7 +25,7 @@ static int is_legal(int ranks, int ulysses, const struct seq_heads *h, int n)
     return ranks % ulysses == 0 && !find_misfit(ulysses, h, n);
 }
 
-/* Lists the legal pairs, as many as fit: "ulysses=1 with ring=8, ulysses=2 with ring=4". */
+/* Lists the legal pairs of degrees, as many as fit into text: "ulysses=1 with ring=8, ulysses=2 with ring=4". */
 static void list_legal(int ranks, const struct seq_heads *h, int n, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -53,11 +53,13 @@ enum status seq_degrees_check(int ranks, int ulysses, int ring, const struct seq
         legal);
 }
 
-/* Share of a hidden transfer's time that attention loses: the transfer still takes memory bandwidth and multiprocessors from it.
- * Reported slow-downs reach 1.8 (NCCL); 1.25 is assumed. Without this a ring that hides would always win, however much it sends. */
+/* Share of a hidden transfer's time by which attention is slowed down, as the transfer takes memory bandwidth and
+ * multiprocessors. Reported slow-downs reach 1.8 (NCCL); 1.25 is assumed. Without it a ring whose transfers are hidden would
+ * always win, however much it sends. */
 static const double CONTENTION = 0.25;
 
-/* Largest over mean work of ring members, for most documents (bench/results/balance.txt). Within an ulysses group work is even. */
+/* Ratio of the largest to the mean work of ring members, for most mixes of documents (bench/results/balance.txt). Within an
+ * ulysses group work is even. */
 static const double RING_IMBALANCE = 1.01;
 
 /* Estimates the seconds per layer, forward and backward: attention, plus the cost of its communication. */
@@ -67,12 +69,12 @@ static double layer_seconds(int ulysses, int ring, int ranks_per_node, const str
     int64_t ranks = (int64_t)ulysses * ring, local_kv = max_i64(h->kv_heads, ulysses) / ulysses;
     struct seq_shape shape = {.padded = round_up(seq_len, ranks), .ulysses = ulysses, .ring = ring};
     struct seq_volume v = seq_volume(&shape, h, SEQ_RESEND_QKV);
-    /* with a ring, a tile is a whole KV group: smaller ones would send its keys and values again */
+    /* with a ring, a tile has all query heads of a KV group: smaller tiles would send the group's keys and values again */
     double tiles = (double)(ring > 1 ? local_kv : h->heads / ulysses);
     double compute = 14.0 * (double)(h->heads * h->head_dim) * pairs / ((double)ranks * rates->flops);
     double inside = (double)(v.all_to_all_forward + v.all_to_all_backward) / rates->inside;
     double across = (double)(v.ring_forward + v.ring_backward) / (ranks > ranks_per_node ? rates->across : rates->inside);
-    double beside = compute * (ring - 1) / ring; /* compute behind which a ring's transfers can hide */
+    double beside = compute * (ring - 1) / ring; /* seconds of compute behind which a ring's transfers can hide */
     double hidden = inside * (1 - 1 / tiles) + (across < beside ? across : beside);
     double seconds = compute * (ring > 1 ? RING_IMBALANCE : 1.0) + inside / tiles + CONTENTION * hidden;
     if (inside > compute)

@@ -23,7 +23,7 @@ void seq_row_of(const struct seq_layout *l, int64_t token, int *member, int64_t 
 void seq_gather(const struct seq_layout *l, int i, int j, const int32_t *full, int32_t *local)
 {
     int64_t rows = seq_rank_rows(&l->shape), row = j * rows, chunk = l->shape.chunk;
-    for (int64_t done = 0, run; done < rows; done += run, row += run) { /* each run ends at the chunk's or the rank's end */
+    for (int64_t done = 0, run; done < rows; done += run, row += run) { /* each run ends at the end of the chunk or of the rows */
         run = min_i64(chunk - row % chunk, rows - done);
         memcpy(local + done, full + seq_token_of(l, i, row), sizeof *local * (size_t)run);
     }
@@ -31,10 +31,10 @@ void seq_gather(const struct seq_layout *l, int i, int j, const int32_t *full, i
 
 /* ---- masks ---- */
 
-/* A count of one member's rows below a token; tokens are asked for in ascending order. */
+/* Counter of a member's rows with tokens below a given one; tokens must be asked for in ascending order. */
 struct below {
     const int32_t *held;
-    int per, passed; /* passed: chunks of the member wholly below the last token */
+    int per, passed; /* passed: number of the member's chunks that end before the last token asked for */
     int64_t chunk;
 };
 
@@ -74,9 +74,10 @@ int64_t seq_member_masks(const struct seq_layout *l, const int32_t *lo, int i, i
 
 /* ---- blocks with pairs ---- */
 
-/* Marks the owners of the chunks that dst's queries attend. The queries of chunk c attend every key from lo of its first query to
- * its own end: every query attends itself, and lo ascends. These are whole runs of chunks. Over a member's chunks both ends of
- * these runs ascend, so one pass visits each chunk once. */
+/* Marks the owners of the chunks that dst's queries attend.
+ *
+ * The queries of chunk c attend all keys from the first query's lo to the chunk's end, as every query attends itself and lo
+ * ascends: a run of whole chunks. For a member's chunks in turn both ends of this run ascend, so one pass visits each chunk once. */
 void layout_mark_needs(const struct seq_layout *l, const int32_t *lo, int dst, uint8_t *needs)
 {
     int32_t next = 0;

@@ -1,16 +1,16 @@
-/* Sequence parallelism as integer arithmetic: the tokens of each rank, the tokens of others that it attends, and the bytes to
+/* Sequence parallelism as integer arithmetic: the tokens of each rank, the other ranks' tokens that it attends, and the bytes to
  * send.
  *
- * A sequence of S tokens (padded to S_pad) lies on ring x ulysses ranks. It is cut into equal chunks; ring member i holds S_pad /
- * ring rows: its chunks in ascending order. Rank (i, j) holds the j-th part of them: S_pad / (ring * ulysses) rows. After an
- * all-to-all among the ranks of member i each of these has all rows of member i for its own heads, in order, without any
- * permutation. At ring step s member i attends the keys of member (i - s) mod ring. Sources: Jacobs et al. 2023 (Ulysses), Liu et
- * al. 2023 (ring attention), Fang and Zhao 2024 (2D).
+ * A sequence of S tokens (padded to S_pad) lies on ring x ulysses ranks. It is cut into equal chunks. Ring member i holds S_pad /
+ * ring rows: its chunks in ascending order. Rank (i, j) holds the j-th part of these rows: S_pad / (ring * ulysses) of them.
+ * After an all-to-all among the ranks of member i, each of these ranks has all rows of member i for its own heads, in order,
+ * without any permutation. At ring step s member i attends the keys of member (i - s) mod ring. Sources: Jacobs et al. 2023
+ * (Ulysses), Liu et al. 2023 (ring attention), Fang and Zhao 2024 (2D).
  *
  * Masks: query q (a global token number) attends the keys lo[q] .. q; lo is non-decreasing and lo[q] <= q. A padding token is a
- * document of its own: lo[q] = q. Rows ascend, so a query attends one interval of a member's row numbers.
+ * document of its own: lo[q] = q. A member's rows are in ascending order of tokens, so a query attends one interval of them.
  *
- * Every result depends on the arguments only, in integers: all ranks compute the same without talking. */
+ * Every result depends on the arguments only, in integers: all ranks compute the same without communication. */
 #ifndef LTRAIN_SEQPAR_SEQPAR_H
 #define LTRAIN_SEQPAR_SEQPAR_H
 
@@ -21,13 +21,13 @@
 /* ---- shapes: fixed for a run ---- */
 
 enum seq_kind {
-    SEQ_ZIGZAG, /* two chunks per ring member, the i-th from the front and the i-th from the back: even for one causal document */
-    SEQ_BALANCED, /* up to 32 chunks per ring member, shared out anew for every sequence by attended pairs: even for any documents */
-    SEQ_AUTO      /* balanced if every member gets at least four chunks of 64 tokens or more, else zigzag */
+    SEQ_ZIGZAG, /* two chunks per ring member: the i-th from the front and the i-th from the back; even work for one causal document */
+    SEQ_BALANCED, /* up to 32 chunks per ring member, distributed anew for every sequence by attended pairs; even work for any documents */
+    SEQ_AUTO /* balanced if every member gets at least four chunks of 64 tokens or more, else zigzag */
 };
 
 struct seq_shape {
-    int64_t seq_len, padded; /* tokens as given, and with padding at the end */
+    int64_t seq_len, padded; /* tokens without and with the padding at the end */
     int ulysses, ring;
     enum seq_kind kind; /* zigzag or balanced */
     int64_t chunk;      /* tokens of a chunk */
@@ -53,40 +53,42 @@ struct seq_tokens {
     int32_t *tokens, *targets, *positions, *lo;
 };
 
-/* Makes tokens [used, padded) padding: token 0, target -1, position 0, lo = own number. Returns their count. used 0: an empty
- * sequence. */
+/* Turns tokens [used, padded) into padding: token 0, target -1, position 0, lo = own number. Returns the number of padding
+ * tokens. used 0: an empty sequence. */
 int64_t seq_pad(const struct seq_shape *shape, int64_t used, const struct seq_tokens *t);
 
-/* ---- layouts: anew for every sequence, in memory allocated once ---- */
+/* ---- layouts: assigned anew for every sequence, in memory allocated once ---- */
 
 struct seq_layout;
 
-/* Creates a layout, which starts as zigzag. ERR_NOMEM; ERR_INVALID for a shape that does not divide as described above. */
+/* Creates a layout in zigzag order. ERR_NOMEM; ERR_INVALID: chunk, chunks and padded of the shape contradict each other. */
 enum status seq_layout_create(const struct seq_shape *shape, struct seq_layout **out);
 void seq_layout_destroy(struct seq_layout *l); /* NULL is fine */
 const struct seq_shape *seq_layout_shape(const struct seq_layout *l);
 
-/* Shares the chunks out for the mask lo [padded]; counts attended pairs. A balanced layout gives the heaviest chunk first to the
- * least loaded member that still has room (LPT, Graham 1969; ties by index). That scatters chunks, so most blocks have pairs and
- * are sent. The alternative is zigzag with chunks swapped until the heaviest member is within 1% of the mean. It is taken if it
- * is as even, or is within 1% and sends at most half the blocks (windows, short documents). ERR_INVALID if lo is not a mask as
- * described above. */
+/* Distributes the chunks for the mask lo [padded], and counts attended pairs. ERR_INVALID: lo is no mask as described above.
+ *
+ * A balanced layout gives the chunk with the most pairs first, to the member with the fewest pairs that still has room (LPT,
+ * Graham 1969; ties by index). That scatters chunks, so most blocks have pairs and are sent. The alternative is zigzag with
+ * chunks swapped until the heaviest member is within 1% of the mean. The alternative is taken if it is as even, or is within 1%
+ * and sends at most half the blocks (windows, short documents). */
 enum status seq_layout_assign(struct seq_layout *l, const int32_t *lo);
 
-/* Returns the kind that the last assignment chose. */
+/* Returns the kind of order that the last assignment chose. */
 enum seq_kind seq_layout_kind(const struct seq_layout *l);
 /* Returns the attended pairs of a member's queries. */
 int64_t seq_load(const struct seq_layout *l, int member);
-/* Returns the largest over the mean load of the members, >= 1. seq_imbalance_zigzag: the same if the chunks lay in zigzag order. */
+/* Returns the ratio of the members' largest to their mean load, >= 1. seq_imbalance_zigzag: the ratio if the chunks were in
+ * zigzag order. */
 double seq_imbalance(const struct seq_layout *l);
 double seq_imbalance_zigzag(const struct seq_layout *l);
-/* Returns a hash of the assignment and of its mask: it differs between ranks that see different lengths. */
+/* Returns a hash of the assignment and of its mask, which differs between ranks if they see documents of different lengths. */
 uint64_t seq_layout_digest(const struct seq_layout *l);
 
 /* ---- places of tokens ---- */
 
-/* Returns the global number of row `row` (0 .. S_pad/ring - 1) of a ring member; rank (i, j)'s row r is member i's row j *
- * seq_rank_rows() + r. */
+/* Returns the global token number of row `row` (0 .. S_pad/ring - 1) of a ring member. Row r of rank (i, j) is row j *
+ * seq_rank_rows() + r of member i. */
 int64_t seq_token_of(const struct seq_layout *l, int member, int64_t row);
 /* Finds the ring member and row of a token, the inverse of seq_token_of. */
 void seq_row_of(const struct seq_layout *l, int64_t token, int *member, int64_t *row);
@@ -94,19 +96,18 @@ void seq_row_of(const struct seq_layout *l, int64_t token, int *member, int64_t 
 /* Sets local[r] = full[token of rank (i, j)'s row r], r < seq_rank_rows(). */
 void seq_gather(const struct seq_layout *l, int i, int j, const int32_t *full, int32_t *local);
 
-/* ---- attended rows: the layout must have been assigned for this lo ---- */
+/* ---- attended rows; the layout must have been assigned with the same lo ---- */
 
-/* Finds the keys that member `dst`'s queries attend among member `src`'s rows: for query row r, the rows from[r] .. to[r] of src
- * (none: to[r] = from[r] - 1). Both arrays [S_pad/ring], non-decreasing: lo and hi of attention/attention.h with k0 = 0; may be
- * NULL. Returns the attended pairs. */
+/* Finds the rows of member `src` that member `dst`'s queries attend: query row r attends rows from[r] .. to[r] (no row: to[r] =
+ * from[r] - 1). Both arrays [S_pad/ring], non-decreasing, may be NULL; they are lo and hi of attention/attention.h with k0 = 0.
+ * Returns the attended pairs. */
 int64_t seq_block_mask(const struct seq_layout *l, const int32_t *lo, int dst, int src, int32_t *from, int32_t *to);
 
-/* Finds the blocks of all ring steps: row s of from and to, [ring][S_pad/ring], is the block of member (i - s) mod ring. Returns
- * the pairs of all. */
+/* Finds the masks of member i for all ring steps: row s of from and to, [ring][S_pad/ring], is the block with the keys of member
+ * (i - s) mod ring. Returns the attended pairs of all blocks. */
 int64_t seq_member_masks(const struct seq_layout *l, const int32_t *lo, int i, int32_t *from, int32_t *to);
 
-/* Sets needs[dst * ring + src] = 1 if some query of dst attends some key of src, that is for the blocks with pairs. needs
- * [ring][ring]. */
+/* Sets needs[dst * ring + src] to 1 if some query of dst attends some key of src, else to 0. needs [ring][ring]. */
 void seq_needs(const struct seq_layout *l, const int32_t *lo, uint8_t *needs);
 
 /* Sets the predicates of ring member i's program, one byte each, `bits` [2 * ring - 1]. [0] = 1. For every step s = 1 .. ring-1,
@@ -118,8 +119,8 @@ void seq_predicates(int ring, const uint8_t *needs, int i, uint8_t *bits);
 
 struct seq_heads {
     int64_t heads, kv_heads, head_dim;
-    int64_t storage_bytes; /* bytes of an element of q, k, v, o and their gradients on the way: 2 or 4 */
-    int64_t layers;        /* number of layers with these heads, of a model whose layers differ */
+    int64_t storage_bytes; /* bytes of an element of q, k, v, o and their gradients in messages: 2 or 4 */
+    int64_t layers;        /* number of the model's layers that have these heads */
     const char *kind;      /* name of such layers in messages */
 };
 
