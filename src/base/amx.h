@@ -1,11 +1,10 @@
-/* The shape of AMX's eight tiles, 16 rows of 64 bytes each: everyone's who multiplies by them. x86-64 only, and only where
- * isa_has_amx(). */
+/* The shape that all users of AMX set its eight tiles to: 16 rows of 64 bytes each. x86-64 only, and only if isa_has_amx(). */
 #ifndef LTRAIN_BASE_AMX_H
 #define LTRAIN_BASE_AMX_H
 
 #include <stdint.h>
 
-/* Sets up the tiles; called by every thread before its first product and after its last. */
+/* Sets up the tiles; every thread calls it before its first product and again after its last. */
 static inline void amx_begin(void)
 {
     static const struct {

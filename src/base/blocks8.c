@@ -4,15 +4,15 @@
 
 #include <math.h>
 
-/* Positive numbers below 1 are found by the first bits of their fp32. Exponents -24 to -1 with 7 bits of mantissa make steps that
- * hold at most one value of a map each; a smaller number is below all values but 0. */
+/* Steps by which a positive number below 1 finds its value: exponents -24 to -1 with the first 7 bits of the mantissa. Each step
+ * holds at most one value of a map; a number below all steps is below all values but 0. */
 enum { STEP_BITS = 7, LOWEST = 127 - 24, STEPS = 24 << STEP_BITS };
 
 struct finder {
-    uint8_t code[STEPS]; /* code of the largest value that is at most the step's first number */
+    uint8_t code[STEPS]; /* code of the largest map value that is at most the first number of each step */
 };
 
-/* Returns the index of the largest value that is at most x, by halving; map[0] <= x. */
+/* Returns the index of the largest value that is at most x, by bisection; map[0] <= x. */
 static int search(const float *map, float x)
 {
     int low = 0, high = BLOCK8_VALUES - 1;
@@ -49,7 +49,7 @@ const float *blocks8_map(enum blocks8_kind kind)
     return kind == BLOCKS8_SIGNED ? map_signed : map_unsigned;
 }
 
-/* Returns the index of the largest value that is at most x in [-1, 1]; the first one's if all values are above x. */
+/* Returns the index of the largest value that is at most x in [-1, 1]; 0 if all values are above x. */
 static inline int floor_code(enum blocks8_kind kind, const float *map, float x)
 {
     uint32_t bits;

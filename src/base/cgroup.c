@@ -1,4 +1,4 @@
-/* Cgroups: which one the process is in, where it is mounted, and the processors' time that it has. */
+/* Cgroups: finding the process's cgroup and where it is mounted, and the processor time that it grants. */
 #include "base/cgroup.h"
 
 #include "base/mix.h"
@@ -15,7 +15,7 @@
 struct hierarchy {
     const char *root, *controller;
     int version;
-    /* its mount point; the part of the tree mounted there; the process's cgroup in it */
+    /* mount: mount point; inside: part of the hierarchy that is mounted there; path: the process's cgroup in the hierarchy */
     char mount[CGROUP_PATH], inside[CGROUP_PATH], path[CGROUP_PATH];
 };
 
@@ -65,7 +65,7 @@ static void decode(char *path)
     *to = 0;
 }
 
-/* Finds the mount of a hierarchy: the one that shows the process's cgroup, else the first one. */
+/* Finds the mount of a hierarchy that shows the process's cgroup, or else the hierarchy's first mount. */
 static int find_mount(struct hierarchy *h)
 {
     char file[CGROUP_PATH], line[2 * CGROUP_PATH], inside[CGROUP_PATH], mount[CGROUP_PATH], type[64], options[CGROUP_PATH];
@@ -108,7 +108,7 @@ int cgroup_find(const char *root, int version, const char *controller, struct cg
     if (within)
         snprintf(dir + top, (size_t)(CGROUP_PATH - top), "%s", h.path + prefix);
     if (stat(dir, &s) != 0)
-        dir[top] = 0; /* a container that shows another part of the tree than the kernel names */
+        dir[top] = 0; /* in a container the mount may show another part of the hierarchy than the kernel's path names */
     while (strlen(dir) > (size_t)top && dir[strlen(dir) - 1] == '/')
         dir[strlen(dir) - 1] = 0;
     out->version = version;
@@ -138,15 +138,15 @@ static int numbers_of(const char *dir, const char *name, double x[2])
     return n;
 }
 
-/* Returns the processors that one cgroup grants; 0: no limit. */
+/* Returns the processor time, in processors, that one cgroup grants; 0: no limit. */
 static double processors_of(const struct cgroup *c)
 {
     double quota[2] = {0, 0}, period[2] = {0, 0};
-    if (c->version == 2) /* "max 100000" is none */
+    if (c->version == 2) /* "max 100000" means no limit */
         return numbers_of(c->dir, "cpu.max", quota) == 2 && quota[1] > 0 ? quota[0] / quota[1] : 0;
     if (numbers_of(c->dir, "cpu.cfs_quota_us", quota) < 1 || numbers_of(c->dir, "cpu.cfs_period_us", period) < 1)
         return 0;
-    return quota[0] > 0 && period[0] > 0 ? quota[0] / period[0] : 0; /* -1: none */
+    return quota[0] > 0 && period[0] > 0 ? quota[0] / period[0] : 0; /* a quota of -1 means no limit */
 }
 
 double cgroup_processors(const char *root, uint64_t *id)

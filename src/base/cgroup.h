@@ -9,19 +9,20 @@ enum { CGROUP_PATH = 4096 };
 
 struct cgroup {
     int version;
-    size_t root, top; /* bytes of dir that belong to the root; bytes up to the mount point */
+    size_t root, top; /* root: bytes of dir that are the path given as root; top: bytes up to the mount point */
     char dir[CGROUP_PATH];
 };
 
-/* Finds the process's cgroup in the hierarchy that has the controller ("memory", "cpu"; version 1), or in the only one (version
- * 2). root: process_system_root's, or a test's. Returns 0 if there is none. */
+/* Finds the process's cgroup in the hierarchy of a controller ("memory", "cpu") for version 1, in the only hierarchy for version
+ * 2. root: path in front of /proc and /sys (process_system_root), or a test's. Returns 0 if there is none. */
 int cgroup_find(const char *root, int version, const char *controller, struct cgroup *out);
-/* Moves on to the cgroup around this one; returns 0 if none is shown. */
+/* Moves on to the parent cgroup; returns 0 if no parent is mounted here. */
 int cgroup_leave(struct cgroup *c);
-/* Returns the least processor time, in processors, that the process's cgroups grant (cpu.max; cpu.cfs_quota_us); 0: no limit. *id
- * names the cgroup that sets it: processes of one kernel inside that cgroup share its time. */
+/* Returns the smallest processor time, in processors, that the process's cgroup and its parents grant (cpu.max;
+ * cpu.cfs_quota_us); 0: no limit. *id: number of the cgroup that sets this limit: processes of one kernel inside that cgroup
+ * share its time. */
 double cgroup_processors(const char *root, uint64_t *id);
-/* Returns the cores that this process's threads can keep busy: those in its affinity mask, and no more than its processor time. */
+/* Returns the number of cores that this process's threads can keep busy, by its affinity mask and its processor time. */
 int cgroup_cores(void);
 
 #endif

@@ -18,16 +18,16 @@ static inline double clock_seconds(void)
     return (double)clock_ns() * 1e-9;
 }
 
-/* Returns the time of day, as files have it; nobody waits by it. */
+/* Returns the time of day, in which files' times are given; never used for waiting. */
 int64_t clock_wall_ns(void);
 
-/* Sleeps for ns nanoseconds, through signals, and some microseconds more. The kernel's timer slack, which would add 50 us, is
- * turned off. */
+/* Sleeps for ns nanoseconds, signals or not; the real time is some microseconds longer. The kernel's timer slack, which would add
+ * 50 us, is turned off. */
 void clock_sleep_ns(int64_t ns);
 
 /* Makes a condition for clock_cond_wait. */
 void clock_cond_init(pthread_cond_t *c);
-/* Waits for a signal until `ns` of clock_ns; the lock is held. May return earlier, as conditions do. */
+/* Waits for a signal until the time `ns` of clock_ns; the caller holds the lock. May return earlier, as waits on conditions do. */
 void clock_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, int64_t ns);
 
 #endif

@@ -1,9 +1,9 @@
-/* Conversions in chunks that stay in the first-level cache, without a branch inside a chunk, so that compilers use vectors. */
+/* Conversions in chunks that fit the first-level cache, without branches inside a chunk, so that compilers vectorise them. */
 #include "base/convert.h"
 
 #include "base/isa.h"
 
-enum { CHUNK = 1024 }; /* values */
+enum { CHUNK = 1024 }; /* values of a chunk */
 
 static float half_to_float(uint16_t h)
 {
@@ -33,7 +33,7 @@ CLONES static void widen(enum dtype from, const void *src, float *out, int n)
             out[i] = (float)wide[i];
 }
 
-/* Tells whether all values are finite: then even the largest magnitude has an exponent with a bit that is 0. */
+/* Tells whether all values are finite: then even the largest magnitude has a zero bit in its exponent. */
 CLONES static int all_finite(enum dtype type, const void *x, int n)
 {
     const int32_t *word = x;
@@ -50,7 +50,7 @@ CLONES static int all_finite(enum dtype type, const void *x, int n)
     return most_half < 0x7f80;
 }
 
-/* Returns the index of the first fp32 or bf16 value that is not finite; n: all are. */
+/* Returns the index of the first fp32 or bf16 value that is not finite; n: all are finite. */
 static int finite_in_chunk(enum dtype type, const void *x, int n)
 {
     const uint32_t *word = x;
@@ -94,7 +94,8 @@ int64_t convert_values(enum dtype from, const void *src, enum dtype to, void *ds
         char *out = (char *)dst + at * dtype_size(to);
         convert_chunk(from, in, to, out, m);
         const int finite =
-            from == BF16 ? finite_in_chunk(BF16, in, m) : finite_in_chunk(to, out, m); /* the shorter, where both tell */
+            /* looks at the shorter of both where both show the same */
+            from == BF16 ? finite_in_chunk(BF16, in, m) : finite_in_chunk(to, out, m);
         if (finite < m)
             first = min_i64(first, at + finite);
     }

@@ -1,4 +1,4 @@
-/* Numbers into another storage type, looked at on the way. */
+/* Conversion of numbers into another storage type, which also finds the first one that is not finite. */
 #ifndef LTRAIN_BASE_CONVERT_H
 #define LTRAIN_BASE_CONVERT_H
 

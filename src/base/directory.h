@@ -4,10 +4,10 @@
 
 #include "base/status.h"
 
-/* Makes it and what is missing of its parents; one that is there is fine. ERR_IO names the one that cannot be made. */
+/* Makes a directory and its missing parents; existing ones are fine. ERR_IO names the directory that cannot be made. */
 enum status directory_make(const char *path);
-/* Refuses a path that is a link of another user, who could lead it elsewhere; the superuser's links are taken. ERR_INVALID names
- * the link and its owner. */
+/* Refuses a path that is a symbolic link of another user, who could point it elsewhere; links of the superuser are accepted.
+ * ERR_INVALID names the link and its owner. */
 enum status directory_check_link(const char *path);
 
 #endif

@@ -32,8 +32,8 @@ static const unsigned shared_types[] = {
     0x5346414f, /* AFS */
 };
 
-/* File systems whose time of change (st_ctim) does not follow every change. In memory, writes to mapped pages leave no trace; on
- * the others it is the time of modification, which a copy may set. */
+/* File systems on which not every change of a file changes st_ctim. On those in memory, writes to mapped pages leave no trace; on
+ * the others st_ctim is the time of modification, which a copy may set. */
 static const unsigned unseen_types[] = {
     0x01021994, /* tmpfs */
     0x858458f6, /* ramfs */
@@ -88,18 +88,20 @@ int disk_shows_changes(int fd)
     return type != 0 && !AMONG(type, unseen_types);
 }
 
-/* Returns the bytes that the quota of that kind still allows; -1: there is none, or the kernel or file system does not say. */
+/* Returns the bytes that the quota of that kind (user or group) still allows; -1: there is no quota, or none that the kernel or
+ * file system tells. */
 static int64_t quota_left(int fd, int kind, unsigned id)
 {
     struct dqblk q;
     memset(&q, 0, sizeof q);
-    const unsigned command = QCMD((unsigned)Q_GETQUOTA, (unsigned)kind); /* too large for an int once it is shifted */
+    const unsigned command =
+        QCMD((unsigned)Q_GETQUOTA, (unsigned)kind); /* as unsigned, since the shifted number does not fit an int */
     if (sys_quota(fd, command, id, &q) != 0 || q.dqb_bhardlimit == 0)
         return -1;
     return max_i64(0, (int64_t)q.dqb_bhardlimit * 1024 - (int64_t)q.dqb_curspace);
 }
 
-/* Returns what the quotas of the user and of the group of new files leave, bytes; -1: none. The superuser has none. */
+/* Returns the bytes that the quotas of the user and of the group of new files leave; -1: no quota. The superuser has no quota. */
 static int64_t quota_of_caller(int fd, const struct stat *s)
 {
     if (geteuid() == 0)

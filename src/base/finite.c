@@ -1,11 +1,12 @@
-/* Looking for numbers that are none: by the exponent's bits, without a branch inside a block, so that compilers use vectors. */
+/* Looking for numbers that are not finite, by their exponents and without branches inside a block, so that compilers vectorise
+ * it. */
 #include "base/finite.h"
 
 #include "base/num.h"
 
 #include <math.h>
 
-enum { BLOCK = 1024 }; /* values; they stay in the first-level cache */
+enum { BLOCK = 1024 }; /* values of a block, which fits the first-level cache */
 
 static int is_finite(float x)
 {

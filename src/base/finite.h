@@ -1,4 +1,4 @@
-/* Looking for numbers that are none. */
+/* Looking for numbers that are not finite. */
 #ifndef LTRAIN_BASE_FINITE_H
 #define LTRAIN_BASE_FINITE_H
 

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Doubles the room of a full array of *room elements (`least` at first) and returns its new address, as realloc does. NULL: out
- * of memory for that many `what`, as status_message says; the old array stays. */
+/* Doubles the room of a full array of *room elements (an empty one gets room for `least`) and returns its new address, as realloc
+ * does. NULL: out of memory, with `what` named in the message; the old array is still valid. */
 void *grow(void *array, int64_t *room, size_t element_bytes, int64_t least, const char *what);
 
 #endif

@@ -1,9 +1,9 @@
-/* The vector instructions of this processor, as far as kernels are written for them. */
+/* The sets of vector instructions of this processor for which there are kernels. */
 #ifndef LTRAIN_BASE_ISA_H
 #define LTRAIN_BASE_ISA_H
 
-/* Before a function: compiled for several sets of vector instructions, of which the processor's is taken. */
-/* Sanitizers instrument the resolver, which runs before their runtime is up. */
+/* Put before a function, compiles it for several sets of vector instructions; at the start the processor's is chosen. */
+/* not with sanitizers: they would instrument the choosing code, which runs before their runtime is ready */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && \
     !defined(__SANITIZE_ADDRESS__)
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -31,8 +31,8 @@ static inline enum isa isa_of_processor(void)
 #endif
 }
 
-/* Tells whether products of bf16 tiles (AMX-BF16, beside ISA_AVX512 and AVX512-BF16) may be used; the first call asks the kernel
- * for the process's permission. */
+/* Tells whether products of bf16 tiles may be used (AMX-BF16 together with ISA_AVX512 and AVX512-BF16). The first call asks the
+ * kernel for permission for the process. */
 int isa_has_amx(void);
 
 static inline const char *isa_name(enum isa isa)

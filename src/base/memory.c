@@ -1,4 +1,4 @@
-/* Limits of memory: /proc, cgroup trees, a job's variables, resource limits. */
+/* Limits of memory from /proc, cgroups, a job's environment variables and resource limits. */
 #include "base/memory.h"
 
 #include "base/cgroup.h"
@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NO_LIMIT (1LL << 60) /* v1 writes the largest multiple of a page */
+#define NO_LIMIT (1LL << 60) /* limits from here on mean none: version 1 writes the largest multiple of a page for "no limit" */
 enum { PATH_BYTES = 4096, NODES = 1024 };
 
-/* Returns the number behind a line's first word, which may end in a colon; -1: the file has no such line. */
+/* Returns the number behind a line's first word `field`, which may end in a colon in the file; -1: the file has no such line. */
 static int64_t field_of(const char *file, const char *field)
 {
     char line[512];
@@ -35,7 +35,7 @@ int64_t memory_proc_bytes(const char *file, const char *field)
     return kib > 0 ? kib * 1024 : 0;
 }
 
-/* Returns the number that a file holds; -1: none, as in "max". */
+/* Returns the number in a file; -1: it has none, but "max" for instance. */
 static int64_t number_of(const char *dir, const char *name)
 {
     char path[PATH_BYTES + 64];
@@ -49,7 +49,7 @@ static int64_t number_of(const char *dir, const char *name)
     return x;
 }
 
-/* Processes of one kernel see the same, in whatever container they are. */
+/* Returns a hash of the running kernel, equal for its processes in all containers. */
 static uint64_t this_host(const char *root)
 {
     char path[PATH_BYTES], id[128] = "";
@@ -74,7 +74,7 @@ static struct memory_limit *add(struct memory_limits *out, uint64_t sharers, int
 
 /* ---- cgroups ---- */
 
-/* Returns the page cache that the kernel gives back when the cgroup needs memory, bytes. */
+/* Returns the bytes of page cache that the kernel gives back when the cgroup needs memory. */
 static int64_t reclaimable(const char *dir, int version)
 {
     char file[PATH_BYTES + 16];
@@ -113,8 +113,8 @@ static void add_limits_of(const struct cgroup *c, uint64_t host, struct memory_l
     }
 }
 
-/* Adds the limits of the process's cgroup and of all cgroups around it that the mount shows; version 1 also says what the hidden
- * ones limit. */
+/* Adds the limits of the process's cgroup and of all its parents that are mounted. In version 1 a file also tells the limit of
+ * parents that are not. */
 static void add_cgroups(const char *root, int version, uint64_t host, struct memory_limits *out)
 {
     struct cgroup c;
@@ -133,7 +133,7 @@ static void add_cgroups(const char *root, int version, uint64_t host, struct mem
 
 /* ---- machines, jobs and processes ---- */
 
-/* Tells whether a list such as "0-3,8" has the number. */
+/* Tells whether a list of ranges such as "0-3,8" has the number. */
 static int has_number(const char *list, int number)
 {
     int first, last, n;
@@ -172,7 +172,7 @@ static int64_t node_bytes(const char *root, int node, const char *field)
     return memory_proc_bytes(file, name);
 }
 
-/* Adds the free memory and page cache of the NUMA nodes that a cpuset allows, where it does not allow all (docker --cpuset-mems). */
+/* Adds the free memory and page cache of the NUMA nodes that a cpuset allows, unless it allows all (docker --cpuset-mems). */
 static void add_nodes(const char *root, uint64_t host, struct memory_limits *out)
 {
     char allowed[256], all[256];
@@ -195,8 +195,9 @@ static void add_nodes(const char *root, uint64_t host, struct memory_limits *out
     snprintf(l->name, sizeof l->name, "cpuset.mems (NUMA nodes %.200s)", allowed);
 }
 
-/* Adds the kernel's limit of reserved memory where it refuses to overcommit (half of the memory by default). The last part of it
- * is kept for the superuser (admin_reserve_kbytes) and for killing the process that took the rest (user_reserve_kbytes). */
+/* Adds the kernel's limit of reserved memory (half of the memory by default), if it is set to refuse overcommitment. The last
+ * part of that limit is kept for the superuser (admin_reserve_kbytes), and for the means to kill the process that took the rest
+ * (user_reserve_kbytes). */
 static void add_commit(const char *root, const char *meminfo, uint64_t host, struct memory_limits *out)
 {
     char dir[PATH_BYTES];
@@ -210,7 +211,8 @@ static void add_commit(const char *root, const char *meminfo, uint64_t host, str
     snprintf(l->name, sizeof l->name, "CommitLimit (vm.overcommit_memory is 2)");
 }
 
-/* Adds the memory that Slurm gives the job on this node. Slurm sets one of three variables; 0 means all that the node has. */
+/* Adds the memory that Slurm gives the job on this node, in one of three environment variables; 0 stands for all of the node's
+ * memory. */
 static void add_job(uint64_t host, struct memory_limits *out)
 {
     static const struct {
@@ -223,7 +225,7 @@ static void add_job(uint64_t host, struct memory_limits *out)
         long long mib;
         if (!each || !times || __builtin_mul_overflow(strtoll(each, NULL, 10), strtoll(times, NULL, 10), &mib) || mib <= 0 ||
             mib >= NO_LIMIT >> 20)
-            continue; /* none, or more than there can be */
+            continue; /* no number, or one too large */
         int64_t own = memory_proc_bytes("/proc/self/status", "VmRSS");
         struct memory_limit *l = add(out, mix_text(mix(host, 2 + (uint64_t)i), id), mib << 20, own);
         l->own = own;

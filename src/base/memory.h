@@ -12,10 +12,10 @@
 
 struct memory_limit {
     uint64_t sharers;    /* hash that all processes under the same limit share; 0: the limit is for this process alone */
-    int64_t bytes, left; /* the limit; what may still be taken */
-    /* bytes that this process has taken of the limit, where its other users are unknown and `left` does not count it; else 0 */
+    int64_t bytes, left; /* bytes: the limit; left: bytes of it that may still be taken */
+    /* bytes of the limit that this process uses, if its other users are unknown and `left` does not subtract them; else 0 */
     int64_t own;
-    int addresses;  /* 1: the limit counts reserved addresses, thread stacks included, not memory in use */
+    int addresses;  /* 1: the limit is on reserved addresses, thread stacks included, not on memory in use */
     char name[256]; /* "memory.max of /sys/fs/cgroup/job_7"; "": the machine's memory */
 };
 
@@ -26,7 +26,8 @@ struct memory_limits {
     int n;
 };
 
-/* Reads all limits, the machine's first; unreadable ones are left out. root: process_system_root's, or a test's. */
+/* Reads all limits, the machine's first; limits that cannot be read are left out. root: path in front of /proc and /sys
+ * (process_system_root), or a test's. */
 void memory_limits_read(const char *root, struct memory_limits *out);
 
 /* Returns a field of /proc/self/status or /proc/meminfo in bytes; 0 if absent. */

@@ -1,4 +1,4 @@
-/* Hashes of words: digests that tell equal things from others, not a defence against anybody. */
+/* Hashes of words, which tell different things apart; they are no protection against forgery. */
 #ifndef LTRAIN_BASE_MIX_H
 #define LTRAIN_BASE_MIX_H
 

@@ -32,7 +32,7 @@ static int edit_distance(const char *a, const char *b)
 const char *names_nearest(const char *text, const char *const *names, int n)
 {
     const char *best = NULL;
-    int best_distance = (int)(strnlen(text, MAX_NAME) + 1) / 3; /* a third of the letters may be wrong */
+    int best_distance = (int)(strnlen(text, MAX_NAME) + 1) / 3; /* a third of the letters may differ */
     for (int i = 0; i < n; i++) {
         int distance = edit_distance(text, names[i]);
         if (distance < best_distance || (distance == best_distance && !best)) {

@@ -1,9 +1,9 @@
-/* Did you mean ...? */
+/* Suggestions for mistyped names. */
 #ifndef LTRAIN_BASE_NAMES_H
 #define LTRAIN_BASE_NAMES_H
 
-/* Returns the name nearest to what was typed, or NULL if none has at most a third of its letters changed, missing, added or
- * swapped. */
+/* Returns the name nearest to the typed text; NULL if every name differs in more than a third of the text's letters (changed,
+ * missing, added or swapped). */
 const char *names_nearest(const char *text, const char *const *names, int n);
 
 #endif

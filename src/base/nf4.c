@@ -54,8 +54,8 @@ static float within_one(float x)
 
 #define LEAST_SCALE 1e-38f /* smallest divisor used for a block's scale */
 
-/* Quantises one block: a full one is multiplied by the scale's inverse, a shorter last one divided by the scale, as bitsandbytes
- * does. A number between two values of the map gets the nearer one, the lower of two equally near. */
+/* Quantises one block, and returns its scale. A full block is multiplied by the scale's inverse, a shorter last one divided by
+ * the scale, as in bitsandbytes. A number becomes the nearest value of the map, the lower of two equally near ones. */
 static float quantise_block(const float *x, int n, uint8_t code[NF4_BLOCK])
 {
     float scaled[NF4_BLOCK] = {0}, most = largest(x, n);
@@ -95,7 +95,7 @@ void nf4_dequantise(const void *packed, int64_t n, enum nf4_scales s, int64_t fi
 
 enum { WIDTH = 8, STREAMS = 4, LEVELS = 4 };
 
-/* Sums over rows of `columns` numbers: those of 2^k rows are added to a sum of sums, and so on. */
+/* Sums rows of `columns` numbers in levels: the sum of each 2^k rows is added to a sum of sums, and so on. */
 static void sum_rows(const float *x, int64_t rows, int columns, float *sum)
 {
     float level[LEVELS][WIDTH * STREAMS] = {{0}};
@@ -119,8 +119,8 @@ static void sum_rows(const float *x, int64_t rows, int columns, float *sum)
     memcpy(sum, level[0], (size_t)columns * sizeof *sum);
 }
 
-/* Adds numbers in the order in which PyTorch adds a vector on one thread: four streams of vectors of eight, or of single numbers
- * where there are fewer than eight. */
+/* Adds numbers in the order in which PyTorch sums a vector on one thread: in four streams of vectors of eight, or of single
+ * numbers if there are fewer than eight. */
 static float sum_of(const float *x, int64_t n)
 {
     const int width = n < WIDTH ? 1 : WIDTH;
@@ -145,7 +145,7 @@ static uint8_t code_of(const float *map, float x)
     enum { STEPS = 65536 };
     const int step = (int)fmaf((within_one(x) + 1.0f) * 0.5f, STEPS - 1, 0.5f);
     const float at = -1.0f + 2.0f * (float)step / (STEPS - 1);
-    int low = 0, high = NF4_NESTED_VALUES - 1; /* the number of middles below `at` */
+    int low = 0, high = NF4_NESTED_VALUES - 1; /* bisection: finds how many midpoints between values are below `at` */
     while (low < high) {
         const int i = (low + high) / 2;
         if (0.5f * (map[i] + map[i + 1]) < at)

@@ -17,8 +17,8 @@
 enum { NF4_BLOCK = 64, NF4_VALUES = 16, NF4_NESTED_BLOCK = 256, NF4_NESTED_VALUES = 256, NF4_ALIGN = 64 };
 enum nf4_scales { NF4_PLAIN, NF4_NESTED };
 
-/* Largest scale, and largest part of a nested scale: half of bf16's largest number. A scale is a code of at most 1 times a part,
- * plus the mean; with this limit it is finite, and so is every number of the matrix in bf16. */
+/* Largest scale, and largest of the scales in `most`: half of bf16's largest number. A scale is at most 1 times its `most`, plus
+ * the mean; with this limit it is finite, and so is every number of the matrix in bf16. */
 #define NF4_LARGEST 0x1.fep126
 
 extern const float nf4_map[NF4_VALUES]; /* ascending */
@@ -28,7 +28,7 @@ static inline int64_t nf4_blocks(int64_t n)
     return ceil_div(n, NF4_BLOCK);
 }
 
-/* Returns how many fp32 numbers the scales' part begins with; the bytes of nested scales follow. */
+/* Returns the number of fp32 numbers at the beginning of the scales' part; the bytes of nested scales follow them. */
 static inline int64_t nf4_scale_floats(int64_t n, enum nf4_scales s)
 {
     return NF4_VALUES + (s == NF4_PLAIN ? nf4_blocks(n) : 1 + NF4_NESTED_VALUES + ceil_div(nf4_blocks(n), NF4_NESTED_BLOCK));
@@ -47,19 +47,19 @@ static inline int64_t nf4_bytes(int64_t n, enum nf4_scales s)
 /* The parts of a packed matrix, whose memory is aligned to 4 bytes. */
 struct nf4_parts {
     float *map;
-    float *scale;                /* plain; NULL */
-    float *mean, *nested, *most; /* nested; NULL */
+    float *scale;                /* with plain scales; else NULL */
+    float *mean, *nested, *most; /* with nested scales; else NULL */
     uint8_t *scale_code;
     uint8_t *code;
 };
 struct nf4_parts nf4_parts(void *packed, int64_t n, enum nf4_scales s);
 
-/* Quantises n finite numbers of a matrix that begin at a block's border; the matrix's last block may be shorter. */
+/* Quantises n finite numbers of a matrix, which begin at the beginning of a block; the matrix's last block may be shorter. */
 void nf4_quantise(const float *x, int64_t n, float *scale /* [blocks] */, uint8_t *code /* [ceil(n / 2)] */);
 /* Packs the scales of a matrix of n numbers. */
 void nf4_pack_scales(const float *scale /* [blocks] */, int64_t n, enum nf4_scales s, void *packed);
 
-/* Returns a block's scale out of the packed scales. */
+/* Returns the scale of one block from the packed scales. */
 static inline float nf4_scale(const void *scales, int64_t n, enum nf4_scales s, int64_t block)
 {
     const float *f = (const float *)scales + NF4_VALUES;
@@ -70,7 +70,7 @@ static inline float nf4_scale(const void *scales, int64_t n, enum nf4_scales s, 
     return product + f[0];
 }
 
-/* Numbers [first, first + count) of a packed matrix of n. */
+/* Dequantises numbers [first, first + count) of a packed matrix of n numbers. */
 void nf4_dequantise(const void *packed, int64_t n, enum nf4_scales s, int64_t first, int64_t count, float *out);
 
 /* Returns the code of number i. */

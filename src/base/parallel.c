@@ -13,7 +13,7 @@ struct runner {
     pthread_t thread;
     int started;
     enum status st;
-    char message[1024]; /* status messages are their thread's own */
+    char message[1024]; /* message of the job's failure, as status messages belong to threads */
 };
 
 static void *run_job(void *arg)

@@ -8,9 +8,9 @@
 
 #define PARALLEL_MOST 32
 
-/* Runs the n jobs (at most PARALLEL_MOST) of `size` bytes each that stand at `jobs`, every one on a thread of its own, the first
- * on the caller's, which runs what no thread can be started for, too. All have ended when it returns: the status of the first of
- * them that failed, with its message. */
+/* Runs n jobs (at most PARALLEL_MOST) of `size` bytes each at `jobs`, each on a thread of its own. The caller's thread runs the
+ * first, and those for which no thread can be started. Returns when all have ended: the status of the first failed job, with its
+ * message. */
 enum status parallel_run(enum status (*run)(void *job), void *jobs, size_t size, int n);
 
 #endif

@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PASSED_ON "LTRAIN_PASSED_ON" /* the path of an int: the number, or 0 */
+#define PASSED_ON "LTRAIN_PASSED_ON" /* environment variable with the path of a file of one int: the number passed on, or 0 */
 
-/* Reads a file of up to size - 1 bytes; "" if it cannot be read. Not by sys_open: a look at /proc is not the run's I/O, and may
- * fail. */
+/* Reads a file of up to size - 1 bytes; "" if it cannot be read. Does not use sys_open, so that reading /proc is not counted as
+ * the run's I/O, and may fail. */
 static void read_short(const char *path, char *text, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -28,7 +28,7 @@ char process_state(int64_t pid, uint64_t *born)
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
     read_short(path, text, sizeof text);
-    char *at = strrchr(text, ')'); /* the name may hold anything */
+    char *at = strrchr(text, ')'); /* the name before the last ')' may contain any character */
     if (!at || strlen(at) < 3)
         return 0;
     char state = at[2];
@@ -70,7 +70,8 @@ const char *process_system_root(void)
 static int passed_on_fd = -1;
 static char passed_on_path[64];
 
-/* Makes a file without a name for the children: mpiexec, which stands between, closes descriptors but passes the environment on. */
+/* Makes an unnamed file that children can open by a path in the environment: mpiexec, between parent and child, closes
+ * descriptors but passes the environment on. */
 void process_will_pass_on(void)
 {
     char path[sizeof passed_on_path];
@@ -83,7 +84,7 @@ void process_will_pass_on(void)
 void process_pass_on(int number)
 {
     ssize_t n = pwrite(passed_on_fd, &number, sizeof number, 0);
-    (void)n; /* without it the number is not known to them */
+    (void)n; /* a failed write leaves 0 there: no number is known to the children */
 }
 
 void process_find_passed_on(void)

@@ -1,4 +1,4 @@
-/* Counters, and the thread that shows them. */
+/* Counters of progress, and the thread that shows them. */
 #include "base/progress.h"
 
 #include "base/clock.h"
@@ -26,7 +26,7 @@ static struct {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t end;
-    int running, ended, fd, stays; /* stays: each is a line of its own */
+    int running, ended, fd, stays; /* stays: 1: each message is a line of its own, not rewritten in place */
     int64_t began_ns, after_ns, every_ns;
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -36,7 +36,7 @@ void progress_program(int64_t of_tokens)
     atomic_fetch_add_explicit(&programs, 1, memory_order_relaxed);
 }
 
-/* Formats what has been read, as "3.1 GiB of 20 GiB". */
+/* Formats how much has been read, as "3.1 GiB of 20 GiB". */
 static const char *describe_read(char text[80])
 {
     char done[32], all[32];
@@ -77,7 +77,7 @@ void progress_lines(int fd, int64_t after_ns, int64_t every_ns)
     atomic_store(&lines_fd, fd);
 }
 
-/* Writes what is going on, without a newline. */
+/* Writes the present work into text, without a newline. */
 static void describe_work(char text[192])
 {
     char count[32], read[80];
@@ -90,7 +90,8 @@ static void describe_work(char text[192])
                  atomic_load_explicit(&programs, memory_order_relaxed), (long long)seconds);
 }
 
-/* Draws the line; on a terminal no wider than that is: only then does a carriage return lead back to its beginning. */
+/* Draws the line. On a terminal it is no wider than the terminal, as a carriage return leads back to the beginning of an
+ * unwrapped line only. */
 static void draw(void)
 {
     char text[192];
@@ -104,7 +105,7 @@ static void draw(void)
     dprintf(line.fd, "\r%.*s\033[K", width - 1, text);
 }
 
-/* Waits until `ns` or the end of the display, and returns whether the end came. The lock is held. */
+/* Waits until the time `ns`, or until the display ends; returns 1 if it has ended. The caller holds the lock. */
 static int wait_until(int64_t ns)
 {
     while (!line.ended && clock_ns() < ns)
@@ -127,7 +128,7 @@ static void *show(void *arg)
     return NULL;
 }
 
-/* Starts the thread. stays: each line is one of its own. */
+/* Starts the thread. stays: 1: each message is a line of its own. */
 static void begin(int fd, int stays, int64_t after_ns, int64_t every_ns)
 {
     clock_cond_init(&line.end);

@@ -1,22 +1,23 @@
-/* A sign of life while reading files or planning takes long: one line on a terminal, rewritten in place and erased at the end;
- * where output is kept, now and then a line. */
+/* Progress of long reading or planning: on a terminal one line, rewritten in place and erased at the end; in output that is kept,
+ * a line now and then. */
 #ifndef LTRAIN_BASE_PROGRESS_H
 #define LTRAIN_BASE_PROGRESS_H
 
 #include <stdint.h>
 
 #define PROGRESS_AFTER_NS 2000000000ll /* time after which a long task shows signs of life */
-#define PROGRESS_LINE_NS 30000000000ll /* time between lines that stay; of reading, the first comes after PROGRESS_AFTER_NS */
+#define PROGRESS_LINE_NS \
+    30000000000ll /* time between lines in kept output; while reading, the first comes after PROGRESS_AFTER_NS */
 #define PROGRESS_LEAST_BYTES \
-    ((int64_t)64 << 20) /* smaller amounts are read without lines that stay, however slow the machine is */
+    ((int64_t)64 << 20) /* fewest bytes whose reading is shown in kept output, however slow the machine is */
 
 /* Starts a thread that writes the progress line to fd twice a second, from after_ns nanoseconds on until progress_end. Does
  * nothing if fd is no terminal or no thread can be had. progress_begin and progress_end never run at the same time, nor twice in
  * a row. */
 void progress_begin(int fd, int64_t after_ns);
-/* Does the same where fd is a terminal. Elsewhere it leaves lines that stay: the first after after_ns, then one every every_ns. */
+/* Does the same on a terminal. In other output it leaves lines: the first after after_ns, then one every every_ns. */
 void progress_begin_kept(int fd, int64_t after_ns, int64_t every_ns);
-/* Ends the progress line; called before anything is printed. Does nothing without a progress_begin. */
+/* Ends the progress line; called before anything else is printed. Does nothing if progress_begin was not called. */
 void progress_end(void);
 
 /* Counts a program that is built for sequences of `tokens` tokens, whether or not a line is shown. From any thread. */
@@ -25,7 +26,7 @@ void progress_program(int64_t tokens);
 /* Announces that files of total_bytes are about to be read whole (0: they have been), whether or not a line is shown. From any
  * thread. */
 void progress_reading(int64_t total_bytes);
-/* Says why files are read from here on, until the next call. text must stay valid. */
+/* Sets the purpose of reading, shown from now on until the next call. text must stay valid. */
 #define PROGRESS_FILES "reading files, for their checksums" /* the purpose at the start */
 void progress_purpose(const char *text);
 void progress_read(int64_t bytes);

@@ -5,15 +5,15 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* Tells whether a line may end before the blank at `at`, in a text whose current word begins at `word`. An option and its value
- * stay together, and a number and its unit. */
+/* Tells whether a line may end at the blank `at`, if the word before begins at `word`. An option stays together with its value,
+ * and a number with its unit. */
 static int may_break(const char *word, const char *at)
 {
     return (strncmp(word, "--", 2) != 0 || at[-1] == ',') && !isdigit((unsigned char)at[-1]);
 }
 
-/* Returns the bytes of the first line of `text`: up to the last break within `width` columns, or the first break. Two blanks in
- * the line's second half end it there. */
+/* Returns the length of the first line of `text`: up to the last possible break within `width` columns, or to the first one if it
+ * lies beyond. The line ends at two blanks in its second half, if there are any. */
 static size_t line_length(const char *text, size_t width)
 {
     size_t best = 0, wide = 0;

@@ -1,4 +1,4 @@
-/* Matrices as bytes, in any of the ways in which a frozen base may be kept: a part of scales, then a part of codes. */
+/* Quantised matrices in any of the forms in which a frozen base may be kept: a part with scales, then a part with codes. */
 #ifndef LTRAIN_BASE_QUANTISED_H
 #define LTRAIN_BASE_QUANTISED_H
 
@@ -31,7 +31,7 @@ static inline int64_t quantised_bytes(const struct quantised *q)
                                      : nf4_bytes(q->rows * q->columns, quantised_scales(q->form));
 }
 
-/* Codes of how many elements a byte has. */
+/* Returns the number of elements whose codes share a byte. */
 static inline int64_t quantised_per_byte(enum quantised_form form)
 {
     return form == QUANTISED_INT8 ? 1 : 2;

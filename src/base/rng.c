@@ -27,13 +27,13 @@ uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
 {
     uint32_t w[4];
     rng_block(seed, stream, index, w);
-    /* high word of the 128-bit product of two 64-bit words */
+    /* the high word of the product of the two 64-bit words w and n */
     uint64_t n0 = n & 0xffffffffu, n1 = n >> 32, low = (w[1] * n0) >> 32;
     uint64_t mid = w[0] * n0 + low, cross = w[1] * n1 + (mid & 0xffffffffu);
     return w[0] * n1 + (mid >> 32) + (cross >> 32);
 }
 
-/* Draws elements 2j and 2j + 1 of a stream, which share block j. */
+/* Draws elements 2j and 2j + 1 of a stream, which come from one block, number `pair` = j. */
 static void normal_pair(uint64_t seed, uint64_t stream, uint64_t pair, float out[2])
 {
     uint32_t w[4];

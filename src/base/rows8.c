@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* smallest normal number of fp16; below it fp16 has multiples of 2^-24, which is fp32's resolution from 0.5 on */
+/* Smallest normal number of fp16. Below it fp16 has multiples of 2^-24, the spacing of fp32 numbers between 0.5 and 1. */
 #define SMALLEST_NORMAL 0x1p-14f
 
 /* Rounds a magnitude to the nearest fp16, ties to even, without fp16's upper limit. */
@@ -48,6 +48,6 @@ float rows8_quantise(const float *x, int64_t columns, int8_t *code)
     if (most == 0.0f)
         memset(code, 0, (size_t)columns);
     else
-        quantise(x, columns, 1.0f / most * 127.0f, code); /* the order of PyTorch's division of a number by a tensor */
+        quantise(x, columns, 1.0f / most * 127.0f, code); /* computed in this order, as PyTorch divides a number by a tensor */
     return most;
 }

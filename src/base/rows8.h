@@ -1,8 +1,8 @@
-/* LLM.int8's matrices: rows of 8-bit numbers with a scale each (Dettmers et al. 2022, "LLM.int8()"), with the bits that bitsandbytes
- * 0.50 makes of weights.
+/* Matrices in the format of LLM.int8: rows of 8-bit numbers with a scale each (Dettmers et al. 2022, "LLM.int8()"), bit by bit as
+ * bitsandbytes 0.50 quantises weights.
  *
- * A number is code * scale / 127, the scale being the largest magnitude of its row. Weights become fp16 before they are quantised, as
- * there.
+ * A number is code * scale / 127; the scale is the largest magnitude of its row. Weights are rounded to fp16 before they are
+ * quantised, as in bitsandbytes.
  *
  * Packed, a matrix is two parts, each padded to 64 bytes: fp32 scale[rows], then int8 code[rows, columns]. */
 #ifndef LTRAIN_BASE_ROWS8_H
@@ -23,8 +23,8 @@ static inline int64_t rows8_bytes(int64_t rows, int64_t columns)
     return rows8_scale_bytes(rows) + round_up(rows * columns, ROWS8_ALIGN);
 }
 
-/* Quantises one row of finite numbers and returns its scale. The scale is infinite, and the codes undefined, where a number
- * rounds beyond ROWS8_LARGEST. */
+/* Quantises one row of finite numbers and returns its scale. If some number rounds beyond ROWS8_LARGEST, the scale is infinite
+ * and the codes are undefined. */
 float rows8_quantise(const float *x, int64_t columns, int8_t *code);
 
 /* Returns a code's number. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIGIT_BITS 11 /* a table of counts fits into the first-level cache */
+#define DIGIT_BITS 11 /* bits of a digit: its table of counts fits the first-level cache */
 #define BUCKETS (1 << DIGIT_BITS)
 #define DIGITS ((64 + DIGIT_BITS - 1) / DIGIT_BITS)
 #define HALF_DIGITS ((32 + DIGIT_BITS - 1) / DIGIT_BITS)
@@ -42,11 +42,11 @@ static int begin_buckets(struct counts *c, int d, int n)
     return 1;
 }
 
-/* Maps a double to an unsigned number in the same order: negative ones have all bits inverted, others the sign. */
+/* Maps a double to an unsigned number, keeping the order: of negative doubles all bits are inverted, of others the sign. */
 static uint64_t ordered(double key)
 {
     uint64_t u;
-    key += 0.0; /* -0 and 0 are equal keys */
+    key += 0.0; /* turns -0 into 0, as they are equal keys */
     memcpy(&u, &key, sizeof u);
     return u >> 63 ? ~u : u | (uint64_t)1 << 63;
 }
@@ -60,7 +60,7 @@ struct sorter {
     const double *key;
     int *index;
     int n;
-    struct entry *from, *to; /* from: the entries; to: scratch */
+    struct entry *from, *to; /* from: present entries; to: room for the next pass */
     struct counts *counts;
 };
 
@@ -81,7 +81,7 @@ static void sort_entries(struct sorter *s)
     }
 }
 
-/* Sorts exactly, for any keys: by their lower halves, then by their upper halves. */
+/* Sorts by all 64 bits of any keys: first by the lower halves, then by the upper ones. */
 static void sort_halves(struct sorter *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -92,7 +92,7 @@ static void sort_halves(struct sorter *s)
     sort_entries(s);
 }
 
-/* Entries with equal keys that stand one after the other come into the order of their numbers; 0: that takes too long. */
+/* Puts adjacent entries with equal keys into the order of their numbers. Returns 0 if that would take too long. */
 static int mend(struct sorter *s)
 {
     int64_t moves = 0;
@@ -109,8 +109,8 @@ static int mend(struct sorter *s)
     return 1;
 }
 
-/* Sorts in half the passes if the numbers spread over their range, as times do: by 32 bits of their place in it. Returns 0 if
- * they do not. */
+/* Sorts in half the passes, by 32-bit numbers that say where each key lies between the smallest and the largest. Returns 0 if the
+ * keys are not spread evenly enough, as times are. */
 static int sort_spread(struct sorter *s)
 {
     double least = INFINITY, most = -INFINITY;
@@ -154,7 +154,7 @@ int sort_by_key(const double *key, int *index, int n)
 
 int sort_int64(int64_t *at, int n)
 {
-    static const uint64_t sign = (uint64_t)1 << 63; /* turned round, numbers ascend as unsigned ones */
+    static const uint64_t sign = (uint64_t)1 << 63; /* flipping the sign bit lets signed numbers ascend as unsigned ones */
     uint64_t *other = sys_malloc(sizeof *other * ((size_t)n + 1)), *from = (uint64_t *)at, *to = other;
     struct counts *c = sys_calloc(1, sizeof *c);
     int done = other && c;

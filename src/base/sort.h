@@ -4,11 +4,11 @@
 
 #include <stdint.h>
 
-/* Puts index[n] into the order of ascending key[index[i]]; equal keys stay in the order given. No key is NaN. Returns 0, with the
- * order as it was, out of memory. */
+/* Sorts index[n] by ascending key[index[i]]; entries with equal keys keep their order. No key may be NaN. Returns 0, with the
+ * order unchanged, if memory runs out. */
 int sort_by_key(const double *key, int *index, int n);
 
-/* Sorts at[n] in ascending order. Returns 0, with the order as it was, out of memory. */
+/* Sorts at[n] in ascending order. Returns 0, with the order unchanged, if memory runs out. */
 int sort_int64(int64_t *at, int n);
 
 #endif

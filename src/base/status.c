@@ -9,7 +9,7 @@ static _Thread_local char message[1024];
 
 enum status status_fail(enum status code, const char *format, ...)
 {
-    char made[sizeof message]; /* the former sentence may be a part of it */
+    char made[sizeof message]; /* copy of the new sentence, as the former one may be among its arguments */
     va_list args;
     va_start(args, format);
     vsnprintf(made, sizeof made, format, args);

@@ -16,12 +16,14 @@ enum status {
     ERR_CANCELLED = -6, /* another lane failed first */
     ERR_DIVERGED = -7,  /* training gives no finite numbers any more */
     ERR_PEER = -8,      /* another rank failed, died or stalled */
-    ERR_STOPPED = -9,   /* a signal came: nothing failed */
+    ERR_STOPPED = -9,   /* a signal ended the work, and nothing failed */
 };
 
 /* Records the calling thread's failure sentence and returns `code`, so that an error site is one line:
- *   return status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
- * Recorded once, where the failure is first detected; callers only pass the code on. */
+ *
+ * return status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
+ *
+ * The sentence is recorded once, where the failure is first detected; callers only pass the code on. */
 enum status status_fail(enum status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Records "out of memory" and the occasion ("while planning"); returns ERR_NOMEM. */
@@ -37,7 +39,7 @@ const char *status_message(void);
             return try_st_;        \
     } while (0)
 
-/* Needs a variable `enum status st` in scope. */
+/* Needs a variable `enum status st` in scope, which receives the status. */
 #define TRY_GOTO(x, label) \
     do {                   \
         st = (x);          \

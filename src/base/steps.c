@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parses a checkpoint's name; returns 0 if the name is none. */
+/* Parses a checkpoint's name; returns 0 for other names. */
 static int parse(const char *name, struct step_dir *d)
 {
     static const struct {
@@ -46,7 +46,8 @@ static enum status add(struct steps *s, const struct step_dir *d)
     return OK;
 }
 
-/* Reads the name in `latest`; "" if the file cannot be read or names no checkpoint, as the newest one will do. */
+/* Reads the checkpoint's name in the file `latest`; "" if the file cannot be read or names no checkpoint: the newest one is tried
+ * then. */
 static void read_latest(const char *dir, char name[48])
 {
     char path[PATH_MAX], text[64] = "";

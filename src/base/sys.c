@@ -77,7 +77,7 @@ static const struct {
     {"EPERM", EPERM},     {"EROFS", EROFS},   {"EOPNOTSUPP", EOPNOTSUPP},
 };
 
-static atomic_int printed[SYS_CALLS]; /* their numbers at the end */
+static atomic_int printed[SYS_CALLS]; /* numbers of calls to be printed at exit */
 static _Thread_local int by_clock;
 
 void sys_thread_by_clock(void)
@@ -92,7 +92,7 @@ static void print_counts(void)
             fprintf(stderr, "LTRAIN_FAULT: %s %ld\n", call_names[c], atomic_load(&state[c].calls));
 }
 
-/* Has the number of calls of a kind printed at exit (COUNT in place of an error). */
+/* Makes the number of calls of a kind be printed at exit (LTRAIN_FAULT with COUNT as error). */
 static void count(enum sys_call call)
 {
     static atomic_int registered;
@@ -185,7 +185,7 @@ static void hang(void)
         pause();
 }
 
-/* Returns 1 if the call is to fail, with errno set. A short transfer means nothing to these calls and becomes EIO. */
+/* Returns 1, with errno set, if the call is to fail. A short transfer is not possible for these calls, and becomes EIO. */
 static int fails(enum sys_call call)
 {
     int f = sys_fault(call);
@@ -196,8 +196,8 @@ static int fails(enum sys_call call)
     return f != 0;
 }
 
-/* Returns the bytes to transfer, or 0 with errno set if the call is to fail. Half of them keeps the sector alignment that
- * O_DIRECT needs. */
+/* Returns the bytes to transfer; 0, with errno set, if the call is to fail. A short transfer is half the bytes, which keeps the
+ * sector alignment that O_DIRECT needs. */
 static size_t transfer(enum sys_call call, size_t n)
 {
     int f = sys_fault(call);
@@ -211,7 +211,7 @@ static size_t transfer(enum sys_call call, size_t n)
     return 0;
 }
 
-/* ---- calls to drives: base/watch.h knows of them while they are under way ---- */
+/* ---- calls to drives, which base/watch.h watches until they return ---- */
 
 static int begin(const char *verb, int fd, const char *path, size_t bytes, off_t at)
 {
@@ -224,7 +224,7 @@ static int begin_at(const char *verb, int dir_fd, const char *name)
     char link[32], path[PATH_MAX];
     ssize_t n = 0;
     if (dir_fd >= 0 && name[0] != '/') {
-        snprintf(link, sizeof link, "/proc/self/fd/%d", dir_fd); /* asks no drive */
+        snprintf(link, sizeof link, "/proc/self/fd/%d", dir_fd); /* a path that is resolved without asking a drive */
         n = readlink(link, path, sizeof path - 1);
     }
     if (n > 0)
@@ -253,7 +253,7 @@ int sys_openat(int dir_fd, const char *path, int flags, mode_t mode)
     return (int)end(w, fails(SYS_OPEN) ? -1 : openat(dir_fd, path, flags, mode));
 }
 
-/* Kinds of what is no regular file and no directory, beyond the kernel's numbers. */
+/* Error numbers beyond the kernel's, for paths that are neither regular file nor directory. */
 enum { IS_FIFO = 4096, IS_DEVICE, IS_SOCKET, IS_LINK };
 
 static int kind_error(mode_t mode)
@@ -286,7 +286,7 @@ enum status sys_cannot_open(const char *path)
     return status_fail(st, "cannot open %s: %s", path, sys_strerror(error));
 }
 
-#define CREATE_TURNS 16 /* most attempts beside writers that replace the same file */
+#define CREATE_TURNS 16 /* most attempts to open a file while others keep replacing it */
 
 int sys_open_file(const char *path, int flags, mode_t mode)
 {
@@ -298,7 +298,8 @@ int sys_openat_file(int dir_fd, const char *path, int flags, mode_t mode)
     struct stat s;
     flags |= O_CLOEXEC | O_NOCTTY | (flags & O_CREAT ? O_NOFOLLOW : 0);
     int fd = sys_openat(dir_fd, path, flags | O_NONBLOCK, mode), failed = errno, error;
-    /* A server of NFS or SMB on this host has lent the file to a client, and is asking it to give it back: lease-break-time at most. */
+    /* a server of NFS or SMB on this host has lent the file to a client and asks it back; a blocking open waits, at most
+     * lease-break-time */
     if (fd < 0 && failed == EWOULDBLOCK && sys_fstatat(dir_fd, path, &s, 0) == 0 && S_ISREG(s.st_mode)) {
         fd = sys_openat(dir_fd, path, flags, mode);
         failed = errno;
@@ -327,7 +328,7 @@ int sys_create_file(const char *path)
         if (fd >= 0 || errno != EEXIST)
             break;
         if (sys_lstat(path, &s) != 0) {
-            if (errno == ENOENT) /* its writer has just removed or renamed it */
+            if (errno == ENOENT) /* the file was just removed or renamed */
                 continue;
             break;
         }
@@ -437,7 +438,7 @@ int sys_no_cow(int fd)
     return (int)end(w, failed || ioctl(fd, FS_IOC_SETFLAGS, &flags) != 0 ? -1 : 0);
 }
 
-/* ---- what there is ---- */
+/* ---- looking at files and directories ---- */
 
 int sys_stat(const char *path, struct stat *out)
 {
@@ -512,7 +513,7 @@ FTSENT *sys_fts_read(FTS *tree, const char *root)
 {
     int w = begin("list", -1, root, 0, 0);
     errno = 0;
-    FTSENT *e = fts_read(tree); /* also where it is to fail: fts_close does not free a tree that was never read */
+    FTSENT *e = fts_read(tree); /* read also if the call is to fail: fts_close does not free a tree that was never read */
     if (fails(SYS_FTS))
         e = NULL;
     (void)end(w, 0);
@@ -565,7 +566,8 @@ FILE *sys_write_text(const char *path)
     return stream_of(sys_create_file(path), "w");
 }
 
-#define UNSAID_FREE ((int64_t)1 << 50) /* bytes; where a file system has no size: ramfs, tmpfs without a limit, some FUSE */
+#define UNSAID_FREE \
+    ((int64_t)1 << 50) /* bytes taken as free if a file system has no size: ramfs, tmpfs without a limit, some FUSE */
 
 int sys_statvfs_free(const char *path, int64_t *free_bytes)
 {
@@ -593,7 +595,7 @@ int sys_mlock(const void *p, size_t bytes)
 #define LARGE ((size_t)4 << 20)
 #define PAGE ((uintptr_t)4096)
 
-/* Asks for large pages for a large table, where the kernel has them: one fault then serves 512 small pages. */
+/* Asks the kernel for large pages for a large table: one page fault then serves for 512 small pages. */
 static void *in_large_pages(void *p, size_t bytes)
 {
     uintptr_t first = (uintptr_t)p & ~(PAGE - 1), end = ((uintptr_t)p + bytes + PAGE - 1) & ~(PAGE - 1);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Removes the commas of a number printed as "430,080"; other texts stay as they are. */
+/* Removes the commas of a grouped number such as "430,080"; other texts stay as they are. */
 static const char *ungrouped(const char *text, char buf[32])
 {
     size_t n = strspn(text, "0123456789,"), o = 0;
@@ -44,7 +44,7 @@ static enum status parse_scaled(const char *key, const char *text, const char *l
         end++;
     }
     double scaled = value * pow(1024.0, power);
-    if (letters[3] && power > 0) /* 1.9T of bytes */
+    if (letters[3] && power > 0) /* no number with a fraction and unit, such as 1.9T of bytes */
         scaled = floor(scaled);
     if (*end || scaled != floor(scaled))
         return status_fail(ERR_INVALID, "%s: '%s' is not a %s like %s", key, text, letters[3] ? "size" : "whole number", example);
@@ -80,7 +80,7 @@ int units_parse_rate(const char *text, double unit, double *out)
     if (end == text || !(x > 0) || !isfinite(x))
         return 0;
     end += strspn(end, " ");
-    if (isupper((unsigned char)end[0]) && end[1] == 'b') /* Gb/s are bits */
+    if (isupper((unsigned char)end[0]) && end[1] == 'b') /* Gb/s means bits */
         return 0;
     for (int i = 0; i < 4; i++, scale *= 1000)
         if (strcasecmp(end, name[i]) == 0) {
@@ -116,7 +116,7 @@ void units_format_apart(int64_t a, int64_t b, char text_a[32], char text_b[32])
     do {
         format(a, more, text_a, long_unit);
         format(b, more, text_b, long_unit);
-        more += 1 + (more == 0); /* 38.0 and 38.1 GiB are hard to tell apart */
+        more += 1 + (more == 0); /* another digit, as 38.0 and 38.1 GiB are hard to tell apart */
     } while (a != b && strcmp(text_a, text_b) == 0 && more < 12);
 }
 

@@ -1,4 +1,4 @@
-/* The table of calls under way, and the thread that looks at it. */
+/* The table of calls that have not returned yet, and the thread that watches it. */
 #include "base/watch.h"
 
 #include "base/clock.h"
@@ -10,13 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CALLS 256       /* at once; more are not looked at */
-#define LEAST_TICK 0.01 /* seconds between looks */
+#define CALLS 256       /* most calls watched at once; further ones are not watched */
+#define LEAST_TICK 0.01 /* least seconds between two looks at the table */
 #define MOST_TICK 1.0
 enum { PATH_BYTES = 400, SENTENCE = 1200 };
 
 struct slot {
-    int64_t since_ns; /* time by watch.now_ns; 0: the slot is free */
+    int64_t since_ns; /* start time by watch.now_ns; 0: the slot is free */
     struct watch_call call;
     char path[PATH_BYTES];
     int said;
@@ -27,8 +27,8 @@ static struct {
     pthread_cond_t end;
     pthread_t thread;
     atomic_int running;
-    /* Under the lock: */
-    int64_t now_ns; /* the thread's time, which does not pass while the process is stopped */
+    /* used under the lock: */
+    int64_t now_ns; /* time counted by the thread, which stands still while the process is stopped */
     int ended, next;
     struct watch_rules rules;
     struct slot slot[CALLS];
@@ -52,7 +52,8 @@ int watch_enter(const struct watch_call *call)
     char path[PATH_BYTES];
     if (!atomic_load(&watch.running))
         return -1;
-    if (fd >= 0 && call->bytes == 0 && path_of(fd, path)) /* a close takes the descriptor away; reads and writes keep theirs */
+    /* a transfer's path is found later; a close removes the descriptor from which to find it */
+    if (fd >= 0 && call->bytes == 0 && path_of(fd, path))
         fd = -1;
     else
         snprintf(path, sizeof path, "%s", call->path ? call->path : "");
@@ -104,7 +105,8 @@ void watch_leave(int handle)
         say(text);
 }
 
-/* Returns the oldest call, of a GPU's or of others, that has been under way for more than `seconds`, or NULL. The lock is held. */
+/* Returns the oldest call, among a GPU's (device 1) or among the others, that has taken more than `seconds`; NULL: none. The
+ * caller holds the lock. */
 static struct slot *longer_than(double seconds, int device, int unsaid)
 {
     struct slot *oldest = NULL;
@@ -118,7 +120,7 @@ static struct slot *longer_than(double seconds, int device, int unsaid)
     return oldest;
 }
 
-/* Says what is to be said, without the lock meanwhile. */
+/* Finds calls that have taken long, and reports them without holding the lock. */
 static void look(void)
 {
     char what[SENTENCE], text[2 * SENTENCE];
@@ -148,7 +150,7 @@ static void look(void)
     }
 }
 
-/* Returns the time between two looks. The lock is held. */
+/* Returns the time between two looks at the table. The caller holds the lock. */
 static int64_t pause_ns(void)
 {
     double least = watch.rules.patience < watch.rules.timeout ? watch.rules.patience : watch.rules.timeout, tick;
