@@ -109,7 +109,7 @@ static void publish_mask(struct batch *b, int mask, const int32_t *lo)
     bits[0] = mask > 0 ? last : 1;
 }
 
-/* Shifts a document's positions to rows of the table of learned positions, which may begin further down. */
+/* Turns positions into rows of the table of learned positions. In some models' tables the first rows belong to no position. */
 static void shift_positions(const struct batch *b, int32_t *positions)
 {
     const int32_t first = model_first_position(&b->s->model->config);

@@ -57,7 +57,7 @@ static int reads_too(const struct program *p, const struct instr *in, const stru
     return 0;
 }
 
-/* Poisons what the instruction only writes: from its start it may leave anything there. */
+/* Poisons the bytes that the instruction only writes, which may hold anything from its start on. */
 static enum status poison_written(struct chaos *c, const struct instr *in)
 {
     for (int k = 0; k < in->n_operands; k++) {
@@ -227,7 +227,7 @@ static int gaps_find(const struct program *p, const struct instr *in, enum tier 
 /* Copies of the arenas for checking confined kernels. */
 struct confinement {
     char *saved[TIERS]; /* the arenas as they were */
-    char *seen, *left;  /* one arena as the kernel should see it, and as it left it */
+    char *seen, *left;  /* seen: one arena as the kernel should see it; left: the same arena after the kernel */
     struct gap *gaps;
 };
 

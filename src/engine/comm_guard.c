@@ -7,7 +7,7 @@
 
 static const int64_t LOOK_NS = 100000000; /* time between two looks at processes and library */
 static const int64_t GRACE_NS =
-    700000000; /* time for the cause of a library's failure to become known: mostly another rank's end */
+    700000000; /* wait for the cause of a library's failure to become known, mostly another rank's end */
 static const int64_t NAP_NS = 2000000;
 
 /* The collective that waits for other ranks; n_instrs: none. */
@@ -77,7 +77,7 @@ static int are_settled(const struct comm_run *r)
     return settled;
 }
 
-/* Takes part in the agreement on where to stop, during which the submitter holds. */
+/* Takes part in the agreement on where to stop, during which the submitting thread starts no collective. */
 static enum status look_at_cut(struct comm_run *r)
 {
     struct comm *c = r->context->comm;

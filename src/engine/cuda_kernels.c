@@ -39,7 +39,7 @@ static enum status digest(struct backend *b, uint64_t *out)
 
 static void close_device(struct backend *b)
 {
-    opened.close(b); /* afterwards nothing runs any more */
+    opened.close(b); /* once the device is closed, no kernel runs any more */
     if (--opened.backends == 0)
         cuda_gemm_close();
 }

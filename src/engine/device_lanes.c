@@ -469,7 +469,7 @@ static enum status submit_all(struct device_lanes *d)
             return explain(d, "submitting", i, st);
     }
     return backend_status(b,
-                          /* the next program records it again, and this program may have no other event */
+                          /* the next program records BACKEND_BEGAN again, and this program may have recorded no other event */
                           b->wait(b, LANE_COMPUTE, BACKEND_BEGAN));
 }
 

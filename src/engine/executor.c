@@ -40,11 +40,12 @@ struct executor {
     /* State of the current program. */
     const struct lane_index *index;
     const uint8_t *must;
-    atomic_int must_left;                      /* instructions of `must` that have not retired */
-    atomic_int others;                         /* other than comm lanes, not at the program's end */
-    atomic_int settled;                        /* 1: the comm lanes are at the point where all ranks cut */
-    enum phase reached;                        /* by compute */
-    atomic_int finished_must, finished_others; /* executed, and retired after a cut; over all runs */
+    atomic_int must_left; /* instructions of `must` that have not retired */
+    atomic_int others;    /* number of lanes, without comm lanes, that are not at the program's end */
+    atomic_int settled;   /* 1: the comm lanes are at the point where all ranks cut */
+    enum phase reached;   /* phase that compute has reached */
+    /* numbers of instructions, over all runs, that were executed and retired after a cut */
+    atomic_int finished_must, finished_others;
     int64_t began;
     pthread_t thread[LANES]; /* all lanes but compute's, whose thread is the caller's unless a reaper has it */
     int n_threads;

@@ -253,7 +253,7 @@ enum status session_create(const struct model *m, struct plan *const *plans, int
     *out = x;
     return OK;
 fail:
-    if (x->context.carried) /* the other ranks do not leave with this one */
+    if (x->context.carried) /* aborts the library's messages: leaving in order would wait for the other ranks, which stay */
         x->backend->abort(x->backend);
     session_destroy(x);
     return st;

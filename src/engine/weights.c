@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Refuses a file without the parameter, naming a tensor that it has: that tells of another prefix, an adapter or another family. */
+/* Refuses a file without the parameter. Names a tensor that the file does have, which shows that the file has another prefix, an
+ * adapter or another family. */
 static enum status missing(struct st_file *f, const struct model_param *p)
 {
     const char *first = st_count(f) > 0 ? st_name(f, 0) : "nothing at all";

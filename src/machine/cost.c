@@ -19,7 +19,7 @@ double curve_at(const struct curve *c, double x)
     return c->y[c->n - 1];
 }
 
-/* Locates a size on the grid: between point i and the next, at t. A size below the grid scales *factor. */
+/* Locates a size on the grid: at share *t of the way from point *i to the next one. A size below the grid scales *factor. */
 static void locate(double size, int *i, double *t, double *factor)
 {
     double at = log2(size / GEMM_SMALLEST) / 2; /* sizes grow by 4 */

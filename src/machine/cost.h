@@ -6,14 +6,15 @@
 
 #define CURVE_POINTS 8
 
-/* y over x, linear in log x between the points, constant beyond them. x ascends. n = 0: not given. */
+/* A function y(x), given by points: linear in log x between them, constant beyond them. x ascends. n = 0: not given. */
 struct curve {
     int n;
     double x[CURVE_POINTS], y[CURVE_POINTS];
 };
 double curve_at(const struct curve *c, double x);
 
-/* Matrix products by storage type of the inputs, layout and shape: m, n and k of 64, 256, 1024, 4096 each, k fastest. */
+/* Rates of matrix products by layout and shape: m, n and k of 64, 256, 1024, 4096 each, k fastest. There is one such table for
+ * each storage type of the inputs. */
 #define GEMM_SIZES 4
 #define GEMM_SHAPES (GEMM_SIZES * GEMM_SIZES * GEMM_SIZES)
 #define GEMM_SMALLEST 64
@@ -25,7 +26,7 @@ struct gemm_rates {
 double gemm_rate(const struct gemm_rates *r, enum gemm_layout layout, double m, double n, double k);
 
 #define ATTENTION_DIMS 4
-/* FLOPs of attended pairs per second over the number of queries, for one head dimension. */
+/* Rates of attention for one head dimension: FLOPs of attended pairs per second, as curves over the number of queries. */
 struct attention_rates {
     int head_dim; /* ascending; 0: this entry and those after it are unused */
     struct curve forward, backward;
@@ -34,7 +35,7 @@ double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_ki
 
 #define COST_TYPES 2 /* F32, BF16 storage */
 
-/* Bytes touched per second over the bytes that an instruction touches. */
+/* Rates of other ops: bytes touched per second, as curves over the bytes that an instruction touches. */
 struct op_rates {
     struct curve memory; /* for an op that has no curve of its own */
     struct curve op[OP_COUNT][COST_TYPES];
@@ -78,7 +79,7 @@ struct cost_memo {
     const struct cost_model *m;
     const struct program *p;
     struct {
-        uint64_t of; /* call, op and lane; 0: nothing */
+        uint64_t of; /* key of the entry, made of call, op and lane; 0: empty */
         double seconds;
     } kept[COST_MEMO];
 };

@@ -1,7 +1,7 @@
 /* The machine of a plan: sizes and rates of its devices, hosts, drives and links.
  *
- * From a data sheet (hardware_preset), a YAML file (hardware_read: by hand, or a profile of this machine), or assumed. A flat
- * struct: ranks may send it to each other. Rates are FLOP/s and bytes/s; sizes are usable bytes. */
+ * Figures come from a data sheet (hardware_preset) or a YAML file (hardware_read: made by hand, or a profile of this machine), or
+ * are assumed. The struct is flat, so that ranks may send it to each other. Rates are FLOP/s and bytes/s; sizes are usable bytes. */
 #ifndef LTRAIN_MACHINE_HARDWARE_H
 #define LTRAIN_MACHINE_HARDWARE_H
 

@@ -304,7 +304,7 @@ static enum status read_other(const struct spot *s)
     case 'c':
         return visit(s, cores_value, NULL);
     default:
-        return OK; /* like: read before all else */
+        return OK; /* the key `like` was read before all other keys */
     }
 }
 

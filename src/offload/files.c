@@ -147,8 +147,8 @@ static enum status create(const char *path, int rank, char *name, struct files *
     f->fds[f->n++] = fd;
     if (disk_copies_on_write(fd)) /* blocks that are allocated would do for the first write only */
         sys_no_cow(fd);           /* if this fails, a full drive is reported later */
-    /* Waits only for a run that is just checking whether the file is dead. Without locks (ENOLCK, ENOSYS) nobody can take one to
-     * remove the file either. */
+    /* Waits only for a run that is just checking whether the file is dead. On file systems without locks (ENOLCK, ENOSYS) no run
+     * can take the lock that removing the file needs. */
     int locked;
     while ((locked = sys_flock(fd, LOCK_EX)) != 0 && errno == EINTR)
         ;

@@ -17,7 +17,7 @@ struct io_op {
 
     ssize_t result; /* bytes moved or a negative errno, once done */
     int done;
-    int64_t due_ns; /* used by slow.c */
+    int64_t due_ns; /* time at which the op counts as done (slow.c only) */
 };
 
 struct io;

@@ -144,8 +144,8 @@ static enum status retire_overlapping(struct store *s, struct store_lane *l, int
     return OK;
 }
 
-/* Returns the bytes of a request's next block. Direct transfers between file and caller's memory are aligned at both ends; the
- * rest bounces (*bounces). */
+/* Returns the bytes of a request's next block. A direct transfer between file and caller's memory is aligned at both ends; other
+ * bytes go through a bounce buffer (*bounces: 1). */
 static int64_t block_bytes(const struct store *s, int64_t offset, const char *user, int64_t bytes, int *bounces)
 {
     int64_t n = min_i64(s->block - offset % s->block, bytes);

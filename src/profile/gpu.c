@@ -163,7 +163,7 @@ static enum status attention_flops(struct gpu_bench *g, enum op_kind op, const s
     profile_attention_attrs(x, &c.attrs);
     bytes[n - 1] = g->target->workspace(g->target, op, &c.attrs, 0);
     TRY(lay_out(g, bytes, n, &c));
-    c.sets = 1; /* keys are read many times in any case */
+    c.sets = 1; /* one set is enough, since a call reads its keys many times anyhow */
     TRY(backend_status(g->b, g->b->fill(g->b, g->b->base, BYTE, c.stride)));
     TRY(write_intervals(g, &c, x->S, n));
     TRY(time_call(g, &c, &seconds));

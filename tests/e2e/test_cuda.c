@@ -291,7 +291,8 @@ static void the_plugin_lies_beside(void **state)
     free(program);
 }
 
-/* Kernels move 16 bytes at a time, and heads lie in shared memory; the processor takes any size. */
+/* Sizes that the GPU's kernels cannot take are refused: kernels move 16 bytes at a time, and heads lie in shared memory. The
+ * processor takes any size. */
 static void sizes_that_kernels_take(void **state)
 {
     (void)state;

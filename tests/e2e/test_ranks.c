@@ -313,7 +313,7 @@ static long planned_host(const char *run)
     return bytes;
 }
 
-/* A budget filled by the plan leaves no room for messages through host memory: they are planned with. */
+/* Plans count messages that go through host memory: within a budget that the tensors would fill, the tensors get less. */
 static void messages_count(void)
 {
     const char *run = "--ranks 2 --steps 1 --save-every 0 --offload cpu --device cuda " TINY;

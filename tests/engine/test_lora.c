@@ -167,8 +167,8 @@ CASE(ends_tied, "lora-ends-tied")
 CASE(ends_fused, "lora-ends-gpt2")
 CASE(ends_biased, "lora-ends-phi")
 
-/* Checks that the golden losses stand for PEFT and bitsandbytes in fp32. They are computed in fp64 from the numbers of the same
- * bytes. */
+/* Checks that the golden losses, computed in fp64 from the same quantised bytes, agree with those of PEFT and bitsandbytes in
+ * fp32. */
 static void check_stands_for(const char *name, const char *key)
 {
     struct golden g;
