@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* One row a dimension. Legal degrees are in plan/lower/mesh.c, costs of messages in machine/rank_cost.c. */
+/* A row for each dimension. Legal degrees are in plan/lower/mesh.c, costs of messages in machine/rank_cost.c. */
 const struct mesh_row mesh_rows[MESH_DIMS] = {
     [MESH_DP] = {"dp", 2, "sequences"},
     [MESH_ULYSSES] = {"ulysses", 0, "heads"},
@@ -30,7 +30,8 @@ int64_t mesh_ranks(const struct mesh *m)
     return ranks;
 }
 
-/* Returns the number of places between neighbours along the lane's dimensions: the ranks of all that are nested within them. */
+/* Returns the distance in places between neighbours along the lane's dimensions: the product of the degrees of all dimensions
+ * nested inside. */
 static int stride_of(const struct mesh *m, enum lane lane)
 {
     int stride = 1, innermost = MESH_DIMS;

@@ -4,7 +4,7 @@
 
 #include "program/program.h"
 
-/* In the order in which people read and type them. */
+/* Dimensions in the order in which users read and type them. */
 enum mesh_dim { MESH_DP, MESH_ULYSSES, MESH_RING, MESH_DIMS };
 
 /* Ranks along each dimension; in a request AUTO (-1): the planner decides. */
@@ -13,21 +13,22 @@ struct mesh {
 };
 
 struct mesh_row {
-    const char *key;    /* key in --mesh dp=2,ulysses=4,ring=2 and in plan.json */
-    int depth;          /* order of nesting; 0: members are neighbours; place = (dp * rings + ring) * ulysses degree + ulysses */
-    const char *shards; /* things that its members share, for people */
+    const char *key; /* key in --mesh dp=2,ulysses=4,ring=2 and in plan.json */
+    /* order of nesting, 0: members are neighbouring places; place = (dp * ring degree + ring) * ulysses degree + ulysses */
+    int depth;
+    const char *shards; /* plural noun for the things that members share, for messages */
 };
 extern const struct mesh_row mesh_rows[MESH_DIMS];
 
 /* Returns the product of the degrees; undecided ones count as 1. */
 int64_t mesh_ranks(const struct mesh *m);
-/* Dimensions along which the groups of each comm lane extend, a bit for each. They are neighbours in the order of nesting, so
- * that a group's places are equally far apart. */
+/* Dimensions along which the groups of each comm lane extend, a bit for each. A lane's dimensions are adjacent in the order of
+ * nesting, so that the places of a group's members are equally far apart. */
 extern const unsigned mesh_lanes[LANES];
 /* Returns the number of members of every group of a comm lane. */
 int mesh_members(const struct mesh *m, enum lane lane);
-/* The group of a comm lane that the rank at a place belongs to: its number of members, the rank's index among them, the place of
- * the first one, and the places between members. */
+/* The group of a comm lane to which the rank at a place belongs. members: their number; member: the rank's index among them;
+ * first: the first member's place; stride: places from member to member. */
 struct mesh_group {
     int members, member, first, stride;
 };

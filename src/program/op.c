@@ -1,4 +1,4 @@
-/* The rows of the op table as functions of the op's kind. */
+/* Functions that look up an op's row in the op table by the op's kind. */
 #include "program/op.h"
 
 #include "base/mix.h"

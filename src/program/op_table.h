@@ -78,11 +78,11 @@ OP(GEMM, gemm, MATRIX, NEVER, a->gemm.a_type == BF16 || a->gemm.b_type == BF16 ?
    2.0 * a->gemm.m * a->gemm.n * a->gemm.k,
    SUM(c, AS(gemm.c_type), gemm.accumulate), IN(a, AS(gemm.a_type)), IN(b, AS(gemm.b_type)), WORK(work))
 
-/* y += bias: y [rows,dim], which may lie ld apart, bias [dim] */
+/* y += bias: y [rows,dim], with rows ld elements apart, bias [dim] */
 OP(BIAS, bias, ELEMENTWISE, NEVER, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
    INOUT(y, AS(bias.y_type)), IN(bias, T(bias)))
 
-/* dbias (+)= column sums of dy, in row order: dbias [dim], dy [rows,dim], which may lie ld apart */
+/* dbias (+)= column sums of dy, in row order: dbias [dim], dy [rows,dim], with rows ld elements apart */
 OP(BIAS_GRAD, bias_grad, ELEMENTWISE, NEVER, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
    SUM(dbias, F32, bias.accumulate), IN(dy, AS(bias.y_type)))
 
@@ -122,7 +122,8 @@ OP(GELU_GRAD, gelu_grad, ELEMENTWISE, NEVER, a->act.dtype, 19.0 * a->act.rows * 
 OP(ATTN_FWD, attn_fwd, ATTENTION, FREELY, a->attn.dtype, 4.0 * pairs * a->attn.hq * a->attn.head_dim + 2.0 * pairs * a->attn.hq * (double)(op_value_dim(a) - a->attn.head_dim),
    OUT(o, T_OR_F32(attn, attn.o_fp32)), OUT(lse, F32), IN(q, T(attn)), IN(k, T(attn)), IN(v, T(attn)), IN(lo, I32), IN(hi, I32), WORK(work))
 
-/* dq = and dk, dv (+)= their gradients: q k^T again, do v^T, and dq, dk, dv. Absent keys and values give dk and dv nothing. */
+/* dq = and dk, dv (+)= their gradients: recomputes q k^T, then do v^T, dq, dk and dv. Without keys and values, dk and dv get
+ * nothing. */
 OP(ATTN_BWD, attn_bwd, ATTENTION, FREELY, a->attn.dtype, 10.0 * pairs * a->attn.hq * a->attn.head_dim + 4.0 * pairs * a->attn.hq * (double)(op_value_dim(a) - a->attn.head_dim),
    OUT(dq, F32), SUM(dk, F32, attn.accumulate), SUM(dv, F32, attn.accumulate), IN(q, T(attn)), ADDEND(k, T(attn)),
    ADDEND(v, T(attn)), IN(delta, F32), IN(lse, F32), IN(do, T(attn)), IN(lo, I32), IN(hi, I32), WORK(work))
@@ -131,7 +132,7 @@ OP(ATTN_BWD, attn_bwd, ATTENTION, FREELY, a->attn.dtype, 10.0 * pairs * a->attn.
 OP(ATTN_DELTA, attn_delta, ELEMENTWISE, NEVER, a->heads.dtype, 2.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
    OUT(delta, F32), IN(o, T(heads)), IN(do, T(heads)))
 
-/* Merges attention over two disjoint sets of keys: the part joins o and lse, which then cover both sets: o, o_part
+/* Merges attention over two disjoint sets of keys: adds o_part and lse_part to o and lse, which then cover both sets: o, o_part
  * [rows,heads,head_dim], lse, lse_part [heads,rows] */
 OP(ATTN_MERGE, attn_merge, ELEMENTWISE, FREELY, F32, 3.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
    INOUT(o, F32), INOUT(lse, F32), ADDEND(o_part, F32), ADDEND(lse_part, F32))
@@ -152,14 +153,14 @@ OP(ATTN_SINK_GRAD, attn_sink_grad, ELEMENTWISE, NEVER, F32, 4.0 * a->sink.rows *
 OP(CAST, cast, ELEMENTWISE, NEVER, a->cast.y_type, 0,
    OUT(y, AS(cast.y_type)), IN(x, AS(cast.x_type)))
 
-/* x *= factor[0]: x [n], both of x's type; y_type and scale are not used */
+/* x *= factor[0]: x [n], factor of x's type; attributes y_type and scale are not used */
 OP(MULTIPLY, multiply, ELEMENTWISE, NEVER, a->cast.x_type, 1.0 * a->cast.n,
    INOUT(x, AS(cast.x_type)), IN(factor, AS(cast.x_type)))
 
 /* --- Quantised matrices: attrs.dequantise --- */
 
-/* Dequantises a part of a matrix in NF4 or int8 (base/quantised.h), rounded to y's type: y [rows,cols], codes from element
- * `first` on, which may begin in the middle of a byte, and the matrix's part of scales */
+/* Dequantises a part of a matrix in NF4 or int8 (base/quantised.h), rounded to y's type: y [rows,cols]; codes: those from element
+ * `first` on, which may begin in the middle of a byte; scales: the matrix's part of scales */
 OP(DEQUANTISE, dequantise, ELEMENTWISE, NEVER, a->dequantise.y_type, 1.0 * a->dequantise.rows * a->dequantise.cols,
    OUT(y, AS(dequantise.y_type)), IN(codes, BYTES), IN(scales, F32))
 
@@ -171,17 +172,19 @@ OP(COLUMNS, columns, ELEMENTWISE, NEVER, a->columns.x_type, 0,
 
 /* --- Dropout: attrs.dropout --- */
 
-/* y = scale x, both of one type, or y += scale x, x in fp32, for each number that ops/dropout.h keeps; 0 for others: y
- * [rows,cols], y_ld apart, x [rows,cols], x_ld apart, numbers [rows]: each row's token, in its whole sequence */
+/* y = scale x (both of one type), or y += scale x (x in fp32), for each number that ops/dropout.h keeps; the others count as 0: y
+ * [rows,cols], with rows y_ld apart, x [rows,cols], with rows x_ld apart, numbers [rows]: number of each row's token in its whole
+ * sequence */
 OP(DROPOUT, dropout, ELEMENTWISE, NEVER, a->dropout.accumulate ? F32 : a->dropout.dtype,
    (a->dropout.accumulate ? 2.0 : 1.0) * a->dropout.rows * a->dropout.cols,
    SUM(y, T(dropout), dropout.accumulate), IN(x, T_OR_F32(dropout, dropout.accumulate)), IN(numbers, I32), IN(record, RECORD))
 
 /* --- Loss: attrs.loss --- */
 
-/* loss[1] = sum of -log p(target), of scaled and capped logits. With `gradient`, logits become (softmax - onehot) *
- * record->inv_targets, times the slope of scale and cap; with `gradient_bf16`, dlogits become that. Rows with a negative target
- * give 0: logits and dlogits [rows,vocab], loss.ld apart, targets [rows]; each [rows]: the loss of every row */
+/* loss[1] = sum of -log p(target), after scaling and capping the logits. With `gradient`, logits become (softmax - onehot) *
+ * record->inv_targets, times the derivative of scale and cap; with `gradient_bf16`, dlogits gets that instead. Rows with a
+ * negative target give 0: logits and dlogits [rows,vocab], with rows loss.ld apart, targets [rows], each [rows]: the loss of
+ * every row */
 OP(LOSS, loss, ELEMENTWISE, NEVER, F32, (a->loss.gradient || a->loss.gradient_bf16 ? 6.0 : 4.0) * a->loss.rows * a->loss.vocab,
    IN_OR_INOUT(logits, F32, loss.gradient), OUT(loss, F64), IN(targets, I32), IN(record, RECORD),
    OPT_OUT(each, F32), OPT_OUT(dlogits, BF16))
@@ -213,8 +216,8 @@ OP(ADAMW, adamw, ELEMENTWISE, NEVER, a->vec.low_precision ? BF16 : F32, 15.0 * a
 /* dst[share of r] = src of member r: src [share], dst [n] */
 OP(ALL_GATHER, all_gather, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
-/* dst = sum over members in order of src[own share], each rounded to `type` for the way; zero beyond the share: src [n], dst
- * [share] */
+/* dst = sum over members, in order, of src[own share], each first rounded to `type` for sending; zero beyond the share's end: src
+ * [n], dst [share] */
 OP(REDUCE_SCATTER, reduce_scatter, COLLECTIVE, NEVER, F32, 0, IN(src, F32), OUT(dst, F32), WORK(work))
 
 /* Reduce-scatter, then all-gather: x [n] */
@@ -223,15 +226,16 @@ OP(ALL_REDUCE, all_reduce, COLLECTIVE, NEVER, F32, 0, INOUT(x, F32), WORK(work))
 /* dst[r] = src[me] of member r: both [P][share] */
 OP(ALL_TO_ALL, all_to_all, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
-/* src goes to member (me + distance) mod P, dst comes from (me - distance) mod P; each half only if its predicate holds: [n] */
+/* sends src to member (me + distance) mod P and receives dst from (me - distance) mod P; each of the two only if its predicate
+ * holds: [n] */
 OP(EXCHANGE, exchange, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
 #ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): attrs.act */
-/* y = f state + (1 - f) u, f = sigmoid(g), row by row, the state becoming y; it is 0 before position 0. A row with a negative index
- * leaves it: y, u, g [rows,dim], state [dim], positions, index [rows] */
+/* y = f state + (1 - f) u, f = sigmoid(g), row by row; the state becomes y, and is 0 before position 0. A row with a negative
+ * index does not change the state: y, u, g [rows,dim], state [dim], positions, index [rows] */
 OP(TOY_SCAN, toy_scan, ELEMENTWISE, NEVER, a->act.dtype, 7.0 * a->act.rows * a->act.dim,
    OUT(y, T(act)), INOUT(state, F32), IN(u, T(act)), IN(g, T(act)), IN(positions, I32), OPT_IN(index, I32))
-/* u and g become their gradients, carry that of the entering state */
+/* u and g become their gradients; carry becomes the gradient of the state before the rows */
 OP(TOY_SCAN_GRAD, toy_scan_grad, ELEMENTWISE, NEVER, a->act.dtype, 14.0 * a->act.rows * a->act.dim,
    INOUT(u, T(act)), INOUT(g, T(act)), INOUT(carry, F32), IN(y, T(act)), IN(dy, T(act)), OPT_IN(state, F32), IN(positions, I32))
 #endif

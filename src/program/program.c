@@ -31,7 +31,7 @@ char phase_letter(enum phase f)
     return letters[f];
 }
 
-/* Doubles the table; 0 if out of memory. */
+/* Doubles the room of a table; returns 0 if memory is short. */
 static int enlarge(void **table, int *cap, size_t size)
 {
     int new_cap = *cap ? *cap * 2 : 64;
@@ -43,7 +43,7 @@ static int enlarge(void **table, int *cap, size_t size)
     return 1;
 }
 
-/* Creates a program whose tables all have room: see grow. */
+/* Creates a program, each of whose tables has room for one entry at least, which `grow` relies on. */
 enum status program_create(const char *name, struct program **out)
 {
     struct program *p = sys_calloc(1, sizeof *p);
@@ -101,8 +101,8 @@ static void note_excess(struct program *p, int beyond, enum program_excess what)
         p->excess = what;
 }
 
-/* Returns the index of a new zeroed entry. If memory is short, it sets out_of_memory and returns the index of the last entry,
- * cleared: lowering goes on with nonsense and looks at the end. */
+/* Returns the index of a new zeroed entry. If memory is short, sets out_of_memory and returns the index of the last entry,
+ * cleared: lowering goes on with wrong tables, and looks at the flag at its end. */
 static int grow(struct program *p, void **table, int *n, int *cap, size_t size)
 {
     if (*n == *cap && !enlarge(table, cap, size)) {
@@ -154,13 +154,13 @@ int program_add_instr(struct program *p, enum op_kind op, enum lane lane)
     return i;
 }
 
-/* Returns the index's entry with a call equal to this one, or the free entry for it. */
+/* Returns the slot of the index that has a call equal to this one, or else the free slot for it. */
 static int32_t *find_call(struct program *p, const struct op_call *c)
 {
     uint64_t words[sizeof *c / sizeof(uint64_t)], h = 0, factor = 0x9e3779b97f4a7c15u;
     memcpy(words, c, sizeof words);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++, factor *= 0x9e3779b97f4a7c15u)
-        h += (words[i] ^ words[i] >> 32) * factor; /* products that do not wait for one another */
+        h += (words[i] ^ words[i] >> 32) * factor; /* products that do not depend on each other */
     h ^= h >> 29;
     int at = (int)(h >> 32) & (p->cap_call_index - 1);
     while (p->call_index[at] >= 0 && memcmp(&p->calls[p->call_index[at]], c, sizeof *c) != 0)
@@ -168,7 +168,7 @@ static int32_t *find_call(struct program *p, const struct op_call *c)
     return &p->call_index[at];
 }
 
-/* Makes an index of twice the size for all but the last call; 0 if out of memory. */
+/* Makes the index of calls twice as large and enters all but the last call; returns 0 if memory is short. */
 static int enlarge_call_index(struct program *p)
 {
     int cap = p->cap_call_index ? 2 * p->cap_call_index : 256;
@@ -207,7 +207,8 @@ static void append_wait(struct program *p, struct wait w)
     p->waits[at] = w;
 }
 
-/* Adds a wait. An instruction's waits stand together: if they are not the table's last ones, they are moved there. */
+/* Adds a wait. An instruction's waits are adjacent in the table: unless they stand at its end already, they are moved there
+ * first. */
 void program_add_wait(struct program *p, int i, struct wait w)
 {
     struct instr *in = &p->instrs[i];

@@ -11,11 +11,12 @@
 #include <stdio.h>
 
 enum tier { TIER_DEVICE, TIER_HOST, TIER_NVME, TIERS };
-/* The comm lanes are named for their groups: all ranks, ranks that share heads, ranks that pass keys and values on. */
+/* Lanes. Comm lanes are named after their groups: all ranks (world), ranks that share heads (ulysses), ranks that pass keys and
+ * values on (ring). */
 enum lane { LANE_COMPUTE, LANE_H2D, LANE_D2H, LANE_READ, LANE_WRITE, LANE_HOST, LANE_WORLD, LANE_ULYSSES, LANE_RING, LANES };
 enum { COMM_LANES = LANES - LANE_WORLD };
 _Static_assert((int)COMM_LANES == (int)COMM_GROUPS, "a step_record has the rank's index in each group");
-/* Purpose of a part of a step. */
+/* Purpose that an instruction has in the step. */
 enum phase { PHASE_NONE, PHASE_IO, PHASE_UPDATE, PHASE_FORWARD, PHASE_LOSS, PHASE_BACKWARD, PHASES };
 enum tensor_class { CLASS_PARAM, CLASS_GRAD, CLASS_OPTIM, CLASS_ACT, CLASS_WORK, CLASS_IO, CLASSES };
 
@@ -25,8 +26,8 @@ const char *class_name(enum tensor_class c);
 /* Returns 'f' forward, 'b' backward, 'u' update, 'l' loss, 'i' input and output; 0: none. */
 char phase_letter(enum phase f);
 
-/* Tells whether a lane starts an instruction as soon as its predecessor has started, and retires in order (the I/O lanes). Other
- * lanes start it when the predecessor has retired. */
+/* Tells whether a lane starts an instruction as soon as its predecessor has started, and retires them in order (the I/O lanes).
+ * Other lanes start an instruction when its predecessor has retired. */
 static inline int lane_is_pipelined(enum lane l)
 {
     return l == LANE_READ || l == LANE_WRITE;
@@ -37,37 +38,40 @@ static inline int lane_is_comm(enum lane l)
     return l >= LANE_WORLD;
 }
 
-/* Returns a comm lane's number among the comm lanes. */
+/* Returns a comm lane's index among the comm lanes, from 0. */
 static inline int lane_comm(enum lane l)
 {
     return (int)l - LANE_WORLD;
 }
 
-/* A logical value of `rows` rows of `row_bytes` bytes. Flat parameter, gradient and optimizer ranges have one row per element. */
+/* A logical value: `rows` rows of `row_bytes` bytes. Flat ranges of parameters, gradients and optimizer states have one row per
+ * element. */
 struct tensor {
     char name[48];
     enum tensor_class class;
     int64_t rows, row_bytes;
 };
 
-/* A piece of a tier. Persistent buffers have the same index, tier and address in every program of a set; the others live from
- * their first access to their last. */
+/* A range of bytes of a tier. Persistent buffers have the same index, tier and address in every program of a set; other buffers
+ * live from their first access to their last. */
 struct buffer {
     int64_t bytes : 56;
     uint8_t tier : 2, class : 3; /* enum tier, enum tensor_class */
     uint8_t persistent : 1;
-    int64_t address; /* in the tier's arena, a multiple of BUFFER_ALIGN; -1 before packing */
-    double t0, t1;   /* simulated lifetime */
+    int64_t address; /* address in the tier's arena, a multiple of BUFFER_ALIGN; -1: not packed yet */
+    double t0, t1;   /* simulated seconds of the lifetime's begin and end */
 };
 
 #define BUFFER_ALIGN 4096
 
 enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_UPDATE = 3 /* read, then written in place */ };
 
-/* Contiguous bytes that an instruction touches: rows of a tensor from row0 on, at one version. Several operands with the same
- * `arg` are consecutive segments of that argument; those of an nvme argument are adjacent and together one extent. tensor -1:
- * scratch, undefined before and after. It has 24 bytes, since there are three operands for each instruction; the builders below
- * accept only numbers that fit. */
+/* Contiguous bytes that an instruction touches: rows of a tensor from row0 on, at one version. tensor -1: scratch, undefined
+ * before and after.
+ *
+ * Operands with the same `arg` are consecutive segments of that argument; those of an nvme argument are adjacent and together one
+ * extent. The structure has 24 bytes, since an instruction has three operands on average; the builders below accept only numbers
+ * that fit. */
 struct operand {
     int64_t offset : 40;
     int32_t buffer : 24;
@@ -75,53 +79,54 @@ struct operand {
     int32_t tensor : 24;
     int64_t row0 : 38;
     uint32_t
-        version : 18; /* version that is read or written; an update in place makes version + 1 of it; copies keep the version */
+        /* version that is read or written; an update in place turns version v into v + 1; copies have the version of their source */
+        version : 18;
     uint32_t arg : 6, access : 2; /* enum access */
 };
 
-#define PROGRAM_MOST_BYTES ((int64_t)1 << 39) /* bytes of a buffer */
-#define PROGRAM_MOST_ROWS ((int64_t)1 << 37)  /* rows of a tensor */
-#define PROGRAM_MOST_NAMES (1 << 23)          /* buffers, tensors */
+#define PROGRAM_MOST_BYTES ((int64_t)1 << 39) /* most bytes of a buffer */
+#define PROGRAM_MOST_ROWS ((int64_t)1 << 37)  /* most rows of a tensor */
+#define PROGRAM_MOST_NAMES (1 << 23)          /* most buffers, and most tensors */
 #define PROGRAM_MOST_VERSIONS (1 << 18)
-#define PROGRAM_MOST_OPERANDS (1 << 12) /* operands of an instruction */
-#define PROGRAM_MOST_CALLS (1 << 20)    /* different calls */
+#define PROGRAM_MOST_OPERANDS (1 << 12) /* most operands of an instruction */
+#define PROGRAM_MOST_CALLS (1 << 20)    /* most different calls */
 
-/* The limit that a program exceeds: the size of one buffer or tensor, or the number of parts. */
+/* Limit that a program exceeds: the size of a buffer or tensor, or the number of parts (buffers, tensors, operands, calls). */
 enum program_excess { EXCESS_NONE, EXCESS_BYTES, EXCESS_PARTS };
 
 struct wait {
     int32_t lane;
-    int32_t ticket; /* the wait lasts until the lane has retired its ticket-th instruction (counted from 1) */
+    int32_t ticket; /* number, from 1, of the awaited instruction on its lane; the wait ends when that instruction has retired */
 };
 
-/* An instruction's work without its operands: instructions that do the same share one. */
+/* An instruction's work without its operands, shared by all instructions with equal work. */
 struct op_call {
     struct op_attrs attrs;
     double flops;
     int64_t bytes; /* bytes moved (copies) or touched (compute) */
 };
 
-/* An instruction. There are millions of these: 40 bytes. */
+/* An instruction. Programs have millions of these, so it has only 40 bytes. */
 struct instr {
     uint8_t op; /* enum op_kind */
-    /* enum lane; prefetch depth: 0 none; 1 to the device; 2 nvme to host, or an update; 3 an instruction that precedes those of
-     * depth 2 */
+    /* lane: enum lane; depth: how far ahead of use: 0: not a prefetch; 1: prefetch to the device; 2: from nvme to host, or an
+     * update; 3: an instruction on which those of depth 2 wait */
     uint8_t lane : 4, depth : 4;
     uint8_t phase; /* enum phase; recomputation belongs to the backward pass */
     uint8_t n_waits;
-    int16_t unit; /* the model's unit whose parameters, gradients or values it works on; -1: none */
-    /* 0: always executed; else only if that bit of the micro-batch's predicates is set. An instruction that is not executed
-     * retires all the same, and its results are as they were. So only an op that may be left out has a predicate: nothing reads
-     * its results, or it would have added nothing */
+    int16_t unit; /* unit of the model whose parameters, gradients or values the instruction works on; -1: none */
+    /* 0: always executed; else executed only if that bit of the micro-batch's predicates is set. An instruction that is not
+     * executed retires all the same, and leaves its outputs as they were. So only ops that may be left out have predicates:
+     * nothing reads the results then, or the op would have added nothing */
     int16_t predicate;
     uint32_t call : 20, n_operands : 12;
-    int32_t ticket; /* its number on its lane, from 1 */
+    int32_t ticket; /* number of the instruction on its lane, from 1 */
     int32_t first_operand, first_wait;
-    double start, end; /* simulated */
+    double start, end; /* simulated seconds */
 };
 
-/* Part of a unit's state that a binding holds. A gradient's sum over the ranks has a role beside each rank's own gradient, for
- * cases in which both are kept. */
+/* Part of a unit's state in a persistent buffer. A gradient's sum over the ranks has a role of its own, as a rank may keep its
+ * own gradient beside it. */
 enum binding_role {
     BINDING_OTHER,
     BINDING_PARAM,
@@ -135,27 +140,27 @@ enum binding_role {
     BINDING_CACHE_V,
     BINDING_TAIL_K,
     BINDING_TAIL_V, /* keys and values of earlier tokens */
-    BINDING_STATE   /* numbers that stand for a whole text */
+    BINDING_STATE   /* numbers that summarise the text so far */
 };
 
-/* Contents of a persistent buffer when a program starts (version 0) or ends (its last version there). Role, sharded and unit
- * follow from the tensor's name, and digests hash the name alone. */
+/* Contents of a persistent buffer when a program starts (version 0) or ends (the last version). role, sharded and unit follow
+ * from the tensor's name, so that digests hash only the name. */
 struct binding {
     uint8_t role;    /* enum binding_role */
-    uint8_t sharded; /* 1: the rank's shards, not the whole */
+    uint8_t sharded; /* 1: only the rank's shard; 0: the whole */
     int16_t unit;    /* unit of the model; -1: none, as for all bindings without a role */
     int32_t buffer, tensor;
     int32_t version;
     int64_t offset, row0, row1;
     int64_t extent_offset,
-        extent_bytes; /* nvme: the extent of the buffer that contains the rows (the store checks whole extents) */
+        extent_bytes; /* nvme only: extent of the buffer that contains the rows (the store checks whole extents) */
 };
 
 struct program {
     char name[48];
-    int masks; /* masks of the model, each with predicates of its own; 0: one */
-    /* programs with a cache, on one rank: number of predicates, from 1 on; each says whether a block of a cache is attended; 0:
-     * none */
+    int masks; /* number of attention masks of the model, each with predicates of its own; 0: one */
+    /* number of predicates of a program with a cache on one rank, numbered from 1; each says whether a block of the cache is
+     * attended; 0: none */
     int predicates;
     struct tensor *tensors;
     struct buffer *buffers;
@@ -166,42 +171,45 @@ struct program {
     struct binding *live_in, *live_out;
     int n_tensors, n_buffers, n_operands, n_calls, n_waits, n_instrs, n_live_in, n_live_out;
     int cap_tensors, cap_buffers, cap_operands, cap_calls, cap_waits, cap_instrs, cap_live_in, cap_live_out;
-    int32_t *call_index;          /* shared calls by hash, open addressing; -1: free */
-    int cap_call_index;           /* a power of 2; 0: none yet */
-    int n_persistent;             /* number of persistent buffers, which come first */
-    int64_t arena[TIERS];         /* bytes of each tier below which all addresses lie */
-    int64_t lower_bound[TIERS];   /* persistent bytes + maximum of simultaneously live transient bytes */
-    int64_t serial_bound[TIERS];  /* the same in lowering order, in which nothing is fetched ahead */
-    int64_t peak[TIERS][CLASSES]; /* most bytes of each class at one moment */
-    double seconds;               /* simulated */
-    int write_depth;              /* most blocks of drive writes in flight while there are reads; 0: DRIVE_DEPTH */
+    int32_t *call_index;  /* hash table of shared calls, open addressing; -1: free slot */
+    int cap_call_index;   /* slots of call_index, a power of 2; 0: not made yet */
+    int n_persistent;     /* number of persistent buffers, which come first */
+    int64_t arena[TIERS]; /* by tier, bytes that the arena must have: all addresses lie below */
+    /* by tier, least bytes that any packing needs: persistent bytes, and the most transient bytes live at one moment */
+    int64_t lower_bound[TIERS];
+    /* by tier, the same for instructions in the order of lowering, in which nothing is fetched ahead */
+    int64_t serial_bound[TIERS];
+    int64_t peak[TIERS][CLASSES]; /* by tier, most bytes of each class at one moment */
+    double seconds;               /* simulated seconds of the whole program */
+    int write_depth;              /* most blocks of drive writes in flight while reads are in flight, too; 0: DRIVE_DEPTH */
     int discrete;                 /* 1: READ, WRITE and HOST lanes cannot reach the device tier */
-    int group_size[LANES];        /* members of each comm lane's group; 1 or 0: no such lane */
-    int out_of_memory;            /* sticky: a table could not grow */
-    enum program_excess excess;   /* sticky: a number exceeds PROGRAM_MOST_*, so that operands may be nonsense */
+    int group_size[LANES];        /* number of members of each comm lane's group; 1 or 0: the lane is not used */
+    int out_of_memory;            /* 1, and stays so: a table could not grow */
+    enum program_excess excess;   /* limit PROGRAM_MOST_* that a number exceeded, and stays so: operands may be wrong */
 };
 
 enum status program_create(const char *name, struct program **out);
-/* Returns the error that the sticky flags of a built program stand for: ERR_NOMEM, or ERR_NOFIT if it exceeds PROGRAM_MOST_*. */
+/* Returns the error that a built program's out_of_memory and excess stand for: ERR_NOMEM, or ERR_NOFIT if a limit PROGRAM_MOST_*
+ * was exceeded. */
 enum status program_built(const struct program *p);
 void program_destroy(struct program *p); /* NULL is fine */
 
-/* Builders return the new index. If memory is short they set a sticky flag, and the index is not valid; beyond PROGRAM_MOST_*
- * they set the other one. */
+/* Builders return the index of the new entry. If memory is short they set out_of_memory, and the index is not valid; beyond
+ * PROGRAM_MOST_* they set excess. */
 int program_add_tensor(struct program *p, const char *name, enum tensor_class class, int64_t rows, int64_t row_bytes);
 int program_add_buffer(struct program *p, enum tier tier, int64_t bytes, enum tensor_class class, int persistent);
-/* Appends an instruction with a call of its own, zero in all other fields and without operands. */
+/* Appends an instruction with a new call, no operands, and zero in all fields but op and lane. */
 int program_add_instr(struct program *p, enum op_kind op, enum lane lane);
-/* Ends the last instruction's call: an equal call that was shared before takes its place. */
+/* Completes the last instruction's call. If an equal call was completed before, the instruction uses that one. */
 void program_share_call(struct program *p);
 /* Adds another wait of instruction i. */
 void program_add_wait(struct program *p, int i, struct wait w);
-/* Appends an operand to the last instruction. Merges it with the previous operand if bytes, rows, arg, access and versions
- * continue. */
+/* Appends an operand to the last instruction. If it continues the previous operand (bytes, rows, arg, access and version), both
+ * become one. */
 void program_add_operand(struct program *p, struct operand o);
 void program_add_binding(struct program *p, int live_out, struct binding b);
 
-/* Returns the end of an operand's rows. The operand has a tensor. */
+/* Returns the row behind an operand's last one. The operand must have a tensor. */
 static inline int64_t operand_row1(const struct program *p, const struct operand *o)
 {
     return o->row0 + o->bytes / p->tensors[o->tensor].row_bytes;
@@ -223,9 +231,10 @@ static inline struct wait *program_waits(const struct program *p, const struct i
     return &p->waits[in->first_wait];
 }
 
-/* Sets tickets from the order of instrs. */
+/* Sets all tickets from the order of the instructions. */
 void program_number(struct program *p);
-/* Puts instrs into the order `order` (a permutation of 0..n_instrs-1), and numbers them; 0: out of memory. */
+/* Reorders the instructions: order[i], a permutation of 0 .. n_instrs-1, is the former index of the i-th. Sets tickets. Returns 0
+ * if memory is short. */
 int program_permute(struct program *p, const int *order);
 
 /* Prints the program as text, one instruction a line. */

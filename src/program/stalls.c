@@ -59,7 +59,8 @@ int stalls_released_by(const struct timeline *t, int i, double *ready)
     return last;
 }
 
-/* Charges a pause of compute from `from` to `to` to the instruction `blame` and, back along waits, to its late predecessors. */
+/* Charges a pause of compute [from, to] to the instruction `blame`, and the earlier parts of it to instructions that `blame`
+ * itself had to wait for. */
 static void charge(const struct timeline *t, double from, double to, int blame, double count, struct stalls *s)
 {
     while (blame >= 0 && to > from) {

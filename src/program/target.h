@@ -1,25 +1,25 @@
-/* The target that a program is made for, as far as planning depends on kernels. */
+/* The machine code that a program is made for, as far as planning depends on kernels. */
 #ifndef LTRAIN_PROGRAM_TARGET_H
 #define LTRAIN_PROGRAM_TARGET_H
 
 #include "program/op.h"
 
 /* A target, which the planner's caller passes (settings.target), so that a plan is a function of its arguments on every machine.
- * Each backend has its own; a named machine has one that stands for it. It outlives the plans. */
+ * Each backend has its own target; a named machine has one that stands for its backend. A target outlives the plans. */
 struct target {
-    /* Returns the bytes of an op's argument `work`; 0: it has none. members: number of a collective's group; unused by other ops. */
+    /* Returns the bytes that an op needs as its argument `work`; 0: none. members: size of the group, for collectives only. */
     int64_t (*workspace)(const struct target *t, enum op_kind op, const struct op_attrs *attrs, int members);
     int threads; /* number of computing threads, each with scratch of its own if kernels need some */
 
     /* GPUs only; 0 on CPUs, and on the tests' fake GPU, whose kernels are the CPU's. */
     int capability;       /* 10 * major + minor */
     int processors;       /* streaming multiprocessors */
-    int64_t shared_bytes; /* shared memory that a block of threads may have */
-    int fast; /* 1: backward attention adds to dq in any order, where target_can_be_fast allows it: other bits every time */
+    int64_t shared_bytes; /* most bytes of shared memory of a block of threads */
+    int fast; /* 1: backward attention may add to dq in any order where target_can_be_fast allows; results then differ from run to run */
 };
 
-/* Tells whether sm_90a's backward attention takes heads of that dimension (the wider one of keys and values). It adds to dq in a
- * fixed order, which costs nothing. */
+/* Tells whether sm_90a's backward attention takes heads of that dimension (the wider of keys' and values'). That kernel adds to
+ * dq in a fixed order at no cost. */
 static inline int target_adds_in_order(int capability, int64_t head_dim)
 {
     return capability == 90 && head_dim <= 128;

@@ -1,4 +1,4 @@
-/* A backward slice of a program, from the state at its end. */
+/* Finding the instructions on which the state at a program's end depends, from its end backwards. */
 #include "program/updates.h"
 
 #include "base/sys.h"
@@ -20,7 +20,7 @@ static int touches(const struct program *p, const struct instr *in, const uint8_
     return 0;
 }
 
-/* Follows whole buffers, not bytes: other writes into a buffer that the update reads count as a part of it. */
+/* Follows whole buffers, not bytes: every write into a buffer that a marked instruction reads is marked. */
 enum status updates_mark(const struct program *p, uint8_t *mark, int *n)
 {
     uint8_t *needed = sys_calloc((size_t)p->n_buffers + 1, sizeof *needed);
