@@ -1,4 +1,4 @@
-/* Address ranges as segments between end points that are known beforehand: cutting, joining, looking up. */
+/* A map of address ranges (segments) whose ends are known beforehand: cutting, joining and looking up segments. */
 #include "verify/byte_map.h"
 
 #include "base/sort.h"
@@ -38,14 +38,14 @@ static int find_start(const struct byte_map *m, int i)
                 i = i * 64 + 63 - __builtin_clzll(m->bits[k][i]);
             return i;
         }
-        i = (i >> 6) - 1; /* the words before this one, a level up */
+        i = (i >> 6) - 1; /* the words before this one, on the next level */
         if (i < 0)
             break;
     }
     return 0;
 }
 
-/* Makes a directory of about as many equal stretches of addresses as there are end points. A look-up then costs a cache miss or
+/* Makes a directory of about as many equal stretches of addresses as there are end points: a look-up then takes a cache miss or
  * two instead of log2(n). */
 static enum status index_points(struct byte_map *m)
 {
@@ -79,7 +79,7 @@ static enum status map_create(struct byte_map *m, int64_t *points, int n_points,
         if (points[i] != points[m->n - 1])
             points[m->n++] = points[i];
     }
-    points = realloc(points, (size_t)m->n * sizeof *points); /* the rest was doubles */
+    points = realloc(points, (size_t)m->n * sizeof *points); /* frees the room of points that occurred twice */
     m->at = points ? points : m->at;
     TRY(index_points(m));
     m->next = sys_malloc((size_t)m->n * sizeof *m->next);
@@ -94,7 +94,7 @@ static enum status map_create(struct byte_map *m, int64_t *points, int n_points,
             return status_fail(ERR_NOMEM, "out of memory while verifying");
     }
     set_start(m, 0);
-    set_start(m, m->n - 1); /* the end of everything, no segment: spares cut a case */
+    set_start(m, m->n - 1); /* a start at the last end point, where no segment is: loops then need no special case */
     m->next[0] = m->n - 1;
     memcpy(m->cells, initial, cell_bytes);
     return OK;
@@ -110,7 +110,7 @@ static void map_destroy(struct byte_map *m)
     free(m->cells);
 }
 
-/* Returns the index of an address that is one of the end points. */
+/* Returns the index of an address among the end points, to which it belongs. */
 static int32_t point_index(const struct byte_map *m, int64_t address)
 {
     int64_t stretch = (address - m->at[0]) >> m->shift;
@@ -130,11 +130,11 @@ static struct span span_of(const struct footprint *f, enum tier t, int64_t begin
     return (struct span){point_index(&f->tier[t], begin), point_index(&f->tier[t], begin + bytes)};
 }
 
-/* End points of all ranges, by tier. Both ends of each buffer are listed once. */
+/* End points of all ranges that a program uses, by tier. Both ends of each buffer are listed once. */
 struct points {
     int64_t *at[TIERS];
     int n[TIERS];
-    unsigned char *ends; /* by buffer: bit 1: its beginning is listed; bit 2: its end is */
+    unsigned char *ends; /* by buffer: bit 1: its beginning is listed already; bit 2: its end is */
 };
 
 static void add_point(struct points *q, enum tier t, int64_t at)
@@ -185,7 +185,7 @@ enum status footprint_create(const struct program *p, size_t cell_bytes, const v
     q.ends = sys_malloc((size_t)p->n_buffers + 1);
     if (!q.ends)
         goto nomem;
-    collect_points(p, &q); /* counts */
+    collect_points(p, &q); /* first only counts */
     for (int t = 0; t < TIERS; t++) {
         f.tier[t].at = q.at[t] = sys_malloc(sizeof(int64_t) * (size_t)(q.n[t] + 1));
         if (!q.at[t])
@@ -257,7 +257,7 @@ void byte_map_join(struct byte_map *m, struct span s)
 
 int byte_map_find(const struct byte_map *m, int64_t address)
 {
-    int low = 0, high = m->n - 2; /* the last end point at or before the address */
+    int low = 0, high = m->n - 2; /* bisection for the last end point at or before the address */
     while (low < high) {
         int middle = low + (high - low + 1) / 2;
         if (m->at[middle] <= address)

@@ -17,7 +17,7 @@ static void join(struct clock *a, const struct clock *b)
 void clocks_advance(struct clocks *c, int index)
 {
     const struct instr *in = &c->p->instrs[index];
-    struct clock *retired = &c->last[in->lane], predecessor = *retired; /* knows nothing if there is none */
+    struct clock *retired = &c->last[in->lane], predecessor = *retired; /* zero if there is no predecessor */
     c->now = lane_is_pipelined(in->lane) ? c->start[in->lane] : predecessor;
     for (const struct wait *w = program_waits(c->p, in), *end = w + in->n_waits; w < end; w++)
         join(&c->now, &c->retired[c->awaited[c->by_ticket[w->lane][w->ticket - 1]]]);
@@ -43,7 +43,7 @@ static void number_lanes(struct clocks *c)
         c->by_ticket[p->instrs[i].lane][p->instrs[i].ticket - 1] = i;
 }
 
-/* Finds out which instructions are waited for. Returns their number. */
+/* Numbers the instructions for which others wait, and returns how many there are. */
 static int32_t number_awaited(struct clocks *c)
 {
     const struct program *p = c->p;

@@ -1,9 +1,8 @@
-/* Happens-before as vector clocks: per lane, the highest ticket known to have retired.
+/* Happens-before as vector clocks: a clock has, per lane, the highest ticket known to have retired.
  *
- * Invariants:
- * 1. The knowledge once an instruction has retired is closed: it covers all that the instructions in it waited for, and, as lanes
- *    retire in order, all their predecessors.
- * 2. An instruction of a pipelined lane knows that its predecessor has started, not that it has retired. */
+ * Invariants: 1. A clock after an instruction has retired is closed: it covers all that the instructions in it waited for and, as
+ * lanes retire in order, all their predecessors. 2. An instruction of a pipelined lane knows that its predecessor has started,
+ * not that it has retired. */
 #ifndef LTRAIN_VERIFY_CLOCKS_H
 #define LTRAIN_VERIFY_CLOCKS_H
 
@@ -15,11 +14,11 @@ struct clock {
 
 struct clocks {
     const struct program *p;
-    struct clock now;          /* known at the start of the instruction last advanced to */
-    struct clock *retired;     /* for each instruction that others wait for: known once it has retired */
-    int32_t *awaited;          /* by instruction: its place in `retired`; -1: nobody waits for it */
-    struct clock last[LANES];  /* by lane, for its last instruction: known once it has retired */
-    struct clock start[LANES]; /* likewise: known when it started */
+    struct clock now;          /* clock at the start of the instruction last advanced to */
+    struct clock *retired;     /* clocks after retirement, one for each instruction that others wait for */
+    int32_t *awaited;          /* by instruction: index of its clock in `retired`; -1: no instruction waits for it */
+    struct clock last[LANES];  /* by lane: clock after its last instruction so far has retired */
+    struct clock start[LANES]; /* by lane: clock at the start of that instruction */
     int *by_ticket[LANES];     /* instructions by lane and ticket */
     int *by_ticket_table;
 };

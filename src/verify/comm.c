@@ -1,8 +1,8 @@
 /* Checks of the form of collectives and predicates.
  *
- * An op that is not executed leaves its outputs undefined, and arguments that it would update as they were. An update left out is
- * right if it would have added nothing: the added part must then have come into being under the same predicate (verify.c follows
- * that through memory). */
+ * An op that is left out leaves its outputs undefined, and arguments that it would update unchanged. Leaving out an update is
+ * right if it would have added nothing. So the added part must have been made under the same predicate (verify.c follows this
+ * through memory). */
 #include "verify/comm.h"
 
 int verify_read_predicate(const struct program *p, const struct instr *in)
@@ -15,8 +15,8 @@ int verify_write_predicate(const struct program *p, const struct instr *in)
     return in->op == OP_EXCHANGE ? program_call(p, in)->attrs.comm.recv_if : in->predicate;
 }
 
-/* Returns the number of predicates: two for each ring step but the first, for each mask; on a rank alone, the program's own
- * number. */
+/* Returns the number of predicates: on several ranks two for each mask and each ring step but the first; on one rank the
+ * program's own number. */
 static int predicates_of(const struct program *p)
 {
     return p->group_size[LANE_RING] > 1 ? 2 * (p->group_size[LANE_RING] - 1) * (p->masks > 1 ? p->masks : 1) : p->predicates;
@@ -30,14 +30,15 @@ static int64_t argument_bytes(const struct program *p, const struct instr *in, i
     return bytes;
 }
 
-/* Checks that the predicate under which data is sent is the one under which the receiver expects it. Bit 2s - 1 says that this
- * rank attends the block of member me - s. Bit 2s says that member me + s attends this rank's block. Both are one question, asked
- * at both ends of a way of length s. */
+/* Checks that data is sent under the same predicate under which the receiver expects it. Bit 2s - 1 says that this rank attends
+ * the block of member me - s, bit 2s that member me + s attends this rank's block: the same question, asked at both ends of a
+ * transfer over distance s. */
 static const char *halves_fault(const struct program *p, const struct instr *in, char *text, size_t size)
 {
     int64_t P = p->group_size[in->lane], s = verify_modulo(program_call(p, in)->attrs.comm.distance, P);
     int32_t send = program_call(p, in)->attrs.comm.send_if, receive = program_call(p, in)->attrs.comm.recv_if;
-    int mask = in->lane == LANE_RING && send > 0 && P > 1 ? (send - 1) / (int)(2 * P - 2) : 0; /* each mask has such bits */
+    int mask = in->lane == LANE_RING && send > 0 && P > 1 ? (send - 1) / (int)(2 * P - 2)
+                                                          : 0; /* number of the mask whose bits these are */
     if (mask < (p->masks > 1 ? p->masks : 1)) {
         send -= mask * (int32_t)(2 * P - 2);
         receive -= mask * (int32_t)(2 * P - 2);

@@ -6,16 +6,17 @@
 
 #include <stddef.h>
 
-/* Returns NULL, or in `text` why the instruction's attributes, argument sizes or predicate are wrong. Sizes must agree with
- * attributes and group, and predicates may stand only where leaving the op out can be right. The operands must have been checked
- * one by one, and collectives must be on comm lanes. */
+/* Returns NULL, or a text that says why the instruction's attributes, argument sizes or predicate are wrong. Sizes must agree
+ * with attributes and group; predicates may stand only on ops that may be left out. The operands must have been checked one by
+ * one, and collectives must be on comm lanes. */
 const char *verify_comm_fault(const struct program *p, const struct instr *in, char *text, size_t size);
 
-/* Returns the predicate under which the instruction reads, or writes: one and the same, except for the two halves of an exchange. */
+/* Returns the predicate under which the instruction reads, or writes. Both are the same, except for the two halves of an
+ * exchange. */
 int verify_read_predicate(const struct program *p, const struct instr *in);
 int verify_write_predicate(const struct program *p, const struct instr *in);
 
-/* Returns `distance` modulo `members`, from 0 on: the members of a group are congruent to these numbers. */
+/* Returns `distance` modulo `members`, in 0 .. members - 1, also for negative distances. */
 static inline int64_t verify_modulo(int64_t distance, int64_t members)
 {
     return (distance % members + members) % members;

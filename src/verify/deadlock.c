@@ -1,9 +1,9 @@
-/* Do the ranks of a mesh wait for each other in a circle?
+/* Searching for ranks of a mesh that wait for each other in a circle.
  *
- * A symbolic run of the mesh shows that they do not: everything but collectives retires as soon as its waits allow. Ranks of one
- * colour go through this alike and are run once. Ranks of equal colours have equal roles and, on every lane, groups of equal
- * colours; colours are the coarsest such partition. (Colour refinement, Weisfeiler and Leman 1968, as in the minimisation of
- * automata.) By induction over the steps of the run, ranks of one colour are always in the same state. */
+ * A symbolic run of the mesh shows that there are none: everything but collectives retires as soon as its waits allow. Ranks of
+ * one colour go through this run alike, so one of them is run for all. Ranks of equal colour have equal roles and, on every lane,
+ * groups of equal colours; the colours are the coarsest such partition (colour refinement, Weisfeiler and Leman 1968, as in the
+ * minimisation of automata). By induction over the steps of the run, ranks of one colour are always in the same state. */
 #include "verify/deadlock.h"
 
 #include "base/sys.h"
@@ -20,9 +20,9 @@ struct run {
     int32_t *colour;  /* by rank */
     int32_t *rank_of; /* [n_colours]: the first rank of that colour */
     int n_colours;
-    struct lists meets;        /* colours by colour * LANES + lane: those in its groups */
+    struct lists meets;        /* for colour * LANES + lane, the colours in its groups */
     struct progress *progress; /* [n_colours] */
-    int32_t *queue;            /* colours that may be able to go on, a ring buffer of n_colours */
+    int32_t *queue;            /* ring buffer of colours that may be able to advance, [n_colours] */
     unsigned char *queued;
     int n_queued, head;
 };
@@ -56,7 +56,7 @@ static int compare_signs(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Signs each rank with its own colour and the colours in its groups, whatever their order. */
+/* Signs each rank with its colour and the colours in its groups; the order within a group does not count. */
 static void sign_ranks(const struct run *v, struct sign *sign, uint64_t *sum)
 {
     int n = v->x->m->n_ranks;
@@ -141,7 +141,7 @@ static void enqueue(struct run *v, int c)
     v->queue[(v->head + v->n_queued++) % v->n_colours] = c;
 }
 
-/* Returns the lane whose progress instruction `in`, the next on its lane, waits for; -1: none. */
+/* Returns the lane on which instruction `in`, the next of its own lane, has to wait; -1: none. */
 static int blocking_lane(const struct run *v, int c, const struct instr *in)
 {
     const struct program *p = mesh_program(v->x, v->rank_of[c]);
@@ -152,7 +152,7 @@ static int blocking_lane(const struct run *v, int c, const struct instr *in)
     return -1;
 }
 
-/* Returns a colour that this one meets on the lane and that has not started collective k there; -1: none. */
+/* Returns a colour in the lane's groups of colour c that has not started collective k yet; -1: none. */
 static int blocking_colour(const struct run *v, int c, int lane, int64_t k)
 {
     for (int i = v->meets.first[c * LANES + lane]; i < v->meets.first[c * LANES + lane + 1]; i++) {
@@ -184,11 +184,11 @@ static int advance_lane(struct run *v, int c, int lane)
     return p->started[lane] + p->retired[lane] != before;
 }
 
-/* Reports which ranks wait for each other, from a lane that is stuck: each lane that blocks it is stuck too, until the walk comes
- * round. */
+/* Reports which ranks wait for each other, starting from a stuck lane: follows the lane that blocks it, which is stuck too, until
+ * a lane is met again. */
 static enum status report_circle(const struct run *v, int c, int lane)
 {
-    int64_t start = (int64_t)v->n_colours * LANES; /* steps that lead into the circle from anywhere */
+    int64_t start = (int64_t)v->n_colours * LANES; /* number of steps after which the walk certainly is inside the circle */
     char text[440] = "";
     size_t used = 0;
     int first_c = -1, first_lane = -1;

@@ -1,16 +1,16 @@
-/* The second part of the mesh verifier: the search for deadlocks, after mesh.c has found that collectives match. */
+/* Second part of the mesh verifier: the search for deadlocks, after mesh.c has found that collectives match. */
 #ifndef LTRAIN_VERIFY_DEADLOCK_H
 #define LTRAIN_VERIFY_DEADLOCK_H
 
 #include "verify/lists.h"
 #include "verify/roles.h"
 
-/* All ranks' programs by lane, and the groups of ranks on each lane. */
+/* The programs of all ranks, by lane, and the groups of ranks on each lane. */
 struct mesh_lanes {
     const struct program *const *roles;
     const struct mesh_roles *m;
     int n_roles;
-    struct lists groups[LANES]; /* ranks by group and member */
+    struct lists groups[LANES]; /* by lane: ranks of each group, in the order of members */
     struct lists *tickets;      /* [n_roles]: instructions by lane and ticket */
 };
 
@@ -19,7 +19,7 @@ static inline const struct program *mesh_program(const struct mesh_lanes *x, int
     return x->roles[x->m->role[rank]];
 }
 
-/* Returns the number of instructions on the rank's lane. mesh_instr: the k-th of them, from 0. */
+/* Returns the number of instructions on a lane of a rank (mesh_count), or the k-th of them, from 0 (mesh_instr). */
 static inline int64_t mesh_count(const struct mesh_lanes *x, int rank, int lane)
 {
     const struct lists *t = &x->tickets[x->m->role[rank]];

@@ -1,4 +1,4 @@
-/* Form: checks of each instruction by itself. */
+/* Checks of each instruction by itself, without regard to others. */
 #include "verify/form.h"
 
 #include "verify/byte_map.h"
@@ -6,7 +6,7 @@
 
 #include <stdarg.h>
 
-/* One instruction under examination. */
+/* An instruction that is being checked. */
 struct site {
     const struct program *p;
     const struct instr *in;
@@ -15,7 +15,8 @@ struct site {
 
 static enum status reject(const struct site *s, int operand, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Fails with ERR_CORRUPT. operand: index within the instruction; -1: the instruction as a whole. */
+/* Fails with ERR_CORRUPT and a message that names the instruction. operand: its index within the instruction; -1: the fault is
+ * the whole instruction's. */
 static enum status reject(const struct site *s, int operand, const char *format, ...)
 {
     char cause[512], where[32] = "";
@@ -160,7 +161,7 @@ static enum status check_elements(const struct site *s, const struct operand *o)
     return OK;
 }
 
-/* Checks that the segments of an argument stand together, in memory too: a kernel gets one pointer. An nvme argument is an
+/* Checks that the segments of an argument are adjacent, in memory too, as a kernel gets one pointer; an nvme argument must be one
  * extent. */
 static enum status check_args(const struct site *s, const struct operand *o)
 {
@@ -193,7 +194,8 @@ static enum status check_copy(const struct site *s, const struct operand *o)
 {
     const struct program *p = s->p;
     int n = s->in->n_operands, src = 0, dst = 0;
-    int64_t total = 0, src_done = 0, dst_done = 0; /* bytes done: in all, and within the current segments */
+    /* bytes in all, and bytes compared within the present segment of source and destination */
+    int64_t total = 0, src_done = 0, dst_done = 0;
     while (src < n && o[src].arg != 0)
         src++;
     while (dst < n && o[dst].arg != 1)

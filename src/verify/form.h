@@ -4,9 +4,9 @@
 
 #include "program/program.h"
 
-/* Checks indices, sizes, tickets and waits; lanes and tiers that belong together; the arguments that op_table.h gives each op,
- * read or written as their attributes say, each contiguous in memory; copies preserving tensor, rows and version. ERR_CORRUPT and
- * a sentence. */
+/* Checks indices, sizes, tickets and waits; that lanes touch only tiers that they reach; that arguments are those of op_table.h,
+ * contiguous in memory and read or written as attributes say; that copies preserve tensor, rows and version. ERR_CORRUPT and a
+ * sentence. */
 enum status verify_form(const struct program *p);
 
 #endif

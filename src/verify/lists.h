@@ -9,8 +9,8 @@ struct lists {
     int32_t *first, *at;
 };
 
-/* Makes room for n lists with `total` numbers in all; first is zero. Returns 0 if memory is short; the caller destroys *l all the
- * same. */
+/* Makes room for n lists with `total` numbers in all; `first` is zeroed. Returns 0 if memory is short; the caller calls
+ * lists_destroy in any case. */
 int lists_create(struct lists *l, int n, int64_t total);
 void lists_destroy(struct lists *l);
 

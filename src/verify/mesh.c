@@ -1,4 +1,4 @@
-/* Do the collectives of all ranks meet? */
+/* Checking that the collectives of all ranks match. */
 #include "verify/mesh.h"
 
 #include "base/sys.h"
@@ -43,7 +43,7 @@ static enum status collect_groups(struct mesh_lanes *x, int lane)
     }
     for (int i = 0; i < n; i++)
         g->first[i + 1] += g->first[i];
-    memset(g->at, 0xff, sizeof *g->at * (size_t)n); /* -1: nobody yet */
+    memset(g->at, 0xff, sizeof *g->at * (size_t)n); /* -1: no rank has this place yet */
     for (int r = 0; r < n; r++) {
         int size = g->first[group[r] + 1] - g->first[group[r]];
         if (member[r] < 0 || member[r] >= size)
@@ -76,8 +76,8 @@ static enum status collect_tickets(struct mesh_lanes *x, int role)
 /* --- Do the collectives match? --- */
 
 struct pair {
-    int a, b, lane; /* two ranks */
-    int64_t k;      /* number of the instruction on their lane, from 0 */
+    int a, b, lane; /* two ranks, and the lane on which their instructions are compared */
+    int64_t k;      /* number of the compared instructions on that lane, from 0 */
 };
 
 static enum status disagree(const struct mesh_lanes *x, const struct pair *w, const char *what, const char *of_a,
@@ -122,7 +122,8 @@ static const struct operand *find_argument(const struct program *p, const struct
     return NULL;
 }
 
-/* Compares the tensors of two collectives. With equal sizes, two collectives that changed places would go unnoticed otherwise. */
+/* Compares the names and rows of the tensors of two collectives: with equal sizes, swapped collectives would not be noticed by
+ * their attributes. */
 static enum status compare_tensors(const struct mesh_lanes *x, const struct pair *w, const struct instr *a, const struct instr *b)
 {
     const struct program *p = mesh_program(x, w->a), *q = mesh_program(x, w->b);
@@ -160,7 +161,7 @@ static enum status compare_ranks(const struct mesh_lanes *x, int a, int b, int l
                        (long long)of_b, (long long)w.k + 1);
 }
 
-/* Compares every rank with member 0 of its group; each pair of roles once. */
+/* Compares every rank's collectives with those of member 0 of its group; each pair of roles is compared once. */
 static enum status match_lane(const struct mesh_lanes *x, int lane, unsigned char *compared)
 {
     memset(compared, 0, (size_t)x->n_roles * (size_t)x->n_roles);

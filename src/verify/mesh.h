@@ -1,4 +1,4 @@
-/* The verifier for all ranks together: proves that the collectives of programs that run beside each other meet.
+/* The verifier for all ranks together: proves that the collectives of programs that run at the same time match.
  *
  * Ranks with equal roles run one program. The cost of verifying a mesh grows with its roles, hardly with its ranks. */
 #ifndef LTRAIN_VERIFY_MESH_H

@@ -8,9 +8,9 @@
 struct mesh_roles {
     int n_ranks;
     const int32_t *role; /* [n_ranks]: index of the rank's program */
-    /* by comm lane, [n_ranks]: number of the rank's group, 0 .. n_ranks - 1; NULL: the lane is not used */
+    /* by comm lane, [n_ranks]: number of each rank's group, 0 .. n_ranks - 1; NULL: the lane is not used */
     const int32_t *group[LANES];
-    const int32_t *member[LANES]; /* [n_ranks]: own index in that group */
+    const int32_t *member[LANES]; /* by comm lane, [n_ranks]: each rank's index in its group */
 };
 
 #endif

@@ -19,16 +19,16 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { UNWRITTEN = -2, SCRATCH = -1 }; /* in place of a cell's tensor */
+enum { UNWRITTEN = -2, SCRATCH = -1 }; /* values in place of a cell's tensor */
 
-/* Knowledge about a segment's bytes. */
+/* Contents of a segment's bytes, and who accessed them last. */
 struct cell {
-    int64_t origin; /* byte of the tensor = address + origin */
+    int64_t origin; /* byte of the tensor at an address, less the address */
     int32_t tensor, version;
-    int32_t source;                     /* operand that wrote it, or -1 - index of the live-in binding */
+    int32_t source;                     /* operand that wrote the content, or -1 - index of the live-in binding */
     int32_t predicate;                  /* predicate under which the content holds; 0: always */
-    int32_t writer_lane, writer_ticket; /* ticket 0: before the program */
-    int32_t reader[LANES];              /* ticket of the latest reader since; 0: none */
+    int32_t writer_lane, writer_ticket; /* last writer; ticket 0: written before the program */
+    int32_t reader[LANES];              /* by lane, ticket of the latest reader since the last write; 0: none */
 };
 
 struct verifier {
@@ -53,7 +53,7 @@ static enum status reject(const struct verifier *v, int operand, const char *for
                        op_name(v->in->op), lane_name(v->in->lane), v->in->ticket, operand - v->in->first_operand, cause);
 }
 
-/* Describes the segment's content in words. */
+/* Describes a segment's content in words, for messages. */
 static const char *describe_content(const struct program *p, const struct cell *c, int64_t address, int64_t bytes, char *text,
                                     size_t size)
 {
@@ -79,7 +79,7 @@ struct extent {
     int64_t begin, bytes;
 };
 
-/* Returns the bytes of a whole argument; on nvme, one extent. */
+/* Returns the bytes of a whole argument, all its segments together; on nvme they are one extent. */
 static struct extent argument_extent(const struct program *p, const struct instr *in, int arg)
 {
     struct extent e = {-1, 0};
@@ -98,7 +98,7 @@ static struct extent binding_extent(const struct program *p, const struct bindin
     return (struct extent){p->buffers[b->buffer].address + b->extent_offset, b->extent_bytes};
 }
 
-/* Tells whether the segment was last written, as an nvme extent, by a range with exactly these ends. */
+/* Tells whether the segment was last written as a part of an nvme extent with exactly these ends. */
 static int extent_matches(const struct verifier *v, const struct cell *c, struct extent e)
 {
     const struct program *p = v->p;
@@ -108,7 +108,7 @@ static int extent_matches(const struct verifier *v, const struct cell *c, struct
     return w.begin == e.begin && w.bytes == e.bytes;
 }
 
-/* Tells whether no byte of the nvme extent belongs to another one, which would have destroyed it. */
+/* Tells whether all bytes of the nvme extent still belong to it; writing another extent over some would have destroyed it. */
 static int extent_is_whole(const struct verifier *v, struct extent e)
 {
     const struct byte_map *m = &v->bytes.tier[TIER_NVME];
@@ -155,8 +155,8 @@ static enum status check_content(struct verifier *v, int k)
     return OK;
 }
 
-/* Checks an update that may be left out, of content that always exists: the content that it adds must not exist when it is left
- * out. */
+/* Checks an instruction that may be left out and updates content that always exists: whatever it adds must exist only under its
+ * predicate. */
 static enum status check_addends(struct verifier *v, int k)
 {
     const struct operand *o = v->p->operands;
