@@ -12,7 +12,7 @@
 struct sampler {
     struct sampler_settings set;
     int64_t vocab;
-    uint8_t *seen; /* [vocab] */
+    uint8_t *seen; /* [vocab]: 1: the token has occurred in the text */
     struct sampler_choice *choice;
 };
 
@@ -64,7 +64,7 @@ static int by_logit(const void *a, const void *b)
     return x->logit != y->logit ? (x->logit < y->logit) - (x->logit > y->logit) : (x->id > y->id) - (x->id < y->id);
 }
 
-/* Sets p of the first n choices as if they were all. */
+/* Sets the probabilities of the first n choices, so that these add up to 1. */
 static void softmax(struct sampler_choice *c, int64_t n)
 {
     double sum = 0;
@@ -76,7 +76,7 @@ static void softmax(struct sampler_choice *c, int64_t n)
         c[i].p = (float)((double)c[i].p / sum);
 }
 
-/* Returns how many choices are among the k best, or as good as the k-th. */
+/* Returns the number of choices that are among the k best, or equal to the k-th. */
 static int64_t keep_top_k(const struct sampler_choice *c, int64_t n, int64_t k)
 {
     int64_t kept = k > 0 ? min_i64(k, n) : n;
@@ -85,7 +85,7 @@ static int64_t keep_top_k(const struct sampler_choice *c, int64_t n, int64_t k)
     return kept;
 }
 
-/* Drops choices from the worst on while together they have at most 1 - p; never the best. */
+/* Drops the worst choices whose probabilities together are at most 1 - p, but never the best choice. Returns the number left. */
 static int64_t keep_top_p(struct sampler_choice *c, int64_t n, double p)
 {
     double tail = 0;
@@ -121,7 +121,7 @@ static enum status check(const struct sampler *s, const float *logits)
     return any ? OK : status_fail(ERR_DIVERGED, "none of the model's logits is finite: its weights are damaged");
 }
 
-/* Lists all tokens, sorted. */
+/* Lists all tokens as choices, sorted, and returns their number. */
 static int64_t list(struct sampler *s, const float *logits)
 {
     const float temperature = (float)s->set.temperature;
