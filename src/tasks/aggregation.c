@@ -11,7 +11,7 @@ enum { ASKED = 3, LEAST = 40 /* words: with fewer, the third and the fourth most
 
 #define ZETA_2 1.6449340668482264 /* sum of 1 / i^2 */
 
-/* Draws the words' ranks (0: most frequent) in random order; returns the number of ranks. */
+/* Draws words in random order, each as its rank by frequency (0: most frequent); returns the number of ranks. */
 static int64_t draw_ranks(struct dice *d, int32_t *rank, int64_t n)
 {
     int64_t at = 0, ranks = 0;
@@ -33,7 +33,7 @@ static int64_t draw_ranks(struct dice *d, int32_t *rank, int64_t n)
 
 static enum status draw_words(struct dice *d, char (*word)[CODED_BYTES], int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) { /* the words asked for differ from all others; others may be equal */
+    for (int64_t i = 0; i < n; i++) { /* words that are asked for differ from all others; the rest may be equal */
         int again;
         do {
             coded_draw(d, word[i]);

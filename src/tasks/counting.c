@@ -1,11 +1,11 @@
-/* Task: counting how often a sentence stands in a haystack (after Counting-Stars, Song et al. 2024). */
+/* Task: counting how often a certain sentence occurs in a haystack (after Counting-Stars, Song et al. 2024). */
 #include "tasks/generators.h"
 
 #include <stdio.h>
 
 enum { FEWEST = 2, MOST = 10 };
 
-/* Draws the places: the first at the requested depth, the others anywhere behind it. */
+/* Draws the places of the sentence: the first at the requested depth, the others anywhere behind it. */
 static void draw_places(const struct task_request *r, struct dice *d, struct planted *star, int n)
 {
     star[0].depth = r->depth;

@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limits in bytes: tables and code have no full stops, and some scripts no blanks. */
+/* Lengths, in bytes, at which sentences and paragraphs are ended: tables and code have no full stops, and some scripts no blanks.
+ * WORDS_OF_PARAGRAPH: fewest words of a paragraph. */
 enum { LONG_SENTENCE = 300, LONGEST_SENTENCE = 1000, LONG_PARAGRAPH = 1200, WORDS_OF_PARAGRAPH = 8 };
 
-/* RULER's "noise". */
+/* The filler text of RULER, called "noise" there. */
 static const char filler[] = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. ";
 
 struct piece {
@@ -45,11 +46,11 @@ static enum status add_piece(struct pieces *p, size_t first, size_t end)
     return OK;
 }
 
-/* Tells whether a sentence ends here: behind . ! ? and quotes that a blank follows, behind an ideographic full stop, or with its
- * line. */
+/* Tells whether a sentence ends at `at`: behind . ! ? and closing quotes before a blank, behind an ideographic full stop, or at
+ * the line's end. */
 static int ends_sentence(const char *text, size_t at, size_t n)
 {
-    static const char stop[] = "\xe3\x80\x82"; /* U+3002 */
+    static const char stop[] = "\xe3\x80\x82"; /* U+3002, the ideographic full stop */
     char c = text[at];
     if (c == '\n' || at + 1 == n)
         return 1;
@@ -78,7 +79,8 @@ static enum status find_sentences(struct haystack *h)
     return OK;
 }
 
-/* Tells whether a paragraph ends with this sentence: at a blank line, or with the line (by_line) if the text has no blank lines. */
+/* Tells whether a paragraph ends with this sentence: at a blank line or, in a text without blank lines (by_line), at any line's
+ * end. */
 static int ends_paragraph(const struct haystack *h, const struct piece *sentence, int by_line)
 {
     int lines = 0;
@@ -129,7 +131,7 @@ enum status haystack_create(const char *text, size_t n, struct haystack **out)
     st = h->text ? OK : status_fail(ERR_NOMEM, "out of memory: a haystack of %zu bytes", h->n);
     if (st == OK) {
         memcpy(h->text, text, h->n);
-        if (!is_blank(h->text[h->n - 1])) /* the beginning may follow the end */
+        if (!is_blank(h->text[h->n - 1])) /* a blank at the end, as the repeated text's beginning may follow */
             h->text[h->n++] = '\n';
         st = words_of(h, 0, h->n) > 0 ? OK : status_fail(ERR_INVALID, "the text that is to be the haystack has no words in it");
     }

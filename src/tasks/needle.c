@@ -1,5 +1,5 @@
-/* Tasks: sentences that give a key a number, one or some of which are asked for (RULER's niah_single, niah_multiquery,
- * niah_multikey). */
+/* Tasks with sentences that give a key a number; the numbers of one or several keys are asked for (RULER's niah_single,
+ * niah_multiquery, niah_multikey). */
 #include "tasks/generators.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static enum status begin(int n, struct task_sample *out)
         n == 1 ? "A special magic number is" : "Some special magic numbers are", n == 1 ? "it" : "them", n == 1 ? "" : "s");
 }
 
-/* Adds item i of a list: "a", "a, and b", "a, b, and c". */
+/* Adds item i of n to a list in words: "a", "a, and b", "a, b, and c". */
 static enum status add_list(struct text_buffer *out, const char *text, int i, int n)
 {
     return text_buffer_print(out, "%s%s", i == 0 ? "" : i == n - 1 ? ", and " : ", ", text);
@@ -77,14 +77,14 @@ enum status task_build_multi_needle(const struct task_request *r, struct dice *d
     return build(r, d, size, NEEDLES, out);
 }
 
-/* Builds a haystack that consists of needles. */
+/* Builds a sample whose whole haystack consists of sentences with keys and numbers. */
 enum status task_build_multikey(const struct task_request *r, struct dice *d, int64_t size, struct task_sample *out)
 {
     const int64_t place = (int64_t)(r->depth / 100 * (double)size + 0.5);
     struct keys keys;
     struct planted needle;
     char key[1][KEY_BYTES], other[KEY_BYTES], wanted[NUMBER_BYTES], number[NUMBER_BYTES];
-    keys_draw(d, r->tokens, &keys); /* enough keys: a needle has more than one token */
+    keys_draw(d, r->tokens, &keys); /* enough keys for any size: each sentence has more than one token */
     keys_write(&keys, 0, key[0]);
     number_draw(d, wanted);
     task_expect(out, wanted);

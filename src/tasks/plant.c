@@ -29,8 +29,8 @@ void task_expect(struct task_sample *out, const char *text)
     snprintf(out->expected[out->n_expected++], TASK_EXPECTED_BYTES, "%s", text);
 }
 
-/* Returns the first sentence: a random one if the haystack is longer than the part that is used, so that samples have different
- * text around. */
+/* Returns the number of the first sentence used: a random one if the haystack is longer than needed, so that samples have
+ * different text. */
 static int64_t first_sentence(const struct task_request *r, struct dice *d, int64_t size)
 {
     const int64_t n = haystack_sentences(r->haystack), most = r->tokens; /* a sentence has at least one token */
@@ -67,7 +67,7 @@ enum status task_weave(const struct task_request *r, struct dice *d, int64_t siz
     out->repeats = haystack_is_given(r->haystack) && size > haystack_sentences(r->haystack);
     for (int64_t i = 0; i <= size; i++) {
         const char *sentence = haystack_sentence(r->haystack, first + i, &length);
-        /* the place is the sentence's beginning or its end, whichever is nearer */
+        /* the thing comes before or behind the sentence in which its depth lies, whichever is nearer */
         while (next < n && (i == size || (double)before + (double)length / 2 > planted[next].depth / 100 * (double)all)) {
             if (next == 0)
                 out->depth = all ? 100 * (double)before / (double)all : 0;

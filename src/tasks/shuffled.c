@@ -1,4 +1,5 @@
-/* Task: the user's paragraphs, numbered in a random order, and words of one of them: in which one do they stand? */
+/* Task: the user's paragraphs in random order, with numbers, and some words of one; the number of the paragraph with these words
+ * is asked for. */
 #include "tasks/generators.h"
 
 #include "base/num.h"
@@ -15,7 +16,7 @@ static int is_blank(char c)
     return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' || c == '\v';
 }
 
-/* Adds text with each run of blanks as a single blank. */
+/* Adds text with each run of blanks replaced by a single blank. */
 static enum status add_plain(struct text_buffer *out, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -26,7 +27,7 @@ static enum status add_plain(struct text_buffer *out, const char *text, size_t n
     return OK;
 }
 
-/* Finds words [from, from + QUOTED) of a paragraph with single blanks; returns 0 if it has fewer. */
+/* Finds words [from, from + QUOTED) of a paragraph, whose words have single blanks between them; returns 0 if it has fewer words. */
 static int quote(const struct text_buffer *p, size_t at, int from, size_t *first, size_t *end)
 {
     size_t i = at;
@@ -49,7 +50,7 @@ static int is_once(const struct text_buffer *text, size_t context, size_t end, c
     return once && !memmem(once + 1, (size_t)(stop - once - 1), words, n);
 }
 
-/* Chooses words of the paragraph [at, end) that stand nowhere else; leaves `words` empty if none is found. */
+/* Chooses consecutive words of the paragraph [at, end) that occur nowhere else in the sample; `words` is empty if there are none. */
 static enum status choose_words(struct dice *d, struct task_sample *s, size_t at, size_t end, struct text_buffer *words)
 {
     const struct text_buffer p = {.data = s->prompt.data, .n = end};
@@ -75,7 +76,7 @@ static void shuffle(struct dice *d, int64_t *order, int64_t n)
     }
 }
 
-/* Writes the first `size` paragraphs of the order, the very first at `place`, which becomes prompt[*at, *end). */
+/* Writes the first `size` paragraphs of the order. The very first of them is put at `place`, and becomes prompt[*at, *end). */
 static enum status write_paragraphs(const struct task_request *r, const int64_t *order, int64_t size, int64_t place,
                                     struct task_sample *out, size_t *at, size_t *end)
 {
@@ -108,7 +109,7 @@ static enum status ask(const struct text_buffer *words, int64_t place, struct ta
     return text_buffer_print(&out->answer, " %s.", number);
 }
 
-/* Tries one paragraph after the other as the one to ask for, until one has words that no other has. */
+/* Tries one paragraph after the other as the answer, until one has words that no other has. */
 static enum status write(const struct task_request *r, struct dice *d, int64_t *order, int64_t n, int64_t size,
                          struct task_sample *out)
 {

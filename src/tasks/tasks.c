@@ -1,4 +1,4 @@
-/* The tasks by name, their fitting to a length, and scoring. */
+/* The tasks by name, fitting samples to a number of tokens, and scoring answers. */
 #include "tasks/tasks.h"
 
 #include "base/mix.h"
@@ -54,7 +54,7 @@ void task_sample_destroy(struct task_sample *s)
     *s = (struct task_sample){.n_expected = 0};
 }
 
-/* Returns the stream of a sample's random numbers. */
+/* Returns the number of the random stream from which a sample is drawn. */
 static uint64_t stream_of(const struct task_request *r)
 {
     uint64_t h = mix_text(0, tasks[r->task].name);
@@ -66,7 +66,7 @@ static uint64_t stream_of(const struct task_request *r)
 struct fit {
     const struct task_request *r;
     const struct task_counter *counter;
-    int64_t low, high; /* sizes: the largest known to fit, the smallest known not to */
+    int64_t low, high; /* low: largest size known to fit; high: smallest size known not to fit */
     int64_t low_tokens;
 };
 
@@ -95,7 +95,7 @@ static enum status try_size(struct fit *x, int64_t size, struct task_sample *out
     return st;
 }
 
-/* Finds the largest fitting size; the next size follows from the tokens that a sentence (or other unit of size) has taken so far. */
+/* Finds the largest size that fits; each size tried follows from the tokens that a unit (a sentence, say) has taken so far. */
 static enum status grow(struct fit *x, int64_t question, struct task_sample *out)
 {
     int64_t size = FIRST_SIZE, tokens;
@@ -111,7 +111,7 @@ static enum status grow(struct fit *x, int64_t question, struct task_sample *out
     return OK;
 }
 
-/* Refuses a text with too few paragraphs: they may not repeat, as the answer would then be in two places. */
+/* Refuses a text with too few paragraphs, which may not repeat: the answer would then be in two places. */
 static enum status check_paragraphs(const struct fit *x, int64_t question)
 {
     const int64_t n = haystack_paragraphs(x->r->haystack);

@@ -1,11 +1,11 @@
-/* Task: variables that are assigned a number, and each other (RULER's variable tracking), with a second chain to be told from the
- * first. */
+/* Task: variables that are assigned a number, or each other's value (RULER's variable tracking), with a second chain of variables
+ * as a distractor. */
 #include "tasks/generators.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { CHAINS = 2, VARIABLES = 5, ALL = CHAINS * VARIABLES }; /* per chain: RULER's four hops */
+enum { CHAINS = 2, VARIABLES = 5, ALL = CHAINS * VARIABLES }; /* VARIABLES: per chain, as in RULER with four hops */
 
 static void draw_name(struct dice *d, char *out)
 {
@@ -25,7 +25,7 @@ static int is_among(const char (*name)[NAME_BYTES], int n)
     return 0;
 }
 
-/* Draws names [chain * VARIABLES + hop], all different, and the chains' numbers. */
+/* Draws all variables' names, name[chain * VARIABLES + hop], all different, and the number of each chain. */
 static enum status draw(const struct task_request *r, struct dice *d, char (*name)[NAME_BYTES], char (*number)[NUMBER_BYTES])
 {
     for (int i = 0; i < ALL; i++)
@@ -44,7 +44,7 @@ enum status task_build_tracking(const struct task_request *r, struct dice *d, in
     struct planted line[ALL];
     char name[ALL][NAME_BYTES], number[CHAINS][NUMBER_BYTES];
     TRY(draw(r, d, name, number));
-    const int second = (int)dice_roll(d, 2); /* 1: the chain asked for comes behind the other one's assignments */
+    const int second = (int)dice_roll(d, 2); /* 1: the chain that is asked for is written behind the other */
     for (int i = 0; i < ALL; i++) {
         const int hop = i / CHAINS, chain = (i + second) % CHAINS, at = chain * VARIABLES + hop;
         if (hop == 0)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WORDS = 64 }; /* per list; a power of two, as keys_write permutes by an odd factor */
+enum { WORDS = 64 }; /* words of each list; a power of two, as keys_write permutes by an odd factor */
 
 static const char *const adjectives[WORDS] = {
     "able",   "ancient", "bold",   "brave", "brisk",  "bright", "broad",  "busy",   "calm",   "careful", "cheap",
@@ -35,7 +35,7 @@ void keys_write(const struct keys *k, int64_t i, char out[KEY_BYTES])
 {
     uint64_t number = ((uint64_t)i * k->factor + k->shift) % k->n;
     size_t n = 0;
-    number ^= number >> 3 * k->words; /* mixes in the upper half of the bits; like an odd factor, this permutes */
+    number ^= number >> 3 * k->words; /* mixes the upper half of the bits into the lower; a permutation, as the odd factor is */
     number = number * k->factor % k->n;
     number ^= number >> 3 * k->words;
     for (int w = 0; w < k->words; w++, number /= WORDS)

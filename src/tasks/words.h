@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A stream of random numbers, drawn in turn. */
+/* A stream of random numbers from which one is drawn after the other. */
 struct dice {
     uint64_t seed, stream, next;
 };
@@ -17,7 +17,7 @@ static inline uint64_t dice_roll(struct dice *d, uint64_t n)
     return rng_below(d->seed, d->stream, d->next++, n);
 }
 
-/* Keys such as "brisk-falcon", all different: a random order of those with equally many words, enough for `least` keys. */
+/* Keys such as "brisk-falcon", all different: all keys of equally many words in random order, enough words for `least` keys. */
 struct keys {
     int words;
     uint64_t n, factor, shift;
