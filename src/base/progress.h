@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #define PROGRESS_AFTER_NS 2000000000ll /* time after which a long task shows signs of life */
-#define PROGRESS_LINE_NS \
-    30000000000ll /* time between lines in kept output; while reading, the first comes after PROGRESS_AFTER_NS */
+/* time between lines in kept output; while reading, the first comes after PROGRESS_AFTER_NS */
+#define PROGRESS_LINE_NS 30000000000ll
 #define PROGRESS_LEAST_BYTES \
     ((int64_t)64 << 20) /* fewest bytes whose reading is shown in kept output, however slow the machine is */
 

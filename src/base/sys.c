@@ -566,8 +566,8 @@ FILE *sys_write_text(const char *path)
     return stream_of(sys_create_file(path), "w");
 }
 
-#define UNSAID_FREE \
-    ((int64_t)1 << 50) /* bytes taken as free if a file system has no size: ramfs, tmpfs without a limit, some FUSE */
+/* bytes taken as free if a file system has no size: ramfs, tmpfs without a limit, some FUSE */
+#define UNSAID_FREE ((int64_t)1 << 50)
 
 int sys_statvfs_free(const char *path, int64_t *free_bytes)
 {
