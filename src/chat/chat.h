@@ -118,7 +118,7 @@ struct chat_options {
     /* special tokens of the tokenizer, ended by NULL, some of which end turns; NULL: the template's tokens, and texts that look
      * like tokens (<|...|>, </s>, <end_of_turn>) */
     const char *const *specials;
-    int64_t now;  /* time that strftime_now gives, seconds since 1970, UTC; 0: the present local time */
+    int64_t now; /* time that strftime_now gives, seconds since 1970, UTC; 0: the present local time */
     /* 1: a trained message of an assistant that the template leaves out is an error, also with {% generation %} blocks or
      * CHAT_TRAIN_ALL */
     int strict;

@@ -21,7 +21,7 @@ struct lora {
     char targets[LORA_TEXT];
     /* targets that get no adapters after all: names, or a regular expression that matches whole names */
     char excluded[LORA_TEXT];
-    char layers[LORA_TEXT];  /* numbers of the layers with adapters, separated by commas; "": all */
+    char layers[LORA_TEXT]; /* numbers of the layers with adapters, separated by commas; "": all */
     /* regular expressions, separated by commas, for the part of a module's name before the layer's number; "": any */
     char layer_names[LORA_TEXT];
     char saved[LORA_TEXT];                    /* ends of names of modules that are trained whole, separated by commas */

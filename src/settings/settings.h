@@ -133,9 +133,9 @@ struct settings {
     int64_t stride;                    /* eval: tokens from one window's start to the next's; AUTO: the window's length */
     /* eval: depths in the text, in percent, at which tasks hide things; or the number of such depths */
     struct string_list depths;
-    char *write_samples; /* eval: file to which the tasks' samples are written as rows to train on; NULL: none */
-    char *tokenizer;     /* the data's tokenizer: a directory or file, or "bytes"; NULL: the model's */
-    char *text_column;   /* key of the member of .jsonl rows that is the text; NULL: "text" */
+    char *write_samples;             /* eval: file to which the tasks' samples are written as rows to train on; NULL: none */
+    char *tokenizer;                 /* the data's tokenizer: a directory or file, or "bytes"; NULL: the model's */
+    char *text_column;               /* key of the member of .jsonl rows that is the text; NULL: "text" */
     struct string_list data_exclude; /* patterns of files that data and eval_data leave out */
     int append_eos;                  /* 1: texts end with the tokenizer's eos, unless they have one already */
     enum token_type token_type;      /* type of ids in .bin files without a header */
