@@ -17,8 +17,8 @@
 #include <math.h>
 #include <omp.h>
 
-#define PAD \
-    4 /* floats of padding for each panel: without padding, panels of one tile of A would share L1 sets at head dim 64 and 128 */
+/* Rows of padding behind each panel: without them the panels of one tile of A would share L1 sets at head dim 64 and 128. */
+#define PAD 4
 
 enum { BLOCK = BACKWARD_BLOCK, PANELS = BLOCK / LANES };
 enum { GROUP = 256 }; /* key blocks of a group: at 2^24 keys there are as many groups as blocks in a group */

@@ -5,8 +5,7 @@
 
 #include <stdio.h>
 
-#define SLEEP_NS \
-    2000000 /* longest delay of a wake-up, if a ticket moves after the caller has looked and before it holds the lock */
+#define SLEEP_NS 2000000 /* longest delay if a ticket moves between the caller's look and the lock */
 
 void tickets_init(struct tickets *t)
 {
