@@ -17,7 +17,7 @@ const char *adapter_names_layer(const char *name)
 
 /* ---- groups ---- */
 
-/* Appends a text to those of a key, separated by bars. Returns 0 if memory is short. */
+/* Appends a text to the texts of a key, which bars separate. Returns 0 if memory is short. */
 static int add(json_t *groups, const char *key, const char *text)
 {
     json_t *was = json_object_get(groups, key);

@@ -14,7 +14,7 @@ enum { MOST_PATTERNS = 256, MOST_LAYER_NAMES = 8, NAME = 256 };
 struct pattern {
     pcre2_code *code;
     double number;
-    int decides; /* 1: the first pattern that matches, for at least one noted module */
+    int decides; /* 1: the pattern is the first that matches for at least one noted module */
 };
 
 struct adapter_rules {
@@ -55,7 +55,8 @@ static int matches(const pcre2_code *code, const char *name)
     return found;
 }
 
-/* Compiles "NAME:NUMBER;...". NAME is read as PEFT does: a regular expression of the end of a module's name, from a dot on. */
+/* Compiles "NAME:NUMBER;...". NAME is read as PEFT reads it: a regular expression for the end of a module's name, beginning after
+ * a dot. */
 static enum status compile_patterns(const char *what, const char *text, struct pattern *out, int *n)
 {
     char copy[LORA_TEXT], whole[LORA_TEXT + 16], *rest = copy;
@@ -72,7 +73,8 @@ static enum status compile_patterns(const char *what, const char *text, struct p
     return OK;
 }
 
-/* Compiles PEFT's rule: a layer's number is the first one behind two names, or behind one of `layers-pattern` if given. */
+/* Compiles PEFT's rule for layers: the layer's number is the first number that follows two names; with `layers-pattern`, the
+ * first that follows one of its names. */
 static enum status compile_layers(struct adapter_rules *r)
 {
     char name[NAME], whole[NAME + 32];
@@ -193,8 +195,8 @@ int adapter_excludes(const struct adapter_rules *r, const char *module)
     return r->excluded ? matches(r->excluded, module) : is_listed(r->lora->excluded, module);
 }
 
-/* Applies PEFT's rule: the choice of layers holds for targets that match the end of a name, not for those named in full (such as
- * lm_head). */
+/* Applies PEFT's rule: the choice of layers restricts targets that match the end of a name, but not targets named in full (such
+ * as lm_head). */
 static int is_target(const struct adapter_rules *r, const char *module)
 {
     char name[NAME];

@@ -11,24 +11,24 @@ struct adapter_rules;
 enum status adapter_rules_create(const struct lora *l, struct adapter_rules **out);
 void adapter_rules_destroy(struct adapter_rules *r); /* NULL is fine */
 
-/* Returns the rank (0: no adapter) or the scale (alpha / rank, or its replacement) of the map of a module such as
+/* Returns the rank (0: no adapter) or the scale (alpha / rank, or its replacement) of the adapter of a module such as
  * "model.layers.0.self_attn.q_proj". */
 int adapter_rank(const struct adapter_rules *r, const char *module);
 float adapter_scale(const struct adapter_rules *r, const char *module);
 /* Tells whether targets may name head and embedding; 0 for all-linear, which takes the maps of layers only. */
 int adapter_takes_ends(const struct adapter_rules *r);
-/* Notes a module that has an adapter. After all are noted, adapter_idle_pattern writes the first pattern that decides for none of
- * them ("rank-pattern=q_proj:32"), or returns 0 if all patterns are used. */
+/* Notes a module that has an adapter. After all are noted, adapter_idle_pattern writes the first pattern that is used for no
+ * module ("rank-pattern=q_proj:32"), or returns 0 if all patterns are used. */
 void adapter_note_module(struct adapter_rules *r, const char *module);
 int adapter_idle_pattern(const struct adapter_rules *r, char *text, size_t bytes);
-/* Tells whether a parameter belongs to a module to be saved. Its name, or that of a module around it, must end with one of the
- * listed names, even in the middle of a word. */
+/* Tells whether a parameter belongs to a module to be saved. The parameter's name, or the name of a module around it, must end
+ * with a listed name, even in the middle of a word. */
 int adapter_saves(const struct adapter_rules *r, const char *param);
 /* Applies the rule of adapter_saves for one name. */
 int adapter_saved_by(const char *ending, const char *param);
 /* Tells whether `exclude-modules` names the module. */
 int adapter_excludes(const struct adapter_rules *r, const char *module);
-/* Tells whether a name of the targets is the module's. */
+/* Tells whether `name`, from the list of targets, names the module. */
 int adapter_targeted_by(const char *name, const char *module);
 
 #endif

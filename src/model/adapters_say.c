@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes the name of the module whose adapter's A this is; returns 0 if the parameter is no such A. */
+/* Writes the module's name if the parameter is the A of that module's adapter; returns 0 if it is not an A. */
 static int adapted_module(const struct model_param *p, char module[96])
 {
     const char *end = p->adapter ? strstr(p->name, ".lora_A.weight") : NULL;
@@ -200,7 +200,7 @@ enum status model_check_adapters(const struct model *m)
                        l->layers[0] || l->excluded[0] ? " that layers-to-transform and exclude-modules leave" : "", maps);
 }
 
-/* Lists parameters that are trained whole. A layer's are listed for the first layer, without the layer's prefix. */
+/* Lists parameters that are trained whole. Parameters of layers are listed for the first layer only, without the layer's prefix. */
 static void list_saved(const struct model *m, char *text, size_t bytes)
 {
     const int units[] = {0, m->n_units - 1, 1};

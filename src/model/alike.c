@@ -1,4 +1,4 @@
-/* Comparing parts of a model: equal ones have equal programs. */
+/* Comparing parts of a model: parts are equal if they have equal programs. */
 #include "model/fields.h"
 #include "model/part.h"
 
@@ -24,7 +24,7 @@ static int maps_alike(const struct model_linear *a, const struct model_linear *b
     return a->down == b->down && a->up == b->up && a->adapter_scale == b->adapter_scale && a->dropout_module == b->dropout_module;
 }
 
-/* Compares a block's numbers beside its maps and norms. */
+/* Compares a block's numbers other than those of its maps and norms. */
 static int numbers_alike(const struct model_block *x, const struct model_block *y)
 {
     const struct attention_block *a = &x->attention, *b = &y->attention;

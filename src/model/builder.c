@@ -131,7 +131,7 @@ static int64_t begin_adapter(struct builder *b, const char *name, struct model_l
     return w->rank;
 }
 
-/* Declares a map's adapter. A begins as PyTorch draws a linear map's weights, B as zeros. */
+/* Declares a map's adapter. A is drawn at first as PyTorch draws a linear map's weights; B is zero. */
 static void build_adapter(struct builder *b, const char *name, struct model_linear *w)
 {
     if (begin_adapter(b, name, w) == 0)

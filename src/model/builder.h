@@ -28,7 +28,7 @@ enum linear_form {
     LINEAR_BIAS = 2,
 };
 
-/* Sets the prefix of names from here to the unit's end; a unit begins without one. */
+/* Sets the prefix of parameter names up to the end of the unit; each unit begins without a prefix. */
 void build_prefix(struct builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Declares NAME.weight, drawn with standard deviation std; returns its place. */
 int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std);
@@ -38,13 +38,13 @@ int build_embedding(struct builder *b, const char *name, int64_t rows, int64_t c
 int build_vector(struct builder *b, const char *name, int64_t n, double std);
 /* Declares NAME itself, a number that is 1 at first and never trained. Must come after all others of the unit. */
 int build_constant(struct builder *b, const char *name);
-/* Limits the matrix declared last to its first `rows` rows, if it has more; 0: all are used. */
+/* Limits the use of the matrix declared last to its first `rows` rows, if it has more; 0: all are used. */
 void build_use_rows(struct builder *b, int64_t rows);
 /* Declares NAME.weight of ones (zeros where the norm multiplies by 1 + w) and, for layer norms, NAME.bias of zeros. Width: the
  * model's, or `dim`. */
 struct model_norm build_norm(struct builder *b, const char *name, enum norm_kind kind);
 struct model_norm build_norm_of(struct builder *b, const char *name, enum norm_kind kind, int64_t dim);
-/* Declares a layer norm per head, without bias, with weights of its own: [heads, head size]. */
+/* Declares a layer norm for each head, without bias; every head has its own weights: [heads, head size]. */
 struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64_t heads, int64_t head_dim);
 /* Returns an RMS norm of each head, without weights. */
 struct model_norm build_bare_norm(void);
@@ -61,7 +61,8 @@ struct model_linear build_no_linear(void);
 const struct attention_shape *build_shape(const struct builder *b, const struct attention_block *a);
 /* Begins the next block of layer l, without norms, and returns it. Mask and heads of attention are the configuration's. */
 struct model_block *build_block(struct builder *b, int l, enum block_kind kind);
-/* Declares the head: the embedding's matrix if tied, else one by the family's name for it. Its adapter is its own either way. */
+/* Declares the head: the embedding's matrix if tied, else a matrix by the family's name for it. In both cases the head has an
+ * adapter of its own. */
 void build_head(struct builder *b);
 
 #endif

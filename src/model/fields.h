@@ -6,14 +6,15 @@
 
 enum { MOST_MAPS = 5, MOST_NORMS = 3 };
 
-/* Maps into and out of a block's heads or columns, its norms over heads, and its vector with a number for each head. NULL: none. */
+/* Fields of a block that slices cut: maps into and out of heads or columns, norms over heads, and the vector with a number for
+ * each head. NULL: none. */
 struct fields {
     struct model_linear *into[MOST_MAPS], *out_of;
     struct model_norm *norm[MOST_NORMS];
     int *by_head;
 };
 
-/* Lists a block's fields; returns 0 if blocks of its kind are in no parts. */
+/* Lists a block's fields; returns 0 if models with blocks of its kind cannot be cut into parts. */
 int part_fields(struct model_block *b, struct fields *f);
 
 #endif

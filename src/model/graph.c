@@ -1,4 +1,4 @@
-/* Building the graph from a configuration: parameters by unit, their order and offsets, and the use of each in its layer. */
+/* Building the graph from a configuration: parameters by unit, with order and offsets, and how each layer uses them. */
 #include "model/family/family.h"
 
 #include "base/sys.h"
@@ -120,7 +120,7 @@ static int is_packed(const struct model *m, const struct skipped *skipped, const
     return !skipped_has(skipped, module);
 }
 
-/* Refuses an untied head that is quantised, too: where modules are listed, it is left alone only if it is among them. */
+/* Refuses a quantised head that is not tied: if the file lists skipped modules, the head must be among them. */
 static enum status check_head(const struct model *m, const struct skipped *skipped)
 {
     char head[sizeof m->params->name];
@@ -241,8 +241,8 @@ static enum status check_config(const struct model_config *c)
     return family_of(c)->check(c);
 }
 
-/* Tells whether a matrix multiplies tokens. The head, which may be tied, is counted separately; an embedding's adapter is looked
- * up (A), then multiplied (B). */
+/* Tells whether a matrix multiplies tokens. The head is counted separately, since it may be tied; of an embedding's adapter only
+ * B multiplies, as A is looked up. */
 static int multiplies_tokens(const struct model *m, int param)
 {
     const struct model_param *p = &m->params[param];
@@ -300,7 +300,7 @@ static enum status declare_params(struct model *m, const struct adapter_rules *r
     return OK;
 }
 
-/* Makes the model the whole of itself. */
+/* Sets up a whole model as a part that contains everything. */
 static void number_params(struct model *m)
 {
     m->whole = m;

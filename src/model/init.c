@@ -32,8 +32,8 @@ int64_t model_rotated(const struct model_config *c, int64_t head_dim)
     return c->rope_share > 0.0 && c->rope != ROPE_PROPORTIONAL ? (int64_t)((double)head_dim * c->rope_share) : head_dim;
 }
 
-/* Scales a frequency as Llama 3.1 does: wavelengths short against the original context stay, long ones are stretched by `factor`,
- * those between are blended. */
+/* Scales a frequency as Llama 3.1 does: wavelengths short beside the original context stay, long ones are stretched by `factor`,
+ * and in between the two are blended. */
 static double scale_llama3(const struct model_config *c, double freq)
 {
     double turns = c->rope_original_positions * freq / TWO_PI; /* original context / wavelength */
@@ -52,7 +52,7 @@ static double yarn_turns(const struct model_config *c, int64_t n, double turns)
     return (double)n * log(c->rope_original_positions / (turns * TWO_PI)) / (2.0 * log(c->rope_theta));
 }
 
-/* Scales a frequency by YaRN (Peng et al. 2023): frequencies that turn often stay, slow ones are stretched, with a ramp between. */
+/* Scales a frequency by YaRN (Peng et al. 2023): fast frequencies stay, slow ones are stretched, with a ramp in between. */
 static double scale_yarn(const struct model_config *c, int64_t n, int64_t i, double freq)
 {
     double low = yarn_turns(c, n, c->rope_fast), high = yarn_turns(c, n, c->rope_slow);
@@ -96,7 +96,7 @@ static double frequency(const struct model_config *c, int64_t n, int64_t tokens,
         return scale_yarn(c, n, i, freq);
     case ROPE_LONGROPE:
         return freq / ((double)tokens > c->rope_original_positions ? c->rope_long : c->rope_short)[i];
-    case ROPE_PROPORTIONAL: /* the other pairs of the head are not rotated */
+    case ROPE_PROPORTIONAL: /* like default, but the other pairs of the head are not rotated */
         return i < (int64_t)(0.5 * (c->rope_share > 0.0 ? c->rope_share : 1.0) * (double)n) ? freq / c->rope_factor : 0.0;
     case ROPE_DEFAULT:
     case ROPE_DYNAMIC:

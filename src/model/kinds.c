@@ -127,7 +127,7 @@ enum status kinds_list_attention(struct model *m, int rotates)
         TRY(add_mask(m, window_of(c, l)));
         TRY(add_shape(m, l));
     }
-    if (m->n_masks == 0) /* inputs have a mask, even if nobody reads it */
+    if (m->n_masks == 0) /* at least one: programs have a mask as input, even if nobody reads it */
         TRY(add_mask(m, 0));
     if (rotates)
         list_ropes(m);
@@ -202,7 +202,7 @@ static enum status check_blocks(const struct model_layer *layer, int64_t l)
     return OK;
 }
 
-/* Finds the place of a layer's numbers among those of the kinds so far. *found: 1 if the kind is there already. */
+/* Finds the index of a layer's numbers among those of the kinds so far. *found: 1 if the kind is in the list already. */
 static int place_of(const struct layer_numbers *x, const struct layer_numbers *of, int n, int *found)
 {
     int i = 0, order = 1;

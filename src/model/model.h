@@ -42,8 +42,8 @@ enum {
     LAYERS_MOST = 1 << 12,
     LONGROPE_MOST = 256,           /* frequencies: head sizes up to 512 */
     MODEL_KINDS = 8,               /* kinds of layers in one model: different blocks, masks or heads */
-    MODEL_MASKS = MODEL_KINDS,     /* different windows; none counts as one */
-    MODEL_SHAPES = MODEL_KINDS,    /* different heads */
+    MODEL_MASKS = MODEL_KINDS,     /* different windows; no window counts as a window, too */
+    MODEL_SHAPES = MODEL_KINDS,    /* different shapes of attention's heads */
     MODEL_ROPES = 2 * MODEL_KINDS, /* different sets of rotary frequencies */
 };
 
@@ -59,16 +59,17 @@ struct model_config {
     int64_t positions; /* learned positions in use: the table's first rows, as many as the run's sequences are long; 0: all */
     int64_t window;    /* window of the layers in `windowed`: keys that a query attends, its own included; 0: all before it */
     uint8_t windowed[LAYERS_MOST / 8], unrotated[LAYERS_MOST / 8]; /* a bit per layer: has the window; has no rotary positions */
-    struct layer_config own[1 + MODEL_KINDS];                      /* [0] overrides nothing */
+    struct layer_config own[1 + MODEL_KINDS];                      /* settings of single layers; [0] overrides nothing */
     uint8_t own_of[LAYERS_MOST];                                   /* index in `own` of each layer */
-    uint8_t blocks_of[LAYERS_MOST]; /* each layer's list of blocks, by a number of the family's; 0 in families with one list */
-    int tied;                       /* 1: head = embedding */
-    int parallel;                   /* 1: attention and MLP of a layer read the same input (families with both forms) */
-    int qk_norm;                    /* 1: norms of queries and keys (families with and without) */
-    int post_norm;                  /* 1: norms of the blocks' outputs (families with and without) */
-    int norms;                      /* norms of a layer's parallel blocks (families with both): 1 shared, or 2 */
-    int k_is_v;                     /* 1: layers not in `windowed` take values from the map of keys */
-    int attention_bias, mlp_bias;   /* biases of the maps around attention, and of the MLP's; the family says which maps */
+    uint8_t blocks_of
+        [LAYERS_MOST]; /* number of each layer's list of blocks, as its family numbers them; 0 in families with one list */
+    int tied;          /* 1: head = embedding */
+    int parallel;      /* 1: attention and MLP of a layer read the same input (only in families that know both forms) */
+    int qk_norm;       /* 1: queries and keys are normalised (only in families that know both forms) */
+    int post_norm;     /* 1: the blocks' outputs are normalised (only in families that know both forms) */
+    int norms;         /* norms of a layer's parallel blocks (only in families that know both forms): 1, shared, or 2 */
+    int k_is_v;        /* 1: layers not in `windowed` take values from the map of keys */
+    int attention_bias, mlp_bias; /* biases of the maps around attention, and of the MLP's; the family says which maps */
     float norm_eps;
     enum activation_kind activation;
     enum gate_kind gate;
@@ -80,18 +81,21 @@ struct model_config {
     float init_std;
     double rope_theta;
     enum rope_kind rope;
-    /* used by: all kinds but default; llama3; llama3; all but linear */
+    /* used by: factor, all kinds of scaling except default; the next two, llama3; original positions, all except linear */
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_positions;
-    double rope_fast, rope_slow;         /* yarn's beta_fast and beta_slow */
-    double rope_alpha;                   /* dynamic: growth of the base at any length; 0: growth by the length */
-    int rope_exact;                      /* yarn: 1: the ramp's ends are not rounded to whole frequencies ("truncate": false) */
-    double rope_attention;               /* factor of rotated queries and keys; 0: derived by yarn and longrope */
-    double rope_mscale, rope_mscale_all; /* yarn: inputs of that derivation; 0: it uses the factor alone */
+    double rope_fast, rope_slow; /* yarn's beta_fast and beta_slow */
+    double rope_alpha;           /* dynamic: growth of the base at any length; 0: growth by the length */
+    int rope_exact;              /* yarn: 1: the ramp's ends are not rounded to whole frequencies ("truncate": false) */
+    double rope_attention;       /* factor of rotated queries and keys; 0: yarn and longrope derive it */
+    /* yarn: mscale and mscale_all_dim, from which rope_attention is derived; 0: it is derived from rope_factor alone */
+    double rope_mscale, rope_mscale_all;
     /* queries are scaled by 1 + slope log(1 + position / rope_original_positions), quotient rounded down; 0: not scaled */
     double rope_slope;
-    double rope_share;       /* rotated share of a head's elements, the first ones (ROPE_PROPORTIONAL: of its pairs); 0: all */
-    int rope_interleaved;    /* 1: pairs are neighbours; 0: half the rotated elements apart */
-    double rope_local_theta; /* base of the layers in `windowed`, which then have no scaling; 0: that of all layers */
+    /* share of a head's elements that is rotated, from the first on (ROPE_PROPORTIONAL: share of its pairs); 0: all */
+    double rope_share;
+    int rope_interleaved; /* 1: a pair is two neighbours; 0: two elements half the rotated part apart */
+    double
+        rope_local_theta; /* rotary base of the layers in `windowed`, which then have no scaling; 0: the same base as all layers */
     double rope_short[LONGROPE_MOST], rope_long[LONGROPE_MOST]; /* longrope: divisors of frequencies */
     struct lora lora;                                           /* adapters beside the linear maps; not in config.json */
     enum model_base base; /* format of frozen linear maps; from config.json only if files are quantised */
@@ -99,7 +103,7 @@ struct model_config {
     int lists_skipped;    /* 1: config.json lists modules left unquantised, in `skipped` */
     char skipped[8192];   /* patterns, one a line (model/skipped.h) */
     double dropout;       /* largest dropout in config.json, for a message; ltrain trains without */
-    int64_t unchunked;    /* length beyond which Qwen2.5-1M attends in chunks elsewhere; 0: none */
+    int64_t unchunked;    /* length beyond which other engines attend in chunks (Qwen2.5-1M); 0: none */
     int wrapped;          /* 1: config.json is a multimodal model's, and this is its text model */
     char name[64];        /* preset or directory name, for messages */
     char unknown[256];    /* unknown keys of config.json, separated by commas */
@@ -124,8 +128,8 @@ struct model_param {
     char name[96];
     int64_t shape[2]; /* vectors: shape[1] = 0 */
     int64_t elements; /* elements in use: the first ones */
-    /* Place in the whole model, of which this model is a part (model/part.h): the parameter's number there, its shape there and in
-     * files, and the rows (by_columns: the columns) that this one has, ascending; n_ranges 0: all. */
+    /* Place in the whole model, of which this model is a part (model/part.h): the parameter's index there, its shape there and in
+     * files, and the ranges of rows (by_columns: of columns) that are in this model, ascending; n_ranges 0: all. */
     int whole;
     int64_t file_shape[2];
     int n_ranges, by_columns;
@@ -135,16 +139,17 @@ struct model_param {
     int linear;     /* 1: a linear map of a layer */
     int64_t packed_bytes,
         packed_offset; /* place of a quantised frozen map, which has no elements, in the unit's packed range; else 0 */
-    /* Rows of a head if files interleave the matrix; 0: files have it in this order. The matrix is `parts` maps with heads of that many
-     * rows. Files have the first head's rows of every part, then the second head's. The first `joined` parts are one map here: a
-     * first head's rows of all of them, then a second head's. */
+    /* Rows of a head if files interleave the matrix; 0: files have the matrix as it is here. The matrix is `parts` maps with
+     * heads of that many rows. Files have the first head's rows of every part, then the second head's, and so on.
+     *
+     * The first `joined` parts are one map here, which has the first head's rows of all joined parts, then the second head's. */
     int64_t head_rows;
     int parts, joined;
-    int of_norm;  /* 1: weights of norms of shape [heads, head size], treated as a vector: not decayed, multiplies no token */
+    int of_norm; /* 1: weights of norms of shape [heads, head size]. Like a vector they get no weight decay and multiply no token. */
     int constant; /* 1: never trained in any model */
     int trained;
-    int adapter;      /* 1: part of an adapter: not in the files of the model's weights */
-    int from_adapter; /* 1: in an adapter's files: part of an adapter, or saved beside one; in training these are trained */
+    int adapter; /* 1: part of an adapter: not in the files of the model's weights */
+    int from_adapter; /* 1: in an adapter's files, as part of an adapter or saved beside one; in training these parameters are trained */
     enum param_init init;
     float init_std;
 };
@@ -152,7 +157,7 @@ struct model_param {
 struct model_unit {
     int64_t elements;          /* all elements */
     int64_t trained_elements;  /* trained ones, which come first */
-    int64_t decay_elements;    /* trained matrices, which come first of all: they get weight decay */
+    int64_t decay_elements;    /* elements of trained matrices, which come first of all and get weight decay */
     int64_t packed_bytes;      /* size of the range of quantised matrices */
     int first_param, n_params; /* in order of offset */
 };
@@ -168,7 +173,7 @@ struct model_linear {
     int64_t rank;            /* rank of the stored matrix's adapter (always [out, in]); 0: no adapter */
     int down, up;            /* the adapter's params A [rank, in] and B [outputs of the stored matrix, rank] */
     float adapter_scale;     /* y += adapter_scale B A x */
-    uint32_t dropout_module; /* number of the adapter for masks of its inputs; follows from its name alone */
+    uint32_t dropout_module; /* number of the adapter in dropout's random numbers; it follows from the adapter's name alone */
 };
 
 struct model_norm {
@@ -187,15 +192,17 @@ enum block_kind {
 
 struct attention_block {
     struct model_linear q, k, v, o;
-    struct model_linear gate;         /* o maps the heads' outputs times sigmoid(gate(block input)); gate.weight = -1: no gate */
+    /* map to gates: o maps the heads' outputs times sigmoid(gate(block input)); gate.weight = -1: no gate */
+    struct model_linear gate;
     struct model_norm q_norm, k_norm; /* per head, or (whole) over all heads; NORM_NONE: none */
     struct model_norm v_norm;         /* per head */
-    int whole, norm_last;             /* norm_last: 1: norms after rotation; 0: before */
-    int shape;                        /* index in the model's shapes of heads */
-    int mask;                         /* index in the model's masks */
-    int rope;                         /* index in the model's sets of frequencies; -1: not rotated */
-    int sinks;                        /* param index of a logit per head, in the softmax's denominator only; -1: none */
-    float scale, cap;                 /* factor and soft cap of scores; cap 0: none */
+    /* whole: 1: all heads are normalised together; norm_last: 1: norms come after the rotation, 0: before it */
+    int whole, norm_last;
+    int shape;        /* index in the model's shapes of heads */
+    int mask;         /* index in the model's masks */
+    int rope;         /* index in the model's sets of frequencies; -1: not rotated */
+    int sinks;        /* param index of a logit per head, in the softmax's denominator only; -1: none */
+    float scale, cap; /* factor and soft cap of scores; cap 0: none */
 };
 struct mlp_block {
     struct model_linear gate, up, down; /* gate.weight = -1: GELU of up */
@@ -208,11 +215,11 @@ struct toy_block { /* tests only (tests/toy) */
 };
 #endif
 
-/* A block's addition to the residual stream: x + scale after(f(norm(x))), f by kind, scale of the whole model. A parallel block
- * after x' gives x + scale after(f(norm(x'))), x' being the input of the block before it. */
+/* A block's addition to the residual stream: x + scale after(f(norm(x))); f depends on the kind, scale on the whole model. A
+ * block that is parallel to the block before it, whose input is x', gives x + scale after(f(norm(x'))). */
 struct model_block {
     enum block_kind kind;
-    int parallel;            /* 1: f reads the input of the block before it, not its sum */
+    int parallel;            /* 1: f reads the input of the block before this one, not that block's sum */
     struct model_norm norm;  /* NORM_NONE: f reads its input unchanged */
     struct model_norm after; /* norm of f's output before it is added; NORM_NONE: none */
     union {
@@ -240,8 +247,8 @@ struct model_kind {
     int first, layers; /* its first layer; number of its layers */
 };
 
-/* Rotary frequencies of heads of one size. local: those of layers in `windowed` with a base of their own; else those of the
- * others. */
+/* Rotary frequencies of heads of one size. local: 1: for the layers in `windowed`, if these have a base of their own; 0: for all
+ * other layers. */
 struct rope_set {
     int local;
     int64_t head_dim, first, n; /* range in the table of all frequencies */
@@ -249,8 +256,8 @@ struct rope_set {
 
 struct model {
     struct model_config config;
-    const struct model *whole; /* the model that this one is a part of: often itself; borrowed */
-    struct model_part part;    /* which part */
+    const struct model *whole; /* model of which this one is a part; borrowed; a model that is no part has itself here */
+    struct model_part part;    /* place of this part in the whole model */
     int n_units, n_params;
     struct model_unit *units;
     struct model_param *params;
@@ -266,8 +273,8 @@ struct model {
     struct model_kind kinds[MODEL_KINDS];        /* by kind of block, then by mask, then by signature, block by block */
     int n_ropes;                                 /* 0 if positions are learned */
     struct rope_set ropes[MODEL_ROPES];
-    int64_t n_frequencies;  /* in all sets; at least 1 */
-    int64_t total_params;   /* in files */
+    int64_t n_frequencies;  /* number of frequencies in all sets; at least 1 */
+    int64_t total_params;   /* parameters as in files */
     int64_t adapter_params; /* parameters in adapters */
     int64_t trained_params;
     int64_t packed_params;         /* quantised parameters */
@@ -290,12 +297,13 @@ int model_is_preset(const char *name);
 enum status model_config_read(const char *dir, struct model_config *out);
 /* Writes DIR/config.json that transformers loads. dtype: F32 or BF16. */
 enum status model_config_write(const char *dir, const struct model_config *config, enum dtype dtype);
-/* Writes DIR/config.json as in directory `like`, whose configuration this is: with token ids and every other key. The dtype is
- * new; rope_theta and rope_scaling are added beside rope_parameters for older readers. */
+/* Writes DIR/config.json for a configuration read from directory `like`: a copy of that file, with token ids and every other key.
+ * The dtype is new; rope_theta and rope_scaling are added beside rope_parameters for older readers. */
 enum status model_config_write_like(const char *dir, const char *like, const struct model_config *config, enum dtype dtype);
-/* Writes it for weights that become quantised: with quantization_config as transformers writes it, and the dtype of `like`. */
+/* Writes DIR/config.json for a model that becomes quantised: a copy of that in `like`, dtype included, with quantization_config
+ * as transformers writes it. */
 enum status model_config_write_quantised(const char *dir, const char *like, enum model_base base);
-/* Writes it with the rotary positions of `config` and the dtype of `like`. */
+/* Writes DIR/config.json as a copy of that in `like`, dtype included, with the rotary positions of `config`. */
 enum status model_config_write_stretched(const char *dir, const char *like, const struct model_config *config);
 /* Replaces config.json's rotary positions. rope: KIND:FACTOR (yarn, linear, dynamic, llama3), or none; NULL: unchanged. base 0:
  * unchanged. max_positions grows accordingly. Errors name --rope and --rope-base. */
@@ -304,25 +312,26 @@ enum status model_config_set_rope(struct model_config *config, const char *rope,
 double model_trained_positions(const struct model_config *config);
 /* Writes "base 500000, llama3 with factor 8 from 8,192 positions", for sequences of `tokens`. */
 void model_describe_rope(const struct model *m, int64_t tokens, char *text, size_t bytes);
-/* Tells whether checkpoints of one cannot be those of the other, and writes the first difference: "hidden size is 24 there and 32
- * in this run". */
+/* Tells whether checkpoints of one configuration cannot be used for the other, and writes the first difference: "hidden size is
+ * 24 there and 32 in this run". */
 int model_config_differs(const struct model_config *there, const struct model_config *here, char *text, size_t bytes);
 
-/* The one glob of a model that is only evaluated. */
+/* Glob that freezes everything, for a model that is only evaluated. */
 #define MODEL_FREEZE_ALL "*"
 
-/* Builds the graph. freeze: globs (fnmatch) over parameter names, n_freeze may be 0. A glob that matches nothing is an error, as
- * is freezing everything other than by MODEL_FREEZE_ALL. */
+/* Builds the graph. freeze: globs (fnmatch) over parameter names; n_freeze may be 0. ERR_INVALID: a glob matches nothing, or the
+ * globs freeze everything (allowed by MODEL_FREEZE_ALL only). */
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out);
 void model_destroy(struct model *m);
 /* Checks --lora. ERR_INVALID: the targets match no module, or a module to be saved does not exist or cannot be saved. */
 enum status model_check_adapters(const struct model *m);
-/* Looks for a target, excluded module, layer or pattern without effect, writes it to `text` and returns ERR_INVALID with the
- * reason; adapters of PEFT may have such. "": all have an effect. */
+/* Looks for a target, excluded module, layer or pattern without effect, as adapters of PEFT may have. Writes it to `text` and
+ * returns ERR_INVALID with the reason; "" if all have an effect. */
 enum status model_check_patterns(const struct model *m, char *text, size_t bytes);
 /* Writes which maps have adapters and what is trained beside them, in a line or two, each ended; "" without adapters. */
 void model_describe_adapters(const struct model *m, char *text, size_t bytes);
-/* Builds the same model for sequences of `tokens`: of a table of learned positions only the rows they reach are in use. */
+/* Builds the same model for sequences of `tokens`: in a table of learned positions, only the rows that such sequences reach are
+ * in use. */
 enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out);
 /* Returns the format and size of a quantised matrix. */
 static inline struct quantised model_quantised(const struct model_config *config, const struct model_param *p)
@@ -348,7 +357,7 @@ int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n,
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);
 /* Returns a kind of block's name for messages: "attention". */
 const char *block_name(enum block_kind kind);
-/* Returns the block's i-th linear map; NULL: it has no more. One whose weight is -1 is absent. */
+/* Returns the block's i-th linear map; NULL: there is no i-th map. A map whose weight is -1 is absent. */
 const struct model_linear *block_map(const struct model_block *b, int i);
 /* Returns the index of the mask under which the block attends; -1: it attends nothing. */
 int block_mask(const struct model_block *b);
@@ -395,8 +404,9 @@ void model_inv_freq(const struct model *m, int64_t tokens, float *out);
 double model_rope_base(const struct model_config *config, int64_t tokens);
 /* Returns the factor of queries and keys rotated with the rope-th set of frequencies. */
 double model_rope_attention(const struct model *m, int rope);
-/* Returns the causal model FLOPs of one forward + backward over S tokens, without recompute: 6 P S (4 P S for frozen matrices) +
- * the FLOPs of blocks.h, of attention 12 x pairs x heads x head size. pairs[i]: keys attended in all under mask i.
+/* Returns the causal model FLOPs of one forward + backward over S tokens, without recomputation: 6 P S (4 P S for frozen
+ * matrices) plus the FLOPs of blocks.h, which for attention are 12 x pairs x heads x head size. pairs[i]: attended query-key
+ * pairs of all S queries under mask i.
  *
  * With pairs = S^2/2 and equal layers, this is 6*P + 6*L*h*S per token, h = heads x head size. */
 double model_flops(const struct model *m, int64_t tokens, const double pairs[MODEL_MASKS]);
@@ -412,28 +422,28 @@ static inline const struct attention_block *model_attention(const struct model *
     const struct model_block *b = model_find_block(&m->layers[layer], BLOCK_ATTENTION);
     return b ? &b->attention : NULL;
 }
-/* Tells whether the layer is short of compute: none of its blocks attends under the model's widest mask. */
+/* Tells whether the layer has little compute: none of its blocks attends under the model's widest mask. */
 int model_is_light(const struct model *m, int64_t layer);
 /* Returns the number of light layers. */
 int model_light_layers(const struct model *m);
-/* Returns what makes them light: "with a window", or "without full attention" if some attend nothing. */
+/* Returns why layers are light: "with a window", or "without full attention" if some of them attend nothing. */
 const char *model_light_name(const struct model *m);
 /* Tells whether some layers are light and others are not. */
 int model_has_light(const struct model *m);
-/* Tells whether two layers are of one kind but for windows. */
+/* Tells whether two layers are of one kind if windows are ignored. */
 int model_same_but_windows(const struct model *m, int64_t layer, int64_t other);
 /* Returns the first kind of block that lets no ranks share a sequence; BLOCK_KINDS: the model has none. */
 enum block_kind model_whole_block(const struct model *m);
-/* Copies what the configuration says of one layer alone; config_copy_blocks copies its list of blocks only. */
+/* Copies the configuration's settings for a single layer; config_copy_blocks copies the layer's list of blocks only. */
 void config_copy_layer(struct model_config *c, int64_t layer, const struct model_config *from, int64_t like);
 void config_copy_blocks(struct model_config *c, int64_t layer, const struct model_config *from, int64_t like);
 /* Returns the largest number of query heads in a layer. */
 int64_t model_most_heads(const struct model *m);
-/* Writes and returns a kind's name: "full", "window 1024", "no attention"; where layers have different heads also "full, 32/4 heads
- * of 512"; where they have different blocks also "full (attention, MLP)". */
+/* Writes and returns a kind's name: "full", "window 1024", "no attention"; with heads ("full, 32/4 heads of 512") or blocks
+ * ("full (attention, MLP)") if these differ among layers. */
 enum { KIND_NAME = 128 };
 const char *model_kind_name(const struct model *m, const struct model_kind *k, char name[KIND_NAME]);
-/* Writes and returns the names of the kind's blocks: "attention, MLP"; "" where all layers of the model have the same ones. */
+/* Writes and returns the names of the kind's blocks: "attention, MLP"; "" if all layers of the model have the same blocks. */
 const char *model_kind_blocks(const struct model *m, const struct model_kind *k, char text[KIND_NAME]);
 
 #endif

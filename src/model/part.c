@@ -99,7 +99,8 @@ enum status model_stage(const struct model *whole, int stage, int stages, int sl
 
 /* ---- slices ---- */
 
-/* Adds rows or columns of a parameter to those that the part has, in ascending order; equal ones, of maps that share them, once. */
+/* Adds rows or columns to the ranges that the part has of a parameter, in ascending order. Maps that share a range add it only
+ * once. */
 static void add_range(struct model_param *p, int64_t first, int64_t n, int by_columns)
 {
     int at = 0;
@@ -113,7 +114,7 @@ static void add_range(struct model_param *p, int64_t first, int64_t n, int by_co
     p->by_columns = by_columns;
 }
 
-/* Sets the shape to that of the ranges. */
+/* Sets the parameter's shape to the total of its ranges. */
 static void fit_shape(struct model_param *p)
 {
     int64_t n = 0;
@@ -146,7 +147,7 @@ static void cut_inputs(struct model *m, struct model_linear *w, const struct mod
         add_range(&m->params[w->down], first, n, 1);
 }
 
-/* Cuts a vector with a number, or a matrix with a row, for each head. */
+/* Cuts a vector with an element for each head, or a matrix with a row for each head. */
 static void cut_heads(struct model *m, int param, const struct model_part *part)
 {
     struct model_param *p = &m->params[param];
@@ -170,7 +171,7 @@ static void cut_block(struct model *m, struct model_block *b, const struct model
         cut_heads(m, *f.by_head, part);
 }
 
-/* Sets a map's place in the part's matrix, all of whose ranges are known. whole: the map in the whole model. */
+/* Sets a map's place in the part's matrix, once all ranges of this matrix are known. whole: the same map in the whole model. */
 static void place_map(const struct model *m, struct model_linear *w, const struct model_linear *whole,
                       const struct model_part *part)
 {
@@ -182,7 +183,7 @@ static void place_map(const struct model *m, struct model_linear *w, const struc
         w->first_out += p->range[i].n;
 }
 
-/* Cuts a layer's blocks; its parameters and maps are those of the whole model so far. */
+/* Cuts a layer's blocks, whose parameters and maps are copies of the whole model's. */
 static void cut_layer(struct model *m, int64_t layer, const struct model_layer *whole, const struct model_part *part)
 {
     struct model_layer *l = &m->layers[layer];
@@ -206,7 +207,7 @@ static void cut_layer(struct model *m, int64_t layer, const struct model_layer *
 
 /* ---- copying what a part has of the whole model ---- */
 
-/* Shifts of parameters' numbers. */
+/* Returns a parameter's index lowered by `by`; -1 (none) stays. */
 static int moved(int param, int by)
 {
     return param < 0 ? param : param - by;
@@ -248,7 +249,7 @@ static void move_layer(struct model_layer *l, int by)
     }
 }
 
-/* Copies the parameters of the whole model's unit `from` to unit `to`, behind the m->n_params that there are. */
+/* Copies the parameters of the whole model's unit `from` to unit `to`, behind the m->n_params parameters copied so far. */
 static void copy_unit(struct model *m, const struct model *whole, int from, int to)
 {
     const struct model_unit *u = &whole->units[from];

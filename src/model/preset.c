@@ -76,7 +76,7 @@ enum status model_preset(const char *name, struct model_config *out)
         names[i] = presets[i].name;
         used += snprintf(list + used, sizeof list - (size_t)used, "%s%s", i ? ", " : "", presets[i].name);
     }
-    /* too short: a single letter of "7b" would be half of it */
+    /* too short to guess: a single letter of "7b" would be half of the name */
     const char *nearest = strlen(name) > 2 ? names_nearest(name, names, N_PRESETS) : NULL;
     if (nearest)
         return status_fail(ERR_INVALID,

@@ -52,8 +52,8 @@ static int says_nothing(const json_t *x)
            (json_is_string(x) && json_string_value(x)[0] == 0);
 }
 
-/* Refuses initial values that PEFT 0.21.2 takes out of the base, which changes the base that the adapter names. The accepted ones
- * leave the base as it is. */
+/* Refuses initial values for which PEFT 0.21.2 subtracts the adapter's product from the base, so that the named base is not the
+ * one trained. Accepted ones leave the base unchanged. */
 static enum status check_init(const struct reader *r)
 {
     static const char *const beside[] = {"gaussian", "eva", "orthogonal", "mica", NULL}, *const taken[] = {"pissa",   "olora",
@@ -230,8 +230,8 @@ static int add_pattern(char out[LORA_TEXT], const char *name, double value)
     return used + (size_t)snprintf(out + used, LORA_TEXT - used, "%s%s:%.17g", used ? ";" : "", name, value) < LORA_TEXT;
 }
 
-/* Joins a pattern of many modules, each with its layer, into one regular expression per number. Returns 0 if a name has no layer
- * or the text is too long. EVA makes such patterns. */
+/* Joins a pattern of many modules, each in a layer, into one regular expression per number, as EVA's patterns need. Returns 0 if
+ * a name has no layer or the text is too long. */
 static int join_pattern(const json_t *pattern, char out[LORA_TEXT])
 {
     const char *name;

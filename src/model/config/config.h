@@ -108,15 +108,15 @@ struct config_word {
 };
 
 enum key_kind {
-    KEY_FIELD,      /* the field's value; `fallback` if the key is absent */
-    KEY_REQUIRED,   /* the field's value; an absent key is an error */
-    KEY_WORD,       /* the field's value as a word; `fallback` if the key is absent; with NO_FIELD any of the words is accepted */
-    KEY_ONLY_FALSE, /* read, not written: only this value is supported */
+    KEY_FIELD,    /* the field's value; if the key is absent, `fallback` */
+    KEY_REQUIRED, /* the field's value; the key must be there */
+    KEY_WORD,     /* the field's value as a word; if the key is absent, `fallback`; with NO_FIELD any of the words is accepted */
+    KEY_ONLY_FALSE, /* read and checked, not written: only the value in the name is supported */
     KEY_ONLY_TRUE,
     KEY_ONLY_ONE,
     KEY_DROPOUT, /* read only to warn about it; written as 0 */
     KEY_FALSE,
-    KEY_SPECIAL, /* handled by the functions below; NULL: not read, or not written */
+    KEY_SPECIAL, /* read and written by the functions below; NULL: not read, or not written */
 };
 
 struct config_implied {
@@ -129,7 +129,7 @@ struct config_key {
     enum key_kind kind;
     enum config_field_id field;
     double fallback;
-    const struct config_word *words; /* words and their values; of several words for a value the first is written */
+    const struct config_word *words; /* words and their values; if several words have one value, the first is written */
     enum status (*read)(struct config_reader *r, struct model_config *c);
     json_t *(*write)(const struct model_config *c);
 };
@@ -165,8 +165,8 @@ enum status config_read_word(struct config_reader *r, const char *key, const str
 enum status config_only_bool(struct config_reader *r, const char *key, int allowed);
 enum status config_only_number(struct config_reader *r, const char *key, double allowed);
 enum status config_only_null(struct config_reader *r, const char *key);
-/* Tells whether a key says nothing about training: bookkeeping, traces of trainers, hubs and generation, and values that stand
- * for none. */
+/* Tells whether a key has no effect on training: bookkeeping, marks left by trainers, hubs and generation, and values that mean
+ * none. */
 int config_is_idle(const char *key, const json_t *value);
 int config_was_asked(const struct config_reader *r, const char *key);
 /* Refuses a key of a section that nothing has asked for, unless it is idle. */
@@ -178,31 +178,32 @@ json_t *config_text_of(json_t *root);
 /* Loads the object in DIR/config.json and sets `path`. */
 enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root);
 
-/* Reads rotary positions: rope_scaling or rope_parameters. rope_theta, max_position_embeddings and the keys that head_dim follows
- * from must have been read. */
+/* Reads rotary positions from rope_scaling or rope_parameters. Call it after rope_theta, max_position_embeddings and all keys
+ * from which head_dim follows have been read. */
 enum status config_read_rope(struct config_reader *r, struct model_config *c);
 json_t *config_write_rope(const struct model_config *c);
-/* Writes what transformers 5 reads: the keys of rope_scaling, the base and the rotated part. */
+/* Returns rope_parameters as transformers 5 reads them: the keys of rope_scaling, the base and the rotated part. */
 json_t *config_write_rope_parameters(const struct model_config *c);
 
-/* Reads, checks and writes per_layer_config: values that some layers have of their own, to which a family may add. Layers without
- * any are not written. */
+/* Reads, checks or writes per_layer_config: values that override those of the model for some layers; a family may add values.
+ * Layers without overrides are not written. */
 enum status config_read_own(struct config_reader *r, struct model_config *c);
 enum status config_check_own(const struct config_reader *r, const struct model_config *c);
 enum status config_add_own(struct config_reader *r, struct model_config *c, int64_t l, const struct layer_config *own);
 json_t *config_write_own(const struct model_config *c);
 int config_has_own(const struct model_config *c);
 
-/* Reads layer_types, which says of each layer whether it has the window. Without the key, every period-th layer has none; a
- * negative period means the first of each -period layers. period 0: all layers have the window. */
+/* Reads layer_types, which says for each layer if it has the window. Without the key, every period-th layer has no window; a
+ * negative period: the first of each -period layers has none; 0: all layers have the window. */
 enum status config_read_layer_types(struct config_reader *r, struct model_config *c, int64_t period);
-/* Writes layer_types as an array of strings; null where all layers are alike. */
+/* Returns layer_types as an array of strings; null if all layers are alike. */
 json_t *config_write_layer_types(const struct model_config *c);
-/* Writes layer_types always as an array, for families that read a missing one differently. */
+/* Returns layer_types as an array even if all layers are alike, for families that read a missing key differently. */
 json_t *config_list_layer_types(const struct model_config *c);
-/* Writes layer_rope_theta: the rotary base of each layer; 0 for one without positions. */
+/* Returns layer_rope_theta: the rotary base of each layer; 0 for a layer without positions. */
 json_t *config_list_thetas(const struct model_config *c);
-/* Reads no_rope_layers: 0 for a layer without positions. Without the key, every no_rope_layer_interval-th layer has none. */
+/* Reads no_rope_layers, with a 0 for each layer without positions. If the key is missing, every no_rope_layer_interval-th layer
+ * has no positions. */
 enum status config_read_unrotated(struct config_reader *r, struct model_config *c);
 json_t *config_write_unrotated(const struct model_config *c);
 

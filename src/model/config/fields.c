@@ -24,7 +24,7 @@ _Static_assert(GELU_TANH == 0 && GELU_ERF == 1 && RELU_SQUARED == 2 && RELU == 3
 const struct config_field config_fields[CONFIG_FIELDS_END] = {CONFIG_FIELDS(X)};
 #undef X
 
-/* Returns the double whose shortest decimal form is that of the float: 1e-05, not 9.99999974737875e-06. */
+/* Returns the double with the same shortest decimal form as the float: 1e-05, not 9.99999974737875e-06. */
 static double shortest(float x)
 {
     char text[32];
@@ -87,7 +87,7 @@ static void print_value(const struct model_config *c, enum config_field_id field
         snprintf(text, bytes, "%.9g", value);
 }
 
-/* Says which values given layer by layer or frequency by frequency differ; returns 0 if none does. */
+/* Writes which of the values listed by layer or by frequency differ; returns 0 if none does. */
 static int lists_differ(const struct model_config *there, const struct model_config *here, char *text, size_t bytes)
 {
     const char *which = NULL;

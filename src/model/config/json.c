@@ -106,7 +106,7 @@ static enum status read_key(struct config_reader *r, const struct config_key *k,
 
 /* ---- keys that nobody has asked for ---- */
 
-/* Keys of models with experts; the value 0 means that the model has none. */
+/* Keys of models with experts; a value of 0 means no experts. */
 static const char *const of_experts[] = {"num_experts",
                                          "num_local_experts",
                                          "n_routed_experts",
@@ -218,8 +218,8 @@ static void add_unknown(struct model_config *c, const char *key)
     snprintf(c->unknown + used, sizeof c->unknown - used, "%s%.60s", used ? ", " : "", key);
 }
 
-/* Checks keys that nobody asked for. A row of the family without a reader is ignored. A key that changes the computation
- * elsewhere is refused unless it is off. An unknown key is kept for a warning. */
+/* Checks keys that nobody asked for. A key in the family's table that has no reader is ignored. A key that changes the
+ * computation of other models is refused unless it is off. An unknown key is kept for a warning. */
 static enum status check_keys(const struct config_reader *r, struct model_config *c)
 {
     const char *key;
@@ -243,7 +243,7 @@ static enum status check_keys(const struct config_reader *r, struct model_config
 static const struct wrapper *find_wrapper(const json_t *root);
 static enum status enter_wrapper(struct config_reader *r, struct model_config *c);
 
-/* Returns the family that knows most of the keys that are there. */
+/* Returns the family that knows the most keys of the file. */
 static const struct family *nearest_family(const struct config_reader *r, int *shared, int *all)
 {
     const struct family *nearest = families[0];
@@ -368,7 +368,7 @@ json_t *config_text_of(json_t *root)
     return find_wrapper(root) && json_is_object(text) ? text : root;
 }
 
-/* Keys of a multimodal model's config.json beside its parts: they say how images become tokens. */
+/* Keys of a multimodal model's config.json outside its parts; they concern how images become tokens. */
 /* clang-format off */
 static const char *const about_images[] = {"model_type",           "architectures",
                                            "text_config",          "vision_config",

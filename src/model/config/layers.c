@@ -10,8 +10,8 @@ static void set_bit(uint8_t *bits, int64_t l, int value)
     bits[l / 8] = (uint8_t)((bits[l / 8] & ~(1 << l % 8)) | value << l % 8);
 }
 
-/* Checks that a list has an entry per layer and that there are at most LAYERS_MOST layers (the layers' own limit is checked
- * later). */
+/* Checks that a list has an entry for each layer, and that there are at most LAYERS_MOST layers: the number of layers itself is
+ * checked only later. */
 static enum status check_list(const struct config_reader *r, const char *key, const json_t *list, int64_t layers)
 {
     if (!json_is_array(list) || json_array_size(list) != (size_t)layers || layers > LAYERS_MOST)

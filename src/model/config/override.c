@@ -11,7 +11,8 @@
 static const struct {
     const char *word;
     enum rope_kind kind;
-    int stretches; /* 1: the model is made for `factor` times as many positions; dynamic grows with the sequence instead */
+    /* 1: with `factor`, the model is made for that many times the positions; 0: dynamic, which grows with the sequence instead */
+    int stretches;
 } kinds[] = {{"linear", ROPE_LINEAR, 1}, {"llama3", ROPE_LLAMA3, 1}, {"dynamic", ROPE_DYNAMIC, 0}, {"yarn", ROPE_YARN, 1}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -27,7 +28,7 @@ static void clear_scaling(struct model_config *c)
 {
     c->rope = ROPE_DEFAULT;
     c->rope_factor = c->rope_low_freq = c->rope_high_freq = c->rope_original_positions = 0.0;
-    c->rope_slope = 0.0; /* belongs to the model's own scaling */
+    c->rope_slope = 0.0; /* part of the model's own scaling, which is replaced */
     c->rope_alpha = c->rope_fast = c->rope_slow = c->rope_attention = c->rope_mscale = c->rope_mscale_all = 0.0;
     c->rope_exact = 0;
     memset(c->rope_short, 0, sizeof c->rope_short);
@@ -44,7 +45,7 @@ static void set_scaling(struct model_config *c, int k, double factor)
 {
     const double original = model_trained_positions(c);
     if (c->rope == kinds[k].kind && c->rope_factor == factor)
-        return; /* already set, as in a checkpoint of such a run */
+        return; /* nothing to do: the checkpoint of such a run has these positions already */
     clear_scaling(c);
     c->rope = kinds[k].kind;
     c->rope_factor = factor;
@@ -86,7 +87,7 @@ enum status model_config_set_rope(struct model_config *c, const char *rope, doub
             "that of layers without a window",
             rope, c->name);
     if (rope && strcmp(rope, "none") == 0) {
-        c->max_positions = (int64_t)model_trained_positions(c); /* undoes the scaling's stretching of positions */
+        c->max_positions = (int64_t)model_trained_positions(c); /* back to the number before the file's scaling */
         clear_scaling(c);
     } else if (rope) {
         const char *colon = strchr(rope, ':');

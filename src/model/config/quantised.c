@@ -27,7 +27,7 @@ static enum status refuse_other(const struct config_reader *r, const char *metho
     return refuse(r, what);
 }
 
-/* Reads the modules left unquantised. Which of the model's modules they are is known once the model is built. */
+/* Reads the modules left unquantised. These names are matched with the model's modules once the model is built. */
 static enum status read_skipped(const struct config_reader *r, const json_t *list, struct model_config *c)
 {
     size_t used = 0, i;

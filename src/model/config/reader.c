@@ -136,7 +136,7 @@ static int ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Tells whether a value stands for none: null, {}, [], or a factor of 1. */
+/* Tells whether a value means that there is nothing: null, {}, [], or a factor of 1. */
 static int stands_for_none(const char *key, const json_t *value)
 {
     int factor = ends_with(key, "factor") || ends_with(key, "multiplier") || ends_with(key, "scaling") || ends_with(key, "scale");

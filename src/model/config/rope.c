@@ -10,14 +10,14 @@ static const struct config_word rope_types[] = {
     {"proportional", ROPE_PROPORTIONAL}, {NULL, 0}};
 /* clang-format on */
 
-/* Tells whether transformers takes the family's rope_parameters by kind of layer, and only so. */
+/* Tells whether transformers requires the family's rope_parameters to be given by kind of layer. */
 static int has_kinds(const struct model_config *c)
 {
     return c->family == FAMILY_GEMMA3 || c->family == FAMILY_GEMMA4 || c->family == FAMILY_OLMO3;
 }
 
-/* Reads the original length of Phi-3: 4096 in transformers, whatever the section says, unless config.json has another value
- * beside the section. */
+/* Finds the original length of Phi-3: config.json's top level gives it, else it is 4096, as in transformers; a section with
+ * another value is then refused. */
 static enum status read_phi3_original(const struct config_reader *parent, const struct config_reader *r, double *original)
 {
     const json_t *outer = json_object_get(parent->object, "original_max_position_embeddings");
@@ -137,7 +137,7 @@ static enum status read_kind(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
-/* Reads the share of each head that is rotated. outer: beside the sections, under the family's own key. */
+/* Reads the share of each head that is rotated. outer: from the top level, under the family's own key. */
 static enum status read_share(struct config_reader *r, struct model_config *c, int outer)
 {
     double share = c->rope_share > 0.0 ? c->rope_share : 1.0;
@@ -168,8 +168,9 @@ static enum status read_section(struct config_reader *parent, const char *sectio
         return config_refuse(&r, "type", "rope_type says something else");
     c->rope = (enum rope_kind)type;
     TRY(config_read_real(&r, "rope_theta", OPTIONAL, &c->rope_theta));
-    config_get(&r, "max_position_embeddings"); /* repeats the outer key, which counts */
-    if (c->family == FAMILY_QWEN3_5) {         /* for images: a text's positions are equal in time, height and width */
+    config_get(&r, "max_position_embeddings"); /* marks the key as read: it repeats the outer key, which is used */
+    if (c->family ==
+        FAMILY_QWEN3_5) { /* for images only: the three positions (time, height, width) of a text's token are equal */
         config_get(&r, "mrope_section");
         config_get(&r, "mrope_interleaved");
     }
@@ -185,7 +186,7 @@ static enum status read_section(struct config_reader *parent, const char *sectio
     return config_check_understood(&r);
 }
 
-/* Reads a section that describes kinds of layers apart: windowed layers have a base of their own and no scaling. */
+/* Reads a section that describes kinds of layers separately: windowed layers have a base of their own and no scaling. */
 static enum status read_by_kind(struct config_reader *parent, const json_t *object, struct model_config *c)
 {
     const json_t *full = json_object_get(object, "full_attention"), *sliding = json_object_get(object, "sliding_attention");
@@ -207,8 +208,8 @@ static enum status read_by_kind(struct config_reader *parent, const json_t *obje
     return OK;
 }
 
-/* Tells whether two spellings agree; theta: whether both bases count. Either spelling may leave out what the other one, or
- * rope_theta, says. */
+/* Tells whether two spellings of rotary positions agree; theta: 1 if their bases must agree, too. A spelling may leave out values
+ * that the other one, or rope_theta, gives. */
 static int same_rope(const struct model_config *a, const struct model_config *b, int theta)
 {
     return a->rope == b->rope && a->rope_factor == b->rope_factor && a->rope_low_freq == b->rope_low_freq &&
@@ -277,7 +278,8 @@ json_t *config_write_rope(const struct model_config *c)
     while (word->value != (int)c->rope)
         word++;
     if (c->rope == ROPE_LONGROPE && c->family == FAMILY_PHI3 && c->rope_attention == 0.0 &&
-        c->rope_factor == (double)c->max_positions / c->rope_original_positions) /* Phi-3's readers accept just these keys */
+        c->rope_factor ==
+            (double)c->max_positions / c->rope_original_positions) /* only these keys: Phi-3's readers accept no others */
         return json_pack("{s:s, s:o, s:o}", "type", word->word, "short_factor",
                          divisors(c->rope_short, model_rotated(c, c->head_dim) / 2), "long_factor",
                          divisors(c->rope_long, model_rotated(c, c->head_dim) / 2));

@@ -49,7 +49,7 @@ static json_t *field_json(const struct model_config *c, enum config_field_id fie
     return NULL;
 }
 
-/* Writes a key; returns 1 if the key is written or need not be. */
+/* Writes a key. Returns 1 on success, also if the key need not be written. */
 static int write_key(json_t *root, const struct model_config *c, const struct config_key *k)
 {
     switch (k->kind) {
@@ -72,7 +72,7 @@ static int write_key(json_t *root, const struct model_config *c, const struct co
     return 1;
 }
 
-/* Adds partial_rotary_factor 1 to rope_parameters where all of each head is rotated and the family's default is a part. */
+/* Adds partial_rotary_factor 1 to rope_parameters, if heads are rotated whole but the family rotates a part by default. */
 static int spell_whole_heads(json_t *root, const struct model_config *c)
 {
     json_t *rope = json_object_get(root, "rope_parameters"), *full = json_object_get(rope, "full_attention");
@@ -191,7 +191,8 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     int ok = 1;
     if (model_learns_positions(c) || f->fixed_rope)
         return 1;
-    if (c->family == FAMILY_GEMMA4 || c->family == FAMILY_GRANITE_SWA) { /* all releases read rope_parameters only */
+    /* in these families all releases of transformers read rope_parameters only */
+    if (c->family == FAMILY_GEMMA4 || c->family == FAMILY_GRANITE_SWA) {
         if (anew || !json_object_get(root, "rope_parameters"))
             ok = json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0;
         if (anew && json_object_get(root, "layer_rope_theta"))
@@ -211,7 +212,7 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     if (c->rope_local_theta > 0.0 && c->family == FAMILY_GEMMA3 && !json_object_get(root, "rope_local_base_freq"))
         ok = ok && json_object_set_new(root, "rope_local_base_freq", json_real(c->rope_local_theta)) == 0;
     ok = ok && (!anew || spell_positions(root, c));
-    /* this key wins over the sections' */
+    /* updated, too, since readers prefer this key to the sections' */
     if (anew && c->rope_original_positions > 0.0 && json_object_get(root, "original_max_position_embeddings"))
         ok = ok && json_object_set_new(root, "original_max_position_embeddings",
                                        json_integer((json_int_t)c->rope_original_positions)) == 0;

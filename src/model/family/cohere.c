@@ -6,7 +6,7 @@
 
 static struct model_norm build_unbiased_norm(struct builder *b, const char *name)
 {
-    struct model_norm n = build_norm(b, name, NORM_RMS); /* declares the same weight */
+    struct model_norm n = build_norm(b, name, NORM_RMS); /* declares the weight as needed: it has the same form for both norms */
     n.kind = NORM_LAYER;
     return n;
 }
@@ -85,8 +85,8 @@ static const struct config_key cohere2_keys[] = {
     {"use_embedding_sharing", KEY_ONLY_TRUE},
     {"use_gated_activation", KEY_ONLY_TRUE},
     {"use_parallel_block", KEY_ONLY_TRUE},
-    {"use_parallel_embedding", KEY_SPECIAL},      /* says how the makers share the embedding among devices */
-    {"order_of_interleaved_layers", KEY_SPECIAL}, /* older spelling of layer_types, as the next key */
+    {"use_parallel_embedding", KEY_SPECIAL},      /* the makers' way to divide the embedding among devices */
+    {"order_of_interleaved_layers", KEY_SPECIAL}, /* this and the next: older spellings of layer_types */
     {"layer_switch", KEY_SPECIAL},
     {NULL},
 };

@@ -141,8 +141,8 @@ enum status common_read_window(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
-/* Reads use_sliding_window and max_window_layers. The window is that of layers from max_window_layers on, in SmolLM3 of layers
- * without positions, unless layer_types lists them. */
+/* Reads use_sliding_window and max_window_layers. Unless layer_types lists the windowed layers, these are the layers from
+ * max_window_layers on; in SmolLM3, the layers without positions. */
 static enum status read_use(struct config_reader *r, struct model_config *c)
 {
     const json_t *types = json_object_get(r->object, "layer_types");

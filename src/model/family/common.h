@@ -4,8 +4,8 @@
 
 #include "model/family/family.h"
 
-/* Declares parameters by their usual names: model.embed_tokens; self_attn.{q,k,v,o}_proj; mlp.{gate,up,down}_proj, up and down
- * alone, or gate and up in mlp.gate_up_proj; the head with model.norm as an RMS norm. form: LINEAR_BIAS or 0. */
+/* Declares parameters by their usual names: model.embed_tokens; self_attn.{q,k,v,o}_proj; an MLP of mlp.{gate,up,down}_proj, of
+ * up and down only, or with mlp.gate_up_proj; the head, and model.norm as an RMS norm. form: LINEAR_BIAS or 0. */
 void common_embedding(struct builder *b);
 void common_attention(struct builder *b, struct attention_block *a, unsigned qkv_form, unsigned o_form);
 /* Declares attention whose values come from the map of keys. */
@@ -25,7 +25,8 @@ extern const struct config_word common_silu[], common_gelu[], common_ungated[];
 enum status common_derive(struct config_reader *r, struct model_config *c);
 enum status common_check(const struct model_config *c);
 
-/* Reads sliding_window and layer_types. absent: the window without the key (null is none); period: see config_read_layer_types. */
+/* Reads sliding_window and layer_types. absent: the window if the key is missing (null means none); period: as in
+ * config_read_layer_types. */
 enum status common_read_pattern(struct config_reader *r, struct model_config *c, int64_t absent, int64_t period);
 /* Reads a window that every layer has, or none. */
 enum status common_read_window(struct config_reader *r, struct model_config *c);
@@ -50,12 +51,12 @@ json_t *common_write_share(const struct model_config *c);
     {                                                                     \
         "partial_rotary_factor", KEY_SPECIAL, .write = common_write_share \
     }
-/* Key that is written only; it is read together with rope_scaling. */
+/* Key that is only written here, as rope_scaling's reader reads it. */
 #define ROPE_BY_KIND_KEY                                                      \
     {                                                                         \
         "rope_parameters", KEY_SPECIAL, .write = config_write_rope_parameters \
     }
-/* Key for families whose layers have windows even without it: always written as a list. */
+/* layer_types for families that have windows even without this key: always written as a list. */
 #define LISTED_TYPES_KEY                                             \
     {                                                                \
         "layer_types", KEY_SPECIAL, .write = config_list_layer_types \

@@ -17,7 +17,7 @@ static void layer(struct builder *b, int l)
 
 /* ---- config.json ---- */
 
-/* Reads a period, whose last layer has no window, or letters, which repeat layer_types. */
+/* Reads the pattern of windows: a period, whose last layer has no window, or letters, which repeat layer_types. */
 static enum status read_pattern(struct config_reader *r, const json_t *types, int64_t *period)
 {
     const json_t *pattern = config_get(r, "sliding_window_pattern");

@@ -54,7 +54,8 @@ static void head(struct builder *b)
 
 /* ---- config.json ---- */
 
-/* Reads the number of KV heads: the newer architecture gives it; the older one has one, or as many as heads without multi_query. */
+/* Reads the number of KV heads. In the newer architecture a key gives it; the older one has 1, or with multi_query false as many
+ * as heads. */
 static enum status read_architecture(struct config_reader *r, struct model_config *c)
 {
     int newer = 0, multi_query = 1;

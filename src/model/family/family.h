@@ -11,14 +11,15 @@ struct family {
     const char *head_name;            /* tensor name of the head without .weight; NULL: lm_head */
     int head_bias;                    /* 1: the head has a bias, tied or not */
     int learned_positions;            /* 1: positions are learned; 0: rotary */
-    int first_position;               /* row of a document's first token in the table of learned positions */
-    int fixed_rope;                   /* 1: config.json says of rotary positions only how many elements are rotated */
+    int first_position;               /* row for a document's first token in the table of learned positions */
+    int fixed_rope;                   /* 1: config.json gives no rotary setting but the number of rotated elements */
     double theta;                     /* rotary base if config.json gives none */
     const char *base_key, *share_key; /* config.json's keys of the base and of the rotated part of a head; NULL: the usual ones */
-    int partial;                      /* 1: a part of each head may be rotated alone */
+    int partial;                      /* 1: rotating only a part of each head is allowed */
     double share;                     /* rotated part if config.json gives none; 0: all */
-    int64_t positions, head_dim;      /* llama_derive: values that config.json leaves out; head_dim 0: hidden size / heads */
-    int all_heads;                    /* llama_derive: 1: num_key_value_heads may be absent, as many as heads */
+    /* for llama_derive: positions and head size if config.json gives none; head_dim 0: hidden size / heads */
+    int64_t positions, head_dim;
+    int all_heads; /* for llama_derive: 1: without num_key_value_heads there are as many KV heads as heads */
     /* Counts that the text_config of a multimodal model may leave out, with their values; field NO_FIELD ends the list. NULL: no
      * such counts. */
     const struct config_implied *implied;
@@ -31,7 +32,7 @@ struct family {
     enum status (*derive)(struct config_reader *r, struct model_config *c);
     /* Checks conditions on shapes beyond those of all families. */
     enum status (*check)(const struct model_config *c);
-    /* Declare parameters, as Hugging Face names and shapes them, and connect them: m->embed and m->pos_embed (-1 before), the
+    /* Declares parameters by Hugging Face's names and shapes, and connects them: m->embed and m->pos_embed (-1 until set), the
      * blocks of layer l, m->head and m->final_norm. */
     void (*embedding)(struct builder *b);
     void (*layer)(struct builder *b, int l);

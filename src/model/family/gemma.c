@@ -138,7 +138,7 @@ json_t *gemma_write_activation(const struct model_config *c)
     return json_string(c->gate == GATE_GELU_TANH ? "gelu_pytorch_tanh" : c->gate == GATE_GELU_ERF ? "gelu" : "silu");
 }
 
-/* Activations of Gemma 1: transformers computes every gelu as tanh's. */
+/* Activations of Gemma 1, in which transformers computes every GELU by tanh. */
 static const struct config_word gemma_words[] = {{"gelu_pytorch_tanh", GATE_GELU_TANH},
                                                  {"gelu", GATE_GELU_TANH},
                                                  {"gelu_new", GATE_GELU_TANH},

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Declares Gemma 4's attention, without a map of values where these come from the map of keys. */
+/* Declares Gemma 4's attention; no map of values is declared if the map of keys makes the values. */
 static void build_attention(struct builder *b, int l, struct attention_block *a, unsigned form)
 {
     const struct model_config *c = &b->m->config;
@@ -53,7 +53,7 @@ static enum status read_windows(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
-/* Refuses the embeddings per layer that E2B and E4B have beside a dense model. */
+/* Refuses embeddings for each layer, which E2B and E4B have in addition to a dense model. */
 static enum status read_per_layer_input(struct config_reader *r, struct model_config *c)
 {
     int64_t size = 256;

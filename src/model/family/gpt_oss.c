@@ -11,7 +11,7 @@ static void layer(struct builder *b, int l)
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
     common_attention(b, &attention->attention, form, form);
     common_mlp(b, &mlp->mlp, LINEAR_BIAS);
-    /* declared last: behind a few sinks, biases would begin at addresses that are not aligned for vector loads */
+    /* declared last: biases behind a few sinks would begin at addresses unfit for vector loads */
     attention->attention.sinks = build_vector(b, "self_attn.sinks", build_shape(b, &attention->attention)->heads, c->init_std);
 }
 
@@ -41,7 +41,7 @@ static enum status read_windows(struct config_reader *r, struct model_config *c)
     return common_read_pattern(r, c, 128, 2);
 }
 
-/* Derives rotary positions: without keys for them, transformers takes those of the published models. */
+/* Derives rotary positions; if keys are missing, the published models' values are used, as in transformers. */
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
     if (json_object_size(config_get(r, "rope_scaling")) == 0 && !config_get(r, "rope_parameters")) {
@@ -72,7 +72,7 @@ static const struct config_key gpt_oss_keys[] = {
     WINDOW_KEY(read_windows),
     LISTED_TYPES_KEY,
     {"initial_context_length", KEY_SPECIAL}, /* repeats rope_scaling */
-    {"num_experts_per_tok", KEY_SPECIAL},    /* about experts, of which there are none; as the next keys */
+    {"num_experts_per_tok", KEY_SPECIAL},    /* this and the next: experts, of which there are none */
     {"experts_per_token", KEY_SPECIAL},
     {"router_aux_loss_coef", KEY_SPECIAL},
     {"output_router_logits", KEY_SPECIAL},

@@ -18,14 +18,15 @@ static void layer(struct builder *b, int l)
     }
     common_attention(b, &attention->attention, attention_form, attention_form);
     common_mlp(b, &mlp->mlp, mlp_form);
-    if (c->family == FAMILY_GRANITE_SWA) /* declared last to keep others aligned, as in gpt-oss */
+    if (c->family == FAMILY_GRANITE_SWA) /* declared last, so that other parameters stay aligned, as in gpt-oss */
         attention->attention.sinks =
             build_vector(b, "self_attn.sinks", build_shape(b, &attention->attention)->heads, c->init_std);
 }
 
 /* ---- config.json ---- */
 
-/* Reads the factors. HyperCLOVA X multiplies logits where Granite divides them; without the key its scores have the usual scale. */
+/* Reads the factors. The logits' factor multiplies in HyperCLOVA X and divides in Granite; without the key HyperCLOVA X's scores
+ * have the usual scale. */
 static enum status read_factors(struct config_reader *r, struct model_config *c)
 {
     const int divides = c->family != FAMILY_HYPERCLOVAX;

@@ -22,7 +22,7 @@ static const struct config_key hunyuan_keys[] = {
     {"use_mixed_mlp_moe", KEY_ONLY_FALSE},
     {"num_experts", KEY_ONLY_ONE},
     {"norm_type", KEY_WORD, NO_FIELD, .words = hunyuan_norms},
-    {"attention_head_dim", KEY_SPECIAL}, /* repeats head_dim; the next keys concern features that are off, or images */
+    {"attention_head_dim", KEY_SPECIAL}, /* repeats head_dim; the keys after it concern images or features that are off */
     {"cla_share_factor", KEY_SPECIAL},
     {"add_classification_head", KEY_ONLY_FALSE},
     {"class_num", KEY_SPECIAL},

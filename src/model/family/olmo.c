@@ -39,7 +39,7 @@ static void olmo1_head(struct builder *b)
     b->m->final_norm = weightless();
 }
 
-/* Sets the norms' epsilon, which no key gives, and refuses limits of q, k and v (clip_qkv), as OLMo 7B of July 2024 has them. */
+/* Sets the norms' epsilon, which no key gives, and refuses limits of q, k and v (clip_qkv), which OLMo 7B of July 2024 has. */
 static enum status read_clip(struct config_reader *r, struct model_config *c)
 {
     c->norm_eps = 1e-5f;
@@ -51,7 +51,7 @@ static enum status read_windows(struct config_reader *r, struct model_config *c)
     TRY(common_read_pattern(r, c, 4096, 4));
     if (c->window == 0)
         c->rope_local_theta = 0.0;
-    else if (c->rope_local_theta == 0.0) /* transformers takes rope_theta for the other layers */
+    else if (c->rope_local_theta == 0.0) /* like transformers, which takes rope_theta for the other layers */
         c->rope_local_theta = r->family->theta;
     return OK;
 }

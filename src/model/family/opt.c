@@ -2,7 +2,7 @@
  * between. */
 #include "model/family/family.h"
 
-enum { FIRST_POSITION = 2 }; /* rows before it were once for padding */
+enum { FIRST_POSITION = 2 }; /* the first two rows of the table were once for padding */
 
 static void embedding(struct builder *b)
 {

@@ -89,7 +89,7 @@ static enum status derive(struct config_reader *r, struct model_config *c)
     return common_derive(r, c);
 }
 
-/* Reads rotary_dim as a share of the head, chosen so that the same number of elements follows from the share. */
+/* Reads rotary_dim as a share of the head, chosen so that rounding gives back the same number of elements. */
 static enum status read_rotary_dim(struct config_reader *r, struct model_config *c)
 {
     int64_t n = USUAL_ROTARY_DIM;
