@@ -39,7 +39,7 @@ struct check {
     double *turns;
     double reach;          /* sum of the learning rates of all updates: about the distance that each element has moved */
     double first_order;    /* rank 0: first-order change of the loss: sum of all parameters' differences times gradients */
-    int64_t steps;         /* compared so far */
+    int64_t steps;         /* number of steps compared so far */
     char first[1024];      /* rank 0: message of the first difference; "": none */
     size_t directory_kept; /* length of the part of the path `out` that existed before */
 };

@@ -14,10 +14,11 @@ struct difference {
     double most;                  /* largest absolute difference; NaN once there was one */
     int64_t at;                   /* element with the largest difference, and its values */
     float given, alone;
-    int rank;                   /* the first rank whose copy is not rank 0's; 0: none */
-    double slack2;              /* sum of squares of the differences that rounding explains beyond the relative tolerance */
-    double turned2;             /* the same for moments that rounded to other neighbours in many elements; set by the caller */
-    double few[DIFFERENCE_FEW]; /* largest squares of such turns in few elements, ascending */
+    int rank;      /* the first rank whose copy is not rank 0's; 0: none */
+    double slack2; /* sum of squares of the differences that rounding explains beyond the relative tolerance */
+    /* sum of squares of the differences explained by moments that rounded to other neighbours in many elements; set by the caller */
+    double turned2;
+    double few[DIFFERENCE_FEW]; /* largest squares of differences by such moments in a few elements, ascending */
     double first_order;         /* sum of gradient times difference: first-order change of the loss */
     double felt2, weight2;      /* sums of squares: gradient times difference, and gradient times the value of the run alone */
 };

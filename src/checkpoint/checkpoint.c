@@ -75,7 +75,7 @@ static enum status make_partial(struct session *s, const char *partial, uint64_t
     TRY(ckpt_make_dir(partial));
     TRY(state_create(s, partial, n_files, form));
     TRY(model_config_write(partial, &s->model->whole->config, s->plan->strategy.key.dtype));
-    return ckpt_mark(partial, mark); /* last: a rank that sees the mark sees the files, too */
+    return ckpt_mark(partial, mark); /* the mark is made last, so that a rank that sees it sees the files, too */
 }
 
 static enum status write_texts(const char *dir, const struct checkpoint_texts *texts)

@@ -184,7 +184,7 @@ static enum status move(const char *from, const char *to, const char *name)
 enum status shards_move(const struct shards *x, const char *from, const char *to, const char *single)
 {
     char name[64];
-    TRY(remove_stale(x, to, single)); /* first: readers would prefer old files that lie beside new ones */
+    TRY(remove_stale(x, to, single)); /* stale files go first, since readers would prefer them to the new ones */
     for (int i = 0; i < x->total; i++) {
         shards_name(x, i, single, name);
         TRY(move(from, to, name));

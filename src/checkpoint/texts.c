@@ -184,7 +184,7 @@ enum status checkpoint_keep_others(const char *from, const struct model *m, cons
     return st == OK ? ckpt_rename(partial, target) : st;
 }
 
-/* Refuses a directory without these tensors: an export would load with random ones. */
+/* Refuses a directory without the file of a multimodal model's other tensors: an export would load with random ones. */
 enum status checkpoint_check_others(const char *dir, const struct model *m)
 {
     char path[CKPT_PATH];

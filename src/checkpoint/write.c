@@ -75,7 +75,7 @@ static void name_tensor(const struct session *s, int n_files, enum state_kind ki
         state_tensor_name(name, kind, p);
 }
 
-/* Lists a file's tensors; with adapters only trained ones. To be freed in any case. */
+/* Lists a file's tensors; with adapters only trained ones. The caller frees *f, even after a failure. */
 static enum status list_contents(const struct session *s, int file, int n_files, const struct shard_form *form,
                                  struct contents *f)
 {

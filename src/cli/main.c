@@ -101,7 +101,7 @@ static int run_ranks(const struct launch *launch, const char *name, const struct
     struct comm *comm = NULL;
     int code = 0;
     enum status st = comm_create(launch, settings_patience(line->flags, "comm-timeout"), &comm);
-    if (st != OK && launch->size > 1) { /* each rank prints by itself: perhaps there is no other */
+    if (st != OK && launch->size > 1) { /* each rank prints its own failure, since it may know of no other rank */
         fprintf(stderr, "ltrain: rank %d: %s\n", launch->rank, status_message());
         return st == ERR_INVALID ? 2 : 1;
     }

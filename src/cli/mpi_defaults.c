@@ -102,7 +102,8 @@ void mpi_defaults_set(int n, FILE *notes)
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
         set_default(defaults[i][0], defaults[i][1], ours, sizeof ours);
     setenv(LAUNCH_DEFAULTS, ours, 1);
-    if (!is_on_path("ssh") && !is_on_path("rsh")) /* Open MPI 4 asks for one even for local ranks; containers have none */
+    /* Open MPI 4 asks for ssh or rsh even for local ranks; containers have neither */
+    if (!is_on_path("ssh") && !is_on_path("rsh"))
         setenv("OMPI_MCA_plm", "isolated", 0);
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);

@@ -153,7 +153,7 @@ static enum status run_piped(char **args, struct relay relay[2], const int ends[
     enum status st = OK;
     fflush(stdout);
     choose_signals(&wanted);
-    sigprocmask(SIG_BLOCK, &wanted, &mask); /* until the end, so that none is lost */
+    sigprocmask(SIG_BLOCK, &wanted, &mask); /* signals stay blocked until the end, so that none is lost */
     signal(SIGPIPE, SIG_IGN);               /* here and in mpiexec: output that nobody reads ends nothing */
     signal(SIGCHLD, SIG_DFL);               /* a parent may have left it ignored, which would lose mpiexec's status */
     pid_t pid = fork();
@@ -343,7 +343,8 @@ int ranks_leave(struct comm *c, enum status st)
     int several = c && comm_size(c) > 1, together = st == OK || (several && !comm_broken(c) && comm_agreed(c));
     if (several)
         signal(SIGTERM, SIG_IGN); /* sent by mpiexec when a rank has died: leaves time to say so */
-    if (several && together && comm_barrier(c) != OK && st == OK) { /* names a rank that dies now, too */
+    /* the barrier fails with the name of a rank that dies only now */
+    if (several && together && comm_barrier(c) != OK && st == OK) {
         snprintf(sentence, sizeof sentence, "%s", status_message());
         st = ERR_PEER;
         together = 0;

@@ -44,7 +44,8 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
     if (!c->peer || !c->rank_at || !c->votes.heard || !c->behind.place || !c->behind.out || !c->behind.silent)
         TRY_GOTO(status_fail(ERR_NOMEM, "out of memory for %d ranks", launch->size), fail);
     for (int r = 0; r < launch->size; r++)
-        snprintf(c->peer[r].host, sizeof c->peer[r].host, "an unknown host"); /* until they have met */
+        /* the host's name is not known before the ranks have met */
+        snprintf(c->peer[r].host, sizeof c->peer[r].host, "an unknown host");
     TRY_GOTO(host_create(c), fail);
     if (launch->size > 1) {
         TRY_GOTO(wire_create(launch, timeout_seconds, &c->wire), fail);

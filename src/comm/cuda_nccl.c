@@ -55,7 +55,7 @@ struct ranks {
     ncclComm_t comm; /* NULL: none, or no more */
     int rank, size;
     struct mesh_group group[LANES];
-    char *greeting; /* device memory: a block for each rank, and the own one */
+    char *greeting; /* device memory: a block for each rank, and one that this rank sends */
     int64_t block;
 };
 

@@ -36,7 +36,7 @@ struct lastword {
     pthread_t thread;
     pthread_mutex_t mutex; /* guards remark and sentence */
     char remark[512], sentence[1024];
-    struct pollfd *fd; /* [0]: leave; then one for each process */
+    struct pollfd *fd; /* [0]: eventfd that tells the thread to leave; then a descriptor for each process */
     int *rank;         /* rank of fd[i] */
     int fds;
     atomic_int said;

@@ -62,7 +62,7 @@ struct votes {
     pthread_mutex_t lock;     /* guards the fields below, if another thread starts collectives (comm_turn_take) */
     struct cut_vote own;      /* this rank's progress */
     struct cut_vote most;     /* largest of each number in the votes so far */
-    uint8_t *heard;           /* [size]; 1: that rank's vote is there; own entry: it has been cast */
+    uint8_t *heard;           /* [size]; 1: that rank's vote has come; for this rank: its vote is cast */
     atomic_int n_heard;
     atomic_int decided; /* 1: all votes are there */
     atomic_int cut;     /* 1: the current section is cut, and all later ones */

@@ -140,8 +140,9 @@ static enum status start_mpi(const struct launch *l, double timeout, struct wire
     timeout = timeout < START_SECONDS ? START_SECONDS : timeout;
     snprintf(start_message, sizeof start_message,
              "ltrain: rank %d: MPI has not started within %.0f s: not all of the %d ranks came up\n", l->rank, timeout, l->size);
-    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* without it two ranks on one core pass the CPU once in a time slice */
-    signal(SIGPIPE, SIG_IGN);                       /* over TCP a message to a dead rank must not end this one */
+    /* without yielding, two ranks on one core pass the CPU once in a time slice */
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    signal(SIGPIPE, SIG_IGN); /* over TCP a message to a dead rank must not end this one */
     void (*before)(int) = limit_time(timeout);
     prepare_last_word(l);
     error = init_unstopped(&provided);
@@ -220,7 +221,7 @@ void wire_destroy(struct wire *w, double finalize_seconds)
             free_table(&w->table[i]);
         free(w);
     }
-    /* else MPI may still write where requests point */
+    /* the tables stay if MPI was left as it is, since MPI may still write where requests point */
 }
 
 enum status wire_reserve(struct wire *w, enum channel channel, int slots)

@@ -83,7 +83,7 @@ static enum status join(const struct exec_context *x, const char id[BACKEND_IDEN
     char said[1000];
     snprintf(said, sizeof said, "%s", status_message());
     b->abort(b);
-    if (!comm_broken(x->comm)) /* the other ranks wait for this one in the library */
+    if (!comm_broken(x->comm)) /* the other ranks wait inside the library for this rank */
         comm_fail(x->comm, st, said);
     return status_fail(st, "%s", said);
 }

@@ -590,7 +590,7 @@ void device_lanes_measure(const struct device_lanes *d, const struct lane_index 
         const int c = cursor_of(d, in->lane);
         if (c == NO_CURSOR)
             continue;
-        int64_t start = max_i64(e->start_ns, last[c]); /* submitted, and its predecessor done */
+        int64_t start = max_i64(e->start_ns, last[c]); /* starts once it is submitted and its predecessor is done */
         for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++)
             start = max_i64(start, d->events[index->at[index->first[w->lane] + w->ticket - 1]].end_ns);
         const int executed = exec_holds(d->x, in->predicate);

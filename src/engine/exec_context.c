@@ -41,7 +41,8 @@ static void find_arguments(const struct exec_context *x, const struct program *p
                            int64_t offset[OP_MAX_ARGS], void *arg[OP_MAX_ARGS])
 {
     memset(arg, 0, OP_MAX_ARGS * sizeof *arg);
-    for (int k = in->n_operands - 1; k >= 0; k--) { /* backwards: an argument begins at its first operand */
+    /* goes backwards, so that the first operand of each argument sets its address last */
+    for (int k = in->n_operands - 1; k >= 0; k--) {
         const struct operand *o = &p->operands[in->first_operand + k];
         const struct buffer *b = &p->buffers[o->buffer];
         offset[o->arg] = b->address + o->offset;

@@ -47,7 +47,7 @@ struct executor {
     /* numbers of instructions, over all runs, that were executed and retired after a cut */
     atomic_int finished_must, finished_others;
     int64_t began;
-    pthread_t thread[LANES]; /* all lanes but compute's, whose thread is the caller's unless a reaper has it */
+    pthread_t thread[LANES]; /* n_threads threads of lanes and reapers; the calling thread is none of them */
     int n_threads;
     pthread_mutex_t lock;
     pthread_cond_t go, idle;
@@ -200,7 +200,7 @@ static enum status run_pipelined(struct executor *e, enum lane lane)
         const struct instr *in = &p->instrs[i];
         if (in->lane != lane)
             continue;
-        /* sleep on own completions while there are any, else on the board */
+        /* while requests are in flight, sleep until one of them completes, else until the board changes */
         while (f.n > 0 && (f.n == IN_FLIGHT || !tickets_ready(&e->tickets, p, in)))
             TRY_GOTO(wait_oldest(e, lane, d, &f), out);
         TRY_GOTO(tickets_wait(&e->tickets, lane, p, in), out);
@@ -316,7 +316,7 @@ static void *lane_thread(void *arg)
     return NULL;
 }
 
-/* Returns 1 for a rank among others, else 0. */
+/* Returns 1 if there are other ranks, so that a thread runs the comm lanes, else 0. */
 static int has_comm_thread(const struct executor *e)
 {
     return e->x.comm && comm_size(e->x.comm) > 1;

@@ -37,7 +37,7 @@ struct session {
     const struct model *model;                  /* borrowed */
     struct plan *plan;                          /* plan in use */
     struct canary *canary;                      /* canary of the plan in use */
-    struct session_plan plans[CURRICULUM_MOST]; /* one for each length of sequences */
+    struct session_plan plans[CURRICULUM_MOST]; /* the plans of the session, one for each length of sequences */
     int n_plans;
     struct program **programs; /* programs of all plans */
     int n_programs;

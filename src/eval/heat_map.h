@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* Prints a table for each task, and one of all. coloured: for a terminal. */
+/* Prints a table for each task, and a table of the means of all tasks. coloured: 1: for a terminal. */
 void heat_map_print(const struct task_results *r, int coloured, FILE *f);
 /* Writes the tables as a picture. ERR_IO. */
 enum status heat_map_write_svg(const struct task_results *r, const char *model, const char *path);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static atomic_int interrupted;
-static pthread_t reader; /* the signal may reach any thread, and must end this one's reading */
+static pthread_t reader; /* thread whose reading an interrupt must end, whichever thread the signal reaches */
 static sigjmp_buf out;   /* exit from reading */
 static volatile sig_atomic_t reading;
 

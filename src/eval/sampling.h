@@ -15,7 +15,7 @@
 #include "text/tokenizer.h"
 
 struct sampling {
-    struct comm *alone; /* only this rank: each has a model of its own */
+    struct comm *alone; /* communicator of this rank alone, since each rank has a model of its own */
     struct model *model;
     struct session *session;
     struct decoder *decoder;

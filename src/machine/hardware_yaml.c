@@ -13,7 +13,7 @@
 
 enum field_kind { FIELD_TEXT, FIELD_INT, FIELD_BYTES, FIELD_NUMBER, FIELD_RATE, FIELD_OTHER };
 
-#define SMALLEST 1e6 /* least bytes, and bytes a second: a smaller number has lost its unit */
+#define SMALLEST 1e6 /* least bytes, or bytes a second, that are believed: a smaller number has lost its unit */
 #define LEAST_CAPABILITY 80
 #define LARGEST 1e30 /* limit of any number, so that products stay finite */
 

@@ -12,8 +12,8 @@ struct runner {
     int last; /* index of the line's last instruction; -1: it has none */
     int dep;  /* first dependency of `at` that may not have ended yet */
     int running;
-    double idle;            /* time at which it last ended an instruction */
-    double speed;           /* while running: 1 if it has its links to itself */
+    double idle;            /* time at which the line last ended an instruction */
+    double speed;           /* speed of the running instruction, relative to running alone */
     double demand[LINKS];   /* while running: share of a link that it takes at full speed */
     int ahead[DRIVE_DEPTH]; /* instructions after `at`, as far as they have been looked up */
     int first, known;       /* `known` entries of ahead[], a ring that begins at ahead[first] */

@@ -72,7 +72,7 @@ struct room {
     uint64_t id; /* identity of the file system */
     int64_t bytes;
     int files; /* number of files of all ranks of the host */
-    int path;  /* first path on it */
+    int path;  /* first path on the file system */
 };
 
 /* Adds a path to its file system. Skips a path that neither exists nor is made by the run. */

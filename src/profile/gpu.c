@@ -19,7 +19,7 @@
 #define PEAK_SIDE 8192 /* m, n and k of the product that counts as the peak */
 #define BYTE 0x3c      /* a byte that repeated is 0.0115 */
 #define RUN_SECONDS 2e-3
-#define SUBMISSIONS BACKEND_EVENTS /* each has an event of its own */
+#define SUBMISSIONS BACKEND_EVENTS /* number of submissions, each with an event of its own */
 #define ALIGNED 4096
 
 enum { REPEATS = 3, MOST_INNER = 64 };

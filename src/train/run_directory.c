@@ -320,7 +320,7 @@ static enum status keep_ends(const struct run *r)
     return st;
 }
 
-/* Remarks ends of documents of ids that the model does not know as such. */
+/* Prints a remark if documents of ids end with a token that the model does not know as an end. */
 static enum status remark_ends(const struct run *r)
 {
     char dir[RUN_PATH];

@@ -8,7 +8,7 @@
 struct run_space {
     /* bytes of one checkpoint, of the model at the end, and of the log with settings, plan and the tokenizer's files */
     int64_t checkpoint, model, log;
-    int64_t checkpoints; /* most at one time, beside the existing ones */
+    int64_t checkpoints; /* most checkpoints at one time, beside the existing ones */
     int64_t bytes;       /* bytes of all files, at their most */
 };
 
