@@ -193,7 +193,7 @@ static void check_damage(const char *run)
     must(save_next(run), "save");
     check_found(run, (uint64_t)next_id - 1);
     int64_t id = next_id++;
-    info = info_of(1000000); /* beyond all the others */
+    info = info_of(1000000); /* a number above those of all other saves */
     info.cursor = (uint64_t)id;
     must(checkpoint_save(rigs[id % 2].session, run, &info, NULL, 2), "save");
     must(checkpoint_find(comm, run, path, sizeof path, &info, note, sizeof note), "find");
@@ -258,7 +258,7 @@ void be_killed(uint64_t seed)
         check_found(run, strtoull(text, NULL, 10));
     }
     must(comm_barrier(comm), "barrier"); /* before rank 0 rewrites it */
-    next_id = (int64_t)last_id + 10;     /* later than any that was begun */
+    next_id = (int64_t)last_id + 10;     /* above the number of any save that was begun */
     double began = clock_seconds();
     must(save_next(run), "save");
     check_found(run, (uint64_t)next_id - 1);

@@ -150,7 +150,7 @@ static void rows_are_kept(const struct layout *l, enum dtype dtype, const char *
     train(&a, 0, loss);
     must(checkpoint_export(a.session, export, NULL, EXPORT_ONE_FILE), "export");
     must(try_save(&a, run, STEPS), "save");
-    must(try_save(&a, run, STEPS + 1), "save"); /* copies from the one before, which is then removed */
+    must(try_save(&a, run, STEPS + 1), "save"); /* this save copies rows from the checkpoint before, which is then removed */
     digest(&a, saved);
     begin(&b, l, dtype, SHORT, SHORT);
     load(&b, run, path);
@@ -230,7 +230,7 @@ static void lengths_change(const struct layout *l, const char *base)
     for (int stage = 0; stage < 2; stage++) {
         for (int whole = 0; whole < 2; whole++)
             train_stage(l, base, stage, tokens[stage], whole, loss[whole], path[whole]);
-        for (int i = 0; i < STEPS; i++) /* sums of squared gradients are cut at other borders */
+        for (int i = 0; i < STEPS; i++) /* rounding differs: sums of squared gradients are cut at other borders */
             CHECK(fabs(loss[0][i] - loss[1][i]) <= 1e-6 * loss[1][i],
                   "stage %d: loss of step %d is %.9g, with the whole table %.9g", stage, i, loss[0][i], loss[1][i]);
     }

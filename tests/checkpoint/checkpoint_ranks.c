@@ -77,7 +77,7 @@ static void train(struct rig *r, int first, double loss[STEPS])
 struct digest {
     uint64_t sum;
     int64_t elements;
-    int kind; /* kind as which elements count */
+    int kind; /* kind of state under which elements are counted */
 };
 
 static enum status add_elements(void *user, int unit, int64_t first, int64_t n, float *data)

@@ -354,7 +354,7 @@ static void check_export(enum dtype dtype)
     start(&a, nvme, dtype, NULL, NULL);
     must(checkpoint_export(a.session, dir, NULL, EXPORT_ONE_FILE));
     train(&a, 0, 1, loss);
-    must(checkpoint_export(a.session, dir, NULL, EXPORT_ONE_FILE)); /* over the former one */
+    must(checkpoint_export(a.session, dir, NULL, EXPORT_ONE_FILE)); /* replaces the former export */
     must(model_config_read(dir, &c));
     assert_string_equal(c.name, strrchr(dir, '/') + 1);
     start(&b, host, dtype, NULL, &c);

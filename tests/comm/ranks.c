@@ -217,7 +217,8 @@ static void lanes_together(void)
                 src[l][i] = input((uint64_t)round, comm_place(c), i);
             CHECK(comm_start(c, LANE_WORLD + l, ops[l], &a[l], (void *[]){src[l], dst[l]}, 1, 1) == OK);
         }
-        CHECK(comm_start(c, LANE_WORLD, ops[0], &a[0], (void *[]){src[0], dst[0]}, 1, 1) == ERR_INVALID); /* busy */
+        /* refused, since the lane is busy */
+        CHECK(comm_start(c, LANE_WORLD, ops[0], &a[0], (void *[]){src[0], dst[0]}, 1, 1) == ERR_INVALID);
         while (left > 0) {
             for (int l = 0; l < N_LANES; l++) {
                 int done = 0;

@@ -56,11 +56,12 @@ void e2e_contains(const char *text, const char *word);
 
 /* ---- files ---- */
 
-char *e2e_read(const char *path, size_t *bytes); /* the whole file with a 0 behind it, to be freed; fails if there is none */
+/* Reads the whole file and puts a 0 behind it; to be freed; fails if there is no file */
+char *e2e_read(const char *path, size_t *bytes);
 __attribute__((format(printf, 2, 3))) void e2e_write(const char *path, const char *format, ...);
 __attribute__((format(printf, 1, 2))) int e2e_exists(const char *format, ...);
-void e2e_remove(const char *path);               /* a file or a tree */
-void e2e_copy(const char *from, const char *to); /* a tree; replaces an existing one */
+void e2e_remove(const char *path);               /* removes a file or a tree */
+void e2e_copy(const char *from, const char *to); /* copies a tree; replaces an existing one */
 void e2e_same_file(const char *a, const char *b);
 int e2e_count(const char *pattern); /* counts files that match a glob */
 
@@ -70,7 +71,7 @@ int e2e_can_mount(void);      /* tells whether mounting works in a mount namespa
 int e2e_private_mounts(void); /* a preparation: mounts of this process are its own */
 int e2e_drop_capability(int capability);
 int e2e_drop_reading(void);         /* a preparation: root reads only files that it is permitted to read */
-int e2e_let_root_start_ranks(void); /* a preparation, or for this process */
+int e2e_let_root_start_ranks(void); /* lets root start ranks by Open MPI; a preparation, or called for this process */
 
 /* ---- looking at a running program ---- */
 

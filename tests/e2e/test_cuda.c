@@ -256,7 +256,7 @@ static void the_plugin_lies_beside(void **state)
 {
     (void)state;
     char path[8500], directory[4100], libraries[8500], *program = strdup(getenv("LTRAIN"));
-    const char *given = getenv("LD_LIBRARY_PATH"); /* perhaps MPI's */
+    const char *given = getenv("LD_LIBRARY_PATH"); /* may name the directory of MPI's libraries */
     char *former = strdup(given ? given : "");
     assert_int_equal(mkdir("beside", 0777), 0);
     e2e_copy(program, "beside/ltrain");

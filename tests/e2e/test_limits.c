@@ -196,7 +196,7 @@ static void ranks_of_a_cgroup(void **state)
     make_v2(230);
     struct result r = e2e_succeeds(&limited, TINY "--ranks 2 --steps 1 --out run");
     e2e_contains(r.out, "are left of 230 MiB, memory.max of /sys/fs/cgroup/job_7, shared by 2 ranks");
-    e2e_contains(r.out, "budgets: device 36 MiB, host 29 MiB"); /* (210 / 2 - 33) / 2 and 2/5 */
+    e2e_contains(r.out, "budgets: device 36 MiB, host 29 MiB"); /* 1/2 and 2/5 of 210 / 2 - 33 MiB */
     r = e2e_succeeds(&limited, "plan " TINY "--ranks 2");
     e2e_contains(r.out, "/job_7, shared"); /* "by 2 ranks" is in the next line */
 }

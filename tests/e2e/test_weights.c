@@ -198,7 +198,7 @@ static void what_nothing_uses_is_named(void **state)
     finish("deeper");
     refuses("model.layers.1.mlp.up_proj.weight|layers.4.mlp.up_proj.weight and 1 other", "deeper", "");
     refuses("--ignore-tensors: --model tiny is a preset", "tiny", "--ignore-tensors *");
-    /* tables of old releases are ignored without loss */
+    /* buffers that old releases saved are ignored without loss */
     begin("buffers", 0, "");
     add("model.layers.0.self_attn.rotary_emb.inv_freq", 8, 0);
     finish("buffers");

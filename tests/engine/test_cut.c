@@ -167,7 +167,7 @@ static int train(const struct place *p, int n, uint64_t *digest)
 
 static void cut_at_any_kernel(void **state)
 {
-    struct twin twin; /* with it kernels are submitted ahead */
+    struct twin twin; /* fake GPU, to which kernels are submitted ahead */
     int stride = extent(199, 23, 1), has_gpu = twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin);
     (void)state;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {

@@ -12,7 +12,7 @@ struct twin {
     long (*calls)(void);
     long (*executed)(void);
     const char *(*left)(void);
-    long (*nccl_sent)(void); /* bytes */
+    long (*nccl_sent)(void); /* returns the bytes that NCCL has sent */
 };
 
 static inline void twin_find(void *library, const char *name, void *to)

@@ -73,7 +73,7 @@ static void expect_groups(const struct cell_of_ranks *c, const struct settings *
         if (c->zero == 3 && once)
             bytes -= micro * own * (size - 1) * b;
         e->lane[0] += bytes;
-        e->small += c->zero > 0 ? (size - 1) * 8 : 0; /* a sum of squares */
+        e->small += c->zero > 0 ? (size - 1) * 8 : 0; /* a message with a sum of squares */
     }
 }
 
