@@ -63,7 +63,7 @@ struct op_attrs {
             int32_t dtype, accumulate;
             float scale;
             int32_t by_columns;
-        /* accumulate: EMBED_GRAD adds to dtable; scale: factor of rows of `table`, 0: 1; by_columns: the table is stored
+            /* accumulate: EMBED_GRAD adds to dtable; scale: factor of rows of `table`, 0: 1; by_columns: the table is stored
          * [dim,vocab], as in files of adapters of embeddings, and there are no positions */
         } embed;
         struct {
@@ -94,7 +94,7 @@ struct op_attrs {
             int32_t heads, head_dim, x_type, inverse, rotated, interleaved;
             float factor, slope;
             int32_t period;
-        /* inverse: 1: backward, rotates by -angle; rotated: elements of a head that are rotated, 0: all; factor: of the rotated
+            /* inverse: 1: backward, rotates by -angle; rotated: elements of a head that are rotated, 0: all; factor: of the rotated
          * elements, 0: 1; slope: growth of the factor with position / period, as rope.h says; 0: none */
         } rope;
         struct {
@@ -107,7 +107,7 @@ struct op_attrs {
             int32_t hq, hk, head_dim, dtype, accumulate;
             float scale, cap;
             int32_t value_dim, o_fp32;
-        /* cap: scores are cap * tanh(score / cap); 0: no cap; value_dim: width of v and o, 0: head_dim; o_fp32: 1: o is F32
+            /* cap: scores are cap * tanh(score / cap); 0: no cap; value_dim: width of v and o, 0: head_dim; o_fp32: 1: o is F32
          * whatever dtype is, as a part that will be merged with others */
         } attn;
         struct {

@@ -1,12 +1,12 @@
-/* AMX's instructions in AVX-512, so that its kernels are tested where the processor has none; to be included before a file of
- * them. */
+/* AMX's instructions emulated in AVX-512, for testing the AMX kernels on CPUs without AMX; to be included before a file of these
+ * kernels. */
 #ifndef TEST_ATTENTION_AMX_EMULATED_H
 #define TEST_ATTENTION_AMX_EMULATED_H
 
 #include <immintrin.h>
 #include <stdint.h>
 
-/* In place of those headers. */
+/* Keeps base/amx.h and attention/amx_product.h out, which this file replaces. */
 #define LTRAIN_BASE_AMX_H
 #define LTRAIN_ATTENTION_AMX_PRODUCT_H
 
@@ -23,7 +23,7 @@ static inline void amx_end(void)
 {
 }
 
-/* A pair's lower and upper bf16. */
+/* Returns each pair's lower (amx_upper: upper) bf16. */
 static inline __attribute__((target("avx512f"))) __m512 amx_lower(__m512i pairs)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));

@@ -15,7 +15,7 @@
 
 #include "oracle.h"
 
-/* Sanitizers make everything some 30 times slower: repetitions and the largest shapes are left to the release build. */
+/* Set with sanitizers, which make everything some 30 times slower: repetitions and the largest shapes are then left out. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SANITIZED = 1 };
 #else
@@ -28,7 +28,7 @@ struct kernels {
     const char *name;
     attention_kernel *forward, *backward;
     int64_t (*workspace)(enum op_kind, const struct op_attrs *, int threads);
-    int bf16_only; /* and P and its gradient are rounded to bf16 */
+    int bf16_only; /* 1: for bf16 only; P and its gradient are then rounded to bf16 */
 };
 
 /* A buffer between two guards, at `offset` bytes from 64-byte alignment. */
@@ -76,7 +76,7 @@ struct shape {
     enum dtype dtype;
     double gain; /* factor of q: scores of about +-gain */
     float cap;
-    int32_t w; /* dimension of v and o; 0: d */
+    int32_t w; /* dimension of v and o; 0: equal to d */
 };
 
 struct problem {
@@ -189,7 +189,8 @@ static struct buffer input(const double *x, int64_t n, enum dtype t, int offset)
     return b;
 }
 
-/* Relative to the norm of `want`, or to `floor` if that is larger (where all terms cancel, as for a lone key, rounding is all there is). */
+/* Returns the norm of the error divided by the norm of `want` or, if larger, by `floor`: if all terms cancel, as for a single
+ * key, only roundings are left. */
 static double error_above(double floor, const void *got, enum dtype t, const double *want, int64_t n)
 {
     double diff = 0, norm = 0;
@@ -245,7 +246,8 @@ static void call_free(struct call *c)
         free(c->b[i].base);
 }
 
-/* 0xff everywhere is NaN: an output not written, or scratch read before it is written, shows. */
+/* Buffers are filled with 0xff, which is NaN everywhere: an output that is not written shows, and scratch that is read before it
+ * is written. */
 static struct call forward_call(const struct problem *p, const struct kernels *kernels, int offset)
 {
     enum dtype t = p->attrs.attn.dtype;
@@ -263,7 +265,7 @@ static struct call forward_call(const struct problem *p, const struct kernels *k
     return c;
 }
 
-/* o of the call in fp32, rounded, is that of the call in bf16; lse is the same. */
+/* The fp32 o of one call, rounded, equals the bf16 o of the other call; lse is the same. */
 static void check_unrounded(const struct call *fp32, const struct call *rounded, const struct problem *p)
 {
     for (int64_t i = 0; i < p->no; i++)
@@ -272,7 +274,7 @@ static void check_unrounded(const struct call *fp32, const struct call *rounded,
     assert_memory_equal(fp32->b[1].data, rounded->b[1].data, p->nl * 4);
 }
 
-/* rowsum(do * o), as the kernel takes it. */
+/* Returns rowsum(do * o) in the layout that the kernel reads. */
 static struct buffer delta_input(const struct problem *p, int offset)
 {
     const int64_t d = op_value_dim(&p->attrs);
@@ -282,7 +284,7 @@ static struct buffer delta_input(const struct problem *p, int offset)
     return b;
 }
 
-/* delta and lse are the oracle's, rounded; dk and dv start as 1 where they are accumulated into. */
+/* Makes a backward call. delta and lse are the oracle's, rounded; dk and dv start as 1 if the call adds to them. */
 static struct call backward_call(const struct problem *p, const struct kernels *kernels, int offset)
 {
     enum dtype t = p->attrs.attn.dtype;

@@ -6,15 +6,15 @@
 
 #include <math.h>
 
-/* The oracle is not what sanitizers are for, and takes them most of the test's time. */
+/* Turns sanitizers off in the oracle, where they would take most of the test's time. */
 #define ORACLE __attribute__((no_sanitize("address", "undefined", "thread"))) static inline
 
-/* All row-major fp64 in the layouts of attention.h; dq, dk, dv are written. */
+/* Inputs and outputs, all row-major fp64 in the layouts of attention.h; dq, dk, dv are written. */
 struct oracle {
     double *q, *k, *v, *o, *go, *lse, *dq, *dk, *dv;
     const int32_t *lo, *hi;
-    double dq_terms, dk_terms; /* norms of what cancels in dq and dk: the terms p delta k and p delta q */
-    double *sinks, *dsinks;    /* [hq]: a key more for every query, with that score and the value 0; NULL: none */
+    double dq_terms, dk_terms; /* norms of the terms that cancel in dq and dk: p delta k and p delta q */
+    double *sinks, *dsinks;    /* [hq]: one more key for every query, with that score and the value 0; NULL: none */
 };
 
 ORACLE int oracle_attends(const struct op_attrs *a, const struct oracle *x, int64_t i, int64_t j)
@@ -65,7 +65,7 @@ ORACLE void oracle_forward(const struct op_attrs *a, struct oracle *x)
         }
 }
 
-/* From the lse and o given, as the kernel: rounding them is the caller's choice. */
+/* Computes gradients from the given lse and o, as the kernel does, so that the caller decides about their rounding. */
 ORACLE void oracle_backward(const struct op_attrs *a, struct oracle *x)
 {
     const int64_t d = a->attn.head_dim, w = op_value_dim(a), hq = a->attn.hq, hk = a->attn.hk, group = hq / hk;

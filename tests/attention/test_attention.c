@@ -12,16 +12,18 @@
 #define TOLERANCE_O_BF16 2.3e-3
 #define TOLERANCE_LSE 1e-6
 #define TOLERANCE_GRAD 2e-6
-/* Tolerances where P and dS are rounded to bf16, 8 bits: each of a sum's terms is off by 2^-9 / sqrt(3) on average, 1.1e-3 of it,
- * and sums whose terms cancel by more. Measured: at most 3.3e-3 of o, which is rounded once more and may be of a lone key (2^-8
- * at worst, twice), and 2.8e-3 of gradients. */
+/* Tolerances with P and dS rounded to bf16 (8 bits): each term of a sum has an error of 2^-9 / sqrt(3) on average, 1.1e-3 of
+ * itself; sums whose terms cancel have more.
+ *
+ * Measured: at most 3.3e-3 of o, which is rounded once more and may come from a single key (2^-8 at worst, twice), and 2.8e-3 of
+ * gradients. */
 #define TOLERANCE_O_ROUNDED 4e-3
 #define TOLERANCE_GRAD_ROUNDED 3e-3
 
 static struct kernels implementation[4];
 static int implementations;
 
-/* Sanitizers take most of their time in the portable kernels: there these have every third shape. */
+/* With sanitizers, which spend most of their time in the portable kernels, those run every third shape only. */
 static int first_implementation(void)
 {
     static int shapes;
@@ -45,7 +47,7 @@ static double gradient_tolerance(const struct kernels *k, double grow)
     return k->bf16_only ? TOLERANCE_GRAD_ROUNDED : TOLERANCE_GRAD * grow;
 }
 
-/* Beside the same in bf16. */
+/* The call with o in fp32 agrees with the same call in bf16. */
 static void check_o_in_fp32(const struct kernels *k, const struct call *rounded, const struct problem *p)
 {
     struct problem other = *p;
@@ -60,7 +62,7 @@ static void check_shape(const struct shape *s)
 {
     struct problem p = problem_make(s);
     const int first = first_implementation();
-    const double grow = s->gain > 4 ? s->gain : 1; /* scores, and so the rounding of exponents, grow with it */
+    const double grow = s->gain > 4 ? s->gain : 1; /* rounding errors of exponents grow with the scores */
     for (int i = first; i < implementations; i++) {
         const struct kernels *k = &implementation[i];
         if (!takes(k, s->dtype))
@@ -89,7 +91,7 @@ static void check_shape(const struct shape *s)
     problem_free(&p);
 }
 
-/* The edges of 4, 8, 24, 32, 48, 64, 192 and 288 row tiles, and several of each. */
+/* Numbers of rows next to the edges of tiles of 4, 8, 24, 32, 48, 64, 192 and 288 rows, and several such tiles. */
 static const int64_t sizes[] = {1,  2,  3,  4,  5,   7,   8,   9,   23,  24,  25,  31,  33,  47, 48,
                                 49, 63, 64, 65, 191, 192, 193, 287, 288, 289, 383, 384, 385, 577};
 
@@ -121,7 +123,7 @@ static void head_dims(void **state)
         check_shape(&(struct shape){211, 211, 0, 0, 2, 1, 512, WINDOW, (enum dtype)t, 1});
 }
 
-/* The kernels that programs call, which pick an implementation by the sizes. */
+/* Kernels that programs call, which choose an implementation by the sizes. */
 static op_kernel *picked[OP_COUNT];
 
 static void picked_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
@@ -134,7 +136,7 @@ static void picked_backward(const struct op_attrs *attrs, void *const *arg, cons
     picked[OP_ATTN_BWD](attrs, arg, (void *)(uintptr_t)stream);
 }
 
-/* Heads that no vector divides, as of models of 3200 dimensions in 32 heads. */
+/* Head sizes that no vector divides are right, as in models with 3200 dimensions and 32 heads. */
 static void head_dims_of_any_size(void **state)
 {
     static const int32_t dims[][2] = {{1, 0},  {2, 0},   {6, 0},   {10, 0},  {14, 0}, {20, 0},
@@ -152,7 +154,7 @@ static void head_dims_of_any_size(void **state)
     implementations = all;
 }
 
-/* Values narrower and wider than queries and keys, as of latent attention; a single query, too. */
+/* Values may be narrower or wider than queries and keys, as in latent attention; also with a single query. */
 static void value_widths(void **state)
 {
     static const int32_t widths[][2] = {{192, 128}, {128, 192}, {64, 72}, {40, 32}, {32, 256}};
@@ -168,7 +170,7 @@ static void value_widths(void **state)
         }
 }
 
-/* Sinks merged after attention and their gradient beside its backward pass, as programs have it. */
+/* Inputs and results of sinks, which are merged after attention and get their gradient beside its backward pass, as in programs. */
 struct sinks {
     double value[4], gradient[4];
     op_kernel *table[OP_COUNT];
@@ -193,7 +195,7 @@ static void sinks_start(struct sinks *x, struct problem *p, double spread)
 static void check_sinks_forward(struct sinks *x, const struct shape *s, const struct problem *p, const struct kernels *k)
 {
     float sinks[4];
-    struct problem part = *p; /* fp32 until the sink is in */
+    struct problem part = *p; /* o is in fp32 until the sink is merged */
     part.attrs.attn.o_fp32 = 1;
     struct call c = forward_call(&part, k, 4);
     call_run(&c, k->forward, &part);
@@ -239,7 +241,7 @@ static void check_sinks(const struct shape *s, double spread)
     problem_free(&p);
 }
 
-/* Sinks x soft caps x windows and documents; sinks among the scores, and far above and below them. */
+/* Sinks are right with soft caps, windows and documents; sinks lie among the scores, far above or far below. */
 static void sinks(void **state)
 {
     (void)state;
@@ -250,7 +252,7 @@ static void sinks(void **state)
                             m == WINDOW ? 12 : 2);
 }
 
-/* Soft caps below, at and above the scores' size, under every mask. */
+/* Soft caps below, at and above the scores' size are right under every mask. */
 static void soft_caps(void **state)
 {
     (void)state;
@@ -272,7 +274,7 @@ static void grouped_heads(void **state)
             check_shape(&(struct shape){220, 220, 0, 0, heads[i][0], heads[i][1], 32, CAUSAL, (enum dtype)t, 1});
 }
 
-/* Chunks of queries against blocks of keys, before, across and behind the diagonal. */
+/* Chunks of queries attend blocks of keys that lie before, across and behind the diagonal. */
 static void offsets(void **state)
 {
     (void)state;
@@ -296,7 +298,7 @@ static void masks(void **state)
                 check_shape(&(struct shape){n[i], n[i], 0, 0, 4, 2, 40, (enum mask_kind)m, (enum dtype)t, 1});
 }
 
-/* More query rows than the backward pass takes at a time: later segments add to dk and dv. */
+/* With more query rows than the backward pass takes at a time, later segments add to dk and dv. */
 static void many_queries(void **state)
 {
     (void)state;
@@ -304,7 +306,7 @@ static void many_queries(void **state)
     check_shape(&(struct shape){65536 + 1, 300, 0, 65250, 2, 1, 32, WINDOW, BF16, 1});
 }
 
-/* More keys than the forward pass packs of two heads at a time. */
+/* More keys are right than the forward pass packs at a time for two heads. */
 static void many_keys(void **state)
 {
     (void)state;
@@ -319,7 +321,7 @@ static void large_scores(void **state)
     check_shape(&(struct shape){400, 400, 0, 0, 1, 1, 64, WINDOW, BF16, 300});
 }
 
-/* Scores that keep growing along the keys, so that every running maximum is stale. */
+/* Scores may keep growing along the keys, so that every running maximum is too small. */
 static void growing_scores_in(enum dtype t)
 {
     struct shape s = {64, 1000, 0, 0, 1, 1, 32, FULL, t, 1};
@@ -381,8 +383,8 @@ static void accumulates(void **state)
     accumulates_in(BF16);
 }
 
-/* Runs a call at several thread counts and addresses; every run must give the first one's bits. The calling thread's own setting
- * is another one: scratch is for the call's threads. */
+/* Runs a call with several numbers of threads and addresses; every run must give the first run's bits. The calling thread's own
+ * number of threads differs, since scratch is sized for the call's threads. */
 static void same_bits(struct problem *p, const struct kernels *k, int backward)
 {
     const int before = omp_get_max_threads();
@@ -431,7 +433,7 @@ static int is_untouched(const void *data, int64_t bytes)
     return i == bytes;
 }
 
-/* The word that the first task of a call writes: the log-sum-exp of the last query of head 0, or dk of the first key. */
+/* Returns the word that the first task of a call writes: the log-sum-exp of head 0's last query, or dk of the first key. */
 static atomic_int *first_result(struct call *c, int backward, int64_t sq)
 {
     int32_t *word = (int32_t *)(void *)c->b[1].data + (backward ? 0 : sq - 1);
@@ -439,8 +441,8 @@ static atomic_int *first_result(struct call *c, int backward, int64_t sq)
     return (atomic_int *)(void *)word;
 }
 
-/* A call that is to end before it begins writes nothing. One that is to end as soon as there is a first result ends with those of
- * the tasks that were under way: of a single thread one, of several, which wait for each other's turns, any number. */
+/* A call that is stopped before it begins writes nothing. A call that is stopped at its first result ends with the results of the
+ * tasks under way: one task of a single thread; of several threads, which wait for each other's turns, any number. */
 static void ends_early(const struct shape *s, struct problem *p, const struct kernels *k, int backward, int threads)
 {
     const atomic_int now = 1;
@@ -454,7 +456,7 @@ static void ends_early(const struct shape *s, struct problem *p, const struct ke
     p->stop = first_result(&c, backward, s->sq);
     call_run(&c, backward ? k->backward : k->forward, p);
     assert_int_not_equal(*p->stop, 0);
-    if (threads == 1 && backward) /* the last keys' gradients are not reached, nor the first queries' outputs */
+    if (threads == 1 && backward) /* one thread reaches neither the last keys' gradients nor the first queries' outputs */
         assert_true(is_untouched(c.b[1].data + (s->sk - last) * row, last * row));
     else if (threads == 1)
         assert_true(is_untouched(c.b[0].data, last * s->hq * s->d * dtype_size(s->dtype)));
@@ -466,7 +468,8 @@ static void calls_end_early(void **state)
 {
     (void)state;
     const struct shape shapes[] = {{1700, 1700, 0, 0, 2, 1, 32, CAUSAL, F32, 1}, {1700, 1700, 0, 0, 2, 1, 32, CAUSAL, BF16, 1}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes && !SANITIZED; i++) { /* one word is both a result and the flag */
+    /* not with sanitizers, as one word is both a result and the flag */
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes && !SANITIZED; i++) {
         struct problem p = problem_make(&shapes[i]);
         round_oracle(&p);
         for (int j = first_implementation(); j < implementations; j++)
@@ -478,7 +481,7 @@ static void calls_end_early(void **state)
     }
 }
 
-/* The oracle's own gradients, by central differences of sum(go * o): error h^2 ~ 1e-10 and rounding 1e-16 / h ~ 1e-11. */
+/* The oracle's own gradients agree with central differences of sum(go * o): error h^2 ~ 1e-10, rounding 1e-16 / h ~ 1e-11. */
 static void check_oracle(const struct shape *s, struct problem *p)
 {
     const double h = 1e-5;
@@ -498,7 +501,7 @@ static void check_oracle(const struct shape *s, struct problem *p)
         }
 }
 
-/* With sinks, without a soft cap and with one of the scores' size. */
+/* The oracle's gradients are right with sinks, without a soft cap and with one of the scores' size. */
 static void oracle_differences(void **state)
 {
     (void)state;
@@ -512,7 +515,7 @@ static void oracle_differences(void **state)
     problem_free(&p);
 }
 
-/* A query of no keys: o = 0, lse = -inf, dq = 0, and nobody's gradient changes. */
+/* A call without keys gives o = 0, lse = -inf and dq = 0, and changes no gradient. */
 static void empty_call(void **state)
 {
     (void)state;
@@ -520,7 +523,7 @@ static void empty_call(void **state)
     check_shape(&(struct shape){50, 60, 5000, 0, 2, 1, 32, WINDOW, BF16, 1});
 }
 
-/* A NaN in one query is seen in that query's o and lse, and nowhere else. */
+/* A NaN in one query appears in that query's o and lse, and nowhere else. */
 static void nan_is_shown_in(enum dtype t)
 {
     const int64_t d = 32, bad = 70, row = d * dtype_size(t);
@@ -570,7 +573,7 @@ static void workspace_is_linear(void **state)
 }
 
 #ifdef __x86_64__
-/* amx_emulated.h */
+/* kernels compiled with amx_emulated.h */
 int64_t amx_emulated_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
 void amx_emulated_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 void amx_emulated_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);

@@ -66,18 +66,18 @@ static void chooses(void **state)
     assert_string_equal(called, "sm80");
     assert_int_equal(attention_cuda_forward(&a, aligned, &h100, NULL), OK);
     assert_string_equal(called, "sm90");
-    a.attn.head_dim = 64, a.attn.value_dim = 160; /* or too wide values */
+    a.attn.head_dim = 64, a.attn.value_dim = 160; /* too wide values count like too wide heads */
     assert_int_equal(attention_cuda_backward(&a, aligned, &h100, NULL), OK);
     assert_string_equal(called, "sm80");
     a.attn.value_dim = 32;
     expect("sm90", &a, &h100);
     expect("sm80", &a, &a100);
     a = good();
-    a.attn.sk = 0; /* no tensor map describes an empty tensor */
+    a.attn.sk = 0; /* sm90 needs tensor maps, which cannot describe an empty tensor */
     expect("sm80", &a, &h100);
 }
 
-/* Other orders of sums are found, except on Hopper's own kernels, with caps, and with heads that are too wide. */
+/* Calls whose sums may change their order are recognised: not Hopper's own kernels, not caps, not heads that are too wide. */
 static void other_orders(void **state)
 {
     (void)state;

@@ -18,26 +18,26 @@
 
 #include "extent.h"
 
-enum { D = 32, MOST = 48, BLOCK = 64 }; /* head dim, rows of the short side at most, rows of the long side at a time */
+enum { D = 32, MOST = 48, BLOCK = 64 }; /* head dim; most rows of the short side; rows of the long side at a time */
 
-/* Tolerance. For o and gradients: L2 norm of the worst of few queries, or of all rows, beside the true one's; for lse: the
- * difference itself, which is p's relative error. */
+/* Tolerances. For o and gradients: norm of the error relative to the true norm, of the worst query (if few) or of all rows; for
+ * lse: the difference itself, which is p's relative error. */
 #define TOLERANCE 1e-5
-/* Tolerance with AMX: o is rounded to bf16, gradients come from P and dS in bf16 (test_attention.c). */
+/* Tolerance with AMX, where o is rounded to bf16, and gradients come from P and dS in bf16 (test_attention.c). */
 #define TOLERANCE_ROUNDED 4e-3
 
 enum half { RANDOM, CONSTANT }; /* kind of the columns that are summed over the long side */
 
-/* One head; row-major [rows][D]. */
+/* Inputs and true results for one head; row-major [rows][D]. */
 struct problem {
     struct op_attrs attrs;
     int64_t sq, sk;
     void *q, *k, *v, *go; /* in the type of attrs */
-    float *lse, *delta;   /* [sq], as backward is given them */
+    float *lse, *delta;   /* [sq], as given to the backward pass */
     int32_t *lo, *hi;
-    double *o, *log_sum, *dq; /* the oracle's; log_sum: lse before it is rounded */
+    double *o, *log_sum, *dq; /* the oracle's results; log_sum: lse before rounding */
     float *dk, *dv;
-    double *cancels; /* [sq][D]: what is subtracted in dq, delta times the mean key */
+    double *cancels; /* [sq][D]: the term that is subtracted in dq: delta times the mean key */
     double k_floor;  /* the norm of the terms p delta q, which cancel in dk */
 };
 
@@ -48,7 +48,7 @@ static void *array(int64_t n, int64_t size)
     return p;
 }
 
-/* Uniform in [-1, 1), by element: the same on any number of threads. */
+/* Draws a number in [-1, 1) that depends on stream and element only, so that it is the same on any number of threads. */
 static float element(uint64_t stream, int64_t i)
 {
     uint64_t x = (stream << 40 | (uint64_t)i) * 0x9e3779b97f4a7c15u;
@@ -76,7 +76,7 @@ static double get(const void *x, int32_t type, int64_t i)
     return type == F32 ? (double)((const float *)x)[i] : (double)bf16_to_float(((const bf16 *)x)[i]);
 }
 
-/* `rows` rows from `row` on as columns of BLOCK; the rest is zero. */
+/* Copies `rows` rows from `row` on into columns of BLOCK; missing rows are zero. */
 static void columns(double out[D][BLOCK], const struct problem *p, const void *x, int64_t row, int64_t rows)
 {
     memset(out, 0, sizeof(double[D][BLOCK]));
@@ -85,7 +85,7 @@ static void columns(double out[D][BLOCK], const struct problem *p, const void *x
             out[c][i] = get(x, p->attrs.attn.dtype, (row + i) * D + c);
 }
 
-/* out[j] = sum over c of x[c] columns[c][j] */
+/* Computes out[j] = sum over c of x[c] columns[c][j]. */
 CLONES static void dots(double out[BLOCK], const double x[D], double columns[D][BLOCK])
 {
     memset(out, 0, sizeof(double[BLOCK]));
@@ -95,7 +95,7 @@ CLONES static void dots(double out[BLOCK], const double x[D], double columns[D][
             out[j] += x[c] * columns[c][j];
 }
 
-/* out[c] += sum over j of x[j] columns[c][j] */
+/* Computes out[c] += sum over j of x[j] columns[c][j]. */
 CLONES static void add_dots(double out[D], const double x[BLOCK], double columns[D][BLOCK])
 {
     for (int64_t c = 0; c < D; c++) {
@@ -107,7 +107,7 @@ CLONES static void add_dots(double out[D], const double x[BLOCK], double columns
     }
 }
 
-/* columns[c][j] += y[c] x[j] */
+/* Computes columns[c][j] += y[c] x[j]. */
 CLONES static void add_outer(double columns[D][BLOCK], const double y[D], const double x[BLOCK])
 {
     for (int64_t c = 0; c < D; c++)
@@ -144,7 +144,7 @@ static void add_all(double *out, const double *x, int64_t n)
         out[i] += x[i];
 }
 
-/* o and lse; then lse and delta as the kernels are given them. */
+/* Computes o and lse, then lse and delta as the kernels are given them. */
 static void oracle_forward(struct problem *p)
 {
 #pragma omp parallel
@@ -174,7 +174,7 @@ static void oracle_forward(struct problem *p)
     }
 }
 
-/* A query's part of a block's dk and dv, and the block's of its dq. */
+/* Adds one query's part to a block's dk and dv, and the block's part to the query's dq. */
 static void backward_block(const struct problem *p, int64_t query, double k[D][BLOCK], double v[D][BLOCK], int64_t n,
                            double dk[D][BLOCK], double dv[D][BLOCK], double dq[D], double cancels[D], double *k_floor)
 {
@@ -255,8 +255,8 @@ static void problem_free(struct problem *p)
         free(all[i]);
 }
 
-/* The norm of the difference of `rows` rows from element `at` on beside the true one's, or beside `floor` where that is larger.
- * The worse half of the columns. */
+/* Returns the norm of the error of `rows` rows from element `at` on, divided by the true norm or, if larger, by `floor`; the
+ * larger of the two halves of the columns. */
 static double error_of(const void *got, int32_t type, const double *want, const float *rounded, int64_t at, int64_t rows,
                        double floor)
 {
@@ -283,7 +283,7 @@ static double norm_of(const double *x, int64_t n)
     return sqrt(sum);
 }
 
-/* The worst query's, if there are few. */
+/* Returns the error of the worst query, if there are few queries, or of all rows together. */
 static double queries_error(const struct problem *p, const void *got, int32_t type, const double *want, const double *cancels)
 {
     const int64_t rows = p->sq > MOST ? p->sq : 1;
@@ -324,7 +324,7 @@ static void check(const struct problem *p, const char *name, const struct attent
     free(work), free(o), free(lse), free(dq), free(dk), free(dv);
 }
 
-/* On every instruction set that the machine has. */
+/* Checks the kernels of every instruction set that the CPU has. */
 static void check_all(int64_t sq, int64_t sk)
 {
     struct problem p = problem_make(sq, sk, F32);
@@ -348,7 +348,7 @@ static int64_t many(void)
     return extent_is_long() ? 1 << 24 : EXTENT_SANITIZED ? 1 << 16 : 1 << 20;
 }
 
-/* 48 queries are a whole panel of AVX-512, 32 a part of one and a whole one of AMX. */
+/* Many keys: 48 queries fill one panel of AVX-512; for AMX they are one panel and a part. */
 static void many_keys(void **state)
 {
     (void)state;
@@ -362,7 +362,7 @@ static void many_queries(void **state)
     check_all(extent_is_long() ? 1 << 22 : many(), 32);
 }
 
-/* Windows that begin and end within the groups of blocks that sums are made of: as the portable kernels, which have no groups. */
+/* Windows that begin and end inside a group of blocks give the portable kernels' results, which have no groups. */
 static void windows(void **state)
 {
     (void)state;

@@ -9,7 +9,7 @@ enum { MAX_TENSORS = 4096, GUARD = 128 };
 
 static struct tensor *tensors[MAX_TENSORS];
 static int tensor_count;
-static uint64_t stream; /* tensors differ, tests repeat */
+static uint64_t stream; /* number of the next tensor's random stream: tensors differ, repeated tests get equal ones */
 
 struct tensor *tensor_new(int64_t n, enum dtype dtype)
 {
@@ -116,7 +116,7 @@ void case_work(struct op_case *c)
     case_bytes(c, work->n ? work->store : NULL, work->n * 4, 4, OUT);
 }
 
-/* The copy of an argument that a run works on, guards on both sides. */
+/* The copy of an argument that a run works on, with a guard on each side. */
 struct place {
     unsigned char *base, *at;
 };
@@ -161,7 +161,7 @@ void case_run(struct op_case *c)
         for (int i = 0; i < c->args; i++) {
             place[i] = place_make(c, i, runs[r].shift[i % 3]);
             arg[i] = place[i].at;
-            for (int j = 0; j < i; j++) /* the same memory given twice stays the same memory */
+            for (int j = 0; j < i; j++) /* arguments that share memory share it in the copies, too */
                 if (c->arg[i].data && c->arg[j].data == c->arg[i].data)
                     arg[i] = arg[j];
         }

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* n elements as stored and, exactly, as fp64. Freed by tensors_free(). */
+/* A tensor of n elements, as stored and as exact fp64 values. Freed by tensors_free(). */
 struct tensor {
     int64_t n;
     enum dtype dtype;
@@ -23,12 +23,12 @@ struct tensor {
     double *val;
 };
 
-struct tensor *tensor_new(int64_t n, enum dtype dtype); /* every byte 0xff: NaN, or -1 */
+struct tensor *tensor_new(int64_t n, enum dtype dtype); /* every byte is 0xff: NaN in floats, -1 in integers */
 struct tensor *tensor_random(int64_t n, enum dtype dtype, double scale);
 struct tensor *tensor_copy(const struct tensor *t);
 void tensor_set(struct tensor *t, int64_t i, double value); /* rounds to the dtype */
-void tensor_load(struct tensor *t);                         /* val from store */
-int tensors_free(void **state);                             /* teardown of every test */
+void tensor_load(struct tensor *t);                         /* sets the fp64 values from the stored elements */
+int tensors_free(void **state);                             /* frees all tensors: the teardown of every test */
 
 enum arg_mode { IN, OUT, INOUT };
 
@@ -37,23 +37,23 @@ struct op_case {
     struct op_attrs attrs;
     int args;
     struct {
-        void *data; /* given back here if the mode is not IN */
+        void *data; /* memory of the argument; results are copied back here unless the mode is IN */
         int64_t bytes, align;
         enum arg_mode mode;
     } arg[OP_MAX_ARGS];
 };
 
 void case_start(struct op_case *c, enum op_kind kind);
-void case_tensor(struct op_case *c, struct tensor *t, enum arg_mode mode); /* NULL: absent */
+void case_tensor(struct op_case *c, struct tensor *t, enum arg_mode mode); /* tensor NULL: the argument is absent */
 void case_bytes(struct op_case *c, void *data, int64_t bytes, int64_t align, enum arg_mode mode);
-void case_work(struct op_case *c); /* op_workspace_bytes() of poison */
+void case_work(struct op_case *c); /* adds `work`: op_workspace_bytes() bytes, filled with NaN */
 
 /* Runs the kernel with 1, 2 and 3 threads on copies of the arguments at several alignments; fails unless all outputs are
  * identical bit for bit, inputs are unchanged and no byte beside the arguments was written. Leaves the results in the arguments
  * (and tensors' val). */
 void case_run(struct op_case *c);
 
-/* sqrt(sum (a - b)^2 / sum b^2) */
+/* Returns sqrt(sum (a - b)^2 / sum b^2). */
 double norm_error(const double *a, const double *b, int64_t n);
 void check_error(const char *what, const double *got, const double *want, int64_t n, double limit);
 
@@ -66,7 +66,7 @@ static inline double tol(enum dtype t)
     return t == BF16 ? TOL_BF16 : TOL_F32;
 }
 
-/* Gradient of f(x, ctx) at x[0..n) by central differences of fourth order in fp64; error about 1e-10. */
+/* Computes the gradient of f(x, ctx) at x[0..n) by central differences of fourth order in fp64; error about 1e-10. */
 void finite_difference(double (*f)(const double *x, void *ctx), void *ctx, double *x, int64_t n, double *grad);
 
 #endif

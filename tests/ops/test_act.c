@@ -16,7 +16,7 @@ static void test_vexp(void **state)
     }
     if (worst > 1.2e-7)
         fail_msg("relative error %.3e", worst);
-    for (double x = -105.0; x < -87.0; x += 0.0011) { /* subnormal: one unit of the last place */
+    for (double x = -105.0; x < -87.0; x += 0.0011) { /* results are subnormal here: the limit is one unit in the last place */
         float f = (float)x;
         assert_true(fabs((double)vexp(f) - exp((double)f)) <= 1.5e-45 + 1.2e-7 * exp((double)f));
     }
@@ -38,7 +38,7 @@ static double gelu(double x, int kind)
     return x / (1.0 + exp(-2.0 * sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
-/* Derivative by central differences; x of order 1 to 10. */
+/* Computes a derivative by central differences, for x of order 1 to 10. */
 static double slope(double (*f)(double, int), double x, int kind)
 {
     const double h = 1e-3;
@@ -112,14 +112,14 @@ static void test_swiglu(void **state)
 #define LIMIT 1.5
 #define ALPHA 1.702
 
-/* gpt-oss' gate, where gate and up are within their limits and beyond. */
+/* Computes gpt-oss' gate, with gate and up limited as defined. */
 static double clamped(double g, double u)
 {
     g = fmin(g, LIMIT), u = fmax(-LIMIT, fmin(u, LIMIT));
     return g / (1 + exp(-ALPHA * g)) * (u + 1);
 }
 
-/* Central differences of one of its arguments, but for what lies within a step of a limit. */
+/* Computes the gate's derivative by central differences in one argument (up if of_up), except within a step of a limit. */
 static double clamped_slope(double g, double u, int of_up)
 {
     const double h = 1e-5, a = of_up ? 0 : h, b = of_up ? h : 0;
@@ -132,7 +132,8 @@ static void check_clamped(int64_t n, enum dtype t)
     struct tensor *y = tensor_new(n, t);
     struct tensor *wy = tensor_new(n, F64), *wg = tensor_new(n, F64), *wu = tensor_new(n, F64);
     for (int64_t i = 0; i < n; i++) {
-        if (fabs(gate->val[i] - LIMIT) < 1e-3) /* the limit itself is held, not beyond: its slope is that below */
+        if (fabs(gate->val[i] - LIMIT) <
+            1e-3) /* at the limit itself the value counts as within, so the slope is that below the limit */
             tensor_set(gate, i, LIMIT - 0.01);
         if (fabs(fabs(up->val[i]) - LIMIT) < 1e-3)
             tensor_set(up, i, 0.5);
@@ -175,7 +176,7 @@ static void test_clamped(void **state)
     tensors_free(NULL);
 }
 
-/* At a limit the gradient is that of torch.clamp, as within; beyond, none. */
+/* At a limit the gradient is torch.clamp's, equal to that within the limits; beyond a limit it is zero. */
 static void test_limits(void **state)
 {
     (void)state;
@@ -200,7 +201,7 @@ static void check_gelu(int64_t n, enum dtype t, int kind)
     struct tensor *x = tensor_random(n, t, 2.0), *dy = tensor_random(n, t, 1.0), *y = tensor_new(n, t);
     struct tensor *wy = tensor_new(n, F64), *wx = tensor_new(n, F64);
     for (int64_t i = 0; i < n; i++) {
-        if (kind >= RELU_SQUARED && fabs(x->val[i]) < 0.01) /* not across its bend */
+        if (kind >= RELU_SQUARED && fabs(x->val[i]) < 0.01) /* no difference is taken across the bend at 0 */
             tensor_set(x, i, 0.25);
         tensor_set(wy, i, activation(x->val[i], kind));
         tensor_set(wx, i, dy->val[i] * slope(activation, x->val[i], kind));
@@ -235,8 +236,8 @@ static void test_gelu(void **state)
     tensors_free(NULL);
 }
 
-/* Elementwise over the whole range: absolute errors of fp32 roundings, the negative tail much better (no cancellation), and
- * extreme values give neither NaN nor a wrong sign. */
+/* Over the whole range absolute errors are those of fp32 roundings, much smaller in the negative tail (no cancellation). Extreme
+ * values give neither NaN nor a wrong sign. */
 static void test_gelu_range(void **state)
 {
     (void)state;

@@ -17,7 +17,7 @@ static double run_sumsq(struct tensor *x)
     return sum->val[0];
 }
 
-/* The documented order, in plain C, bit for bit. */
+/* Sums squares in the documented order, in plain C, for a comparison bit for bit. */
 static double ordered_sumsq(const double *x, int64_t n)
 {
     double total = 0.0;
@@ -42,7 +42,7 @@ static void test_sumsq(void **state)
         assert_true(run_sumsq(x) == ordered_sumsq(x->val, x->n));
         tensors_free(NULL);
     }
-    struct tensor *x = tensor_random(5000, F32, 1e30); /* squares overflow fp32, not fp64 */
+    struct tensor *x = tensor_random(5000, F32, 1e30); /* squares overflow fp32, but not fp64 */
     assert_true(isfinite(run_sumsq(x)));
     tensor_set(x, 4999, NAN);
     assert_true(isnan(run_sumsq(x)));
@@ -135,7 +135,7 @@ static void check_param(const struct update *u)
         assert_int_equal(((bf16 *)u->param->store)[i], bf16_from_float(((float *)u->p->store)[i]));
 }
 
-/* torch.optim.AdamW in fp64, and the header's formula in plain C, bit for bit. */
+/* The update agrees with torch.optim.AdamW in fp64, and bit for bit with the header's formula in plain C. */
 static void check_update(int64_t n, int64_t n_decay, int t, int low_precision)
 {
     struct update u = update_new(n, n_decay, t, low_precision, F32);
@@ -179,7 +179,7 @@ static void test_update(void **state)
     }
 }
 
-/* adamw.h's rounding, in plain C. */
+/* Rounds as adamw.h says, in plain C. */
 static bf16 stochastic(float x, uint32_t number, uint32_t key, int half)
 {
     uint32_t u, w = number * 0x9e3779b9u + key;
@@ -189,7 +189,7 @@ static bf16 stochastic(float x, uint32_t number, uint32_t key, int half)
     return (bf16)((u + (half ? w >> 16 : (w ^ w >> 16) & 0xffff)) >> 16);
 }
 
-/* Parameters as with fp32 moments of the same values; the moments are those, rounded. */
+/* Parameters are the same as with fp32 moments of the same values; the new moments are the fp32 ones, rounded. */
 static void check_bf16_update(int64_t n)
 {
     struct update u = update_new(n, n / 2, 7, 1, BF16), f = u;
@@ -222,7 +222,7 @@ static void test_bf16_moments(void **state)
     }
 }
 
-/* Four ranks' shards and one rank's whole update to the same bits. */
+/* Four ranks' shards are updated to the same bits as one rank's whole. */
 static void test_bf16_shards(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void test_bf16_shards(void **state)
     assert_memory_equal(v->store, u.v->store, N * 2);
 }
 
-/* Packed moments of u's, to the nearest. */
+/* Packs moments, each rounded to the nearest value. */
 static void *packed(enum blocks8_kind kind, const struct tensor *t)
 {
     void *x = calloc(1, (size_t)blocks8_bytes(t->n));
@@ -255,7 +255,7 @@ static struct adamw_shape shape_of(const struct update *u, enum dtype moments)
     return (struct adamw_shape){.n = u->p->n, .n_decay = u->n_decay, .first = u->first, .moments = moments};
 }
 
-/* Whatever a number becomes, it is one of the two values beside it, and which one follows from its random bits. */
+/* Each number becomes one of the two packed values next to it, and its random bits decide which. */
 static void check_packed(enum blocks8_kind kind, const struct tensor *want, const void *have, const struct update *u, int half)
 {
     const float *map = blocks8_map(kind), *scale = have, *x = (const float *)want->store;
@@ -276,7 +276,7 @@ static void check_packed(enum blocks8_kind kind, const struct tensor *want, cons
     }
 }
 
-/* Parameters as with fp32 moments of the same values; the moments are those, rounded. */
+/* Parameters are the same as with fp32 moments of the same values; the new moments are the fp32 ones, rounded. */
 static void check_int8_update(int64_t n)
 {
     struct update u = update_new(n, n % 2 ? n : 0, 7, 1, F32), f;
@@ -305,7 +305,7 @@ static void test_int8_moments(void **state)
     }
 }
 
-/* Shards of whole blocks: what four ranks make of theirs is what one makes of the whole. */
+/* Four ranks that update shards of whole blocks get the bits that one rank gets for everything. */
 static void test_int8_shards(void **state)
 {
     (void)state;
@@ -342,7 +342,7 @@ static void test_int8_shards(void **state)
 
 enum { DRAWS = 40000 };
 
-/* Roundings up of n equal elements, [0] m and [1] v, and the share that ought to be rounded up. */
+/* Number of n equal elements that were rounded up ([0] m, [1] v), and the share that ought to be. */
 struct draws {
     uint8_t up[2][DRAWS];
     double share[2];
@@ -370,7 +370,7 @@ static void draw(struct draws *d, float grad, uint32_t rounding)
     }
 }
 
-/* The correlation of n draws of a and b in its standard deviations. */
+/* Returns the correlation of n draws of a and b, in standard deviations. */
 static double correlation(const uint8_t *a, double share_a, const uint8_t *b, double share_b, int n)
 {
     double sum = 0;
@@ -379,9 +379,8 @@ static double correlation(const uint8_t *a, double share_a, const uint8_t *b, do
     return fabs(sum) / sqrt(n * share_a * (1 - share_a) * share_b * (1 - share_b));
 }
 
-/* Equal elements are rounded up as often as makes the mean exact, and draws are independent: for m and v, for elements up to 64
- * apart and as far as rows of a matrix are, for steps. Five standard deviations are allowed, six where there are hundreds of
- * draws. */
+/* Equal elements are rounded up so often that their mean is exact. Draws are independent: of m and v, of elements up to 64 apart
+ * or as far apart as rows of a matrix, and of steps. Five standard deviations are allowed; six for hundreds of draws. */
 static void test_bf16_random(void **state)
 {
     (void)state;
@@ -405,7 +404,7 @@ static void test_bf16_random(void **state)
     }
 }
 
-/* Runs of eight neighbours are rounded in all 256 ways alike: chi-squared. */
+/* Runs of eight neighbours show all 256 patterns of roundings equally often, by a chi-squared test. */
 static void test_bf16_patterns(void **state)
 {
     (void)state;
@@ -431,13 +430,13 @@ static void test_bf16_patterns(void **state)
     }
 }
 
-/* Sum over elements of h (p - target)^2 / 2, h from 0.01 to 1, gradients with noise; the loss after 2000 steps with a decaying
- * learning rate. */
+/* Minimises the sum over elements of h (p - target)^2 / 2, with h from 0.01 to 1 and noisy gradients. Returns the loss after 2000
+ * steps with a decaying learning rate. */
 static double descend(enum dtype moments)
 {
     enum { N = 512, STEPS = 2000 };
     static float p[N], g[N], noise[N], target[N];
-    static float m[N], v[N]; /* room for either type */
+    static float m[N], v[N]; /* large enough for moments of either type */
     struct norm_result norm = {.factor = 1};
     double loss = 0;
     memset(m, 0, sizeof m);
@@ -464,8 +463,8 @@ static double descend(enum dtype moments)
     return loss;
 }
 
-/* Rounding moves a moment by 2^-8 of itself at most, without bias, and a step is the quotient of means of ten and of a thousand
- * of them: step lengths differ by less than 1%, at random, and the losses by no more. */
+/* The loss converges as with fp32 moments. Rounding changes a moment by at most 2^-8 of itself, without bias; a step divides
+ * means of some ten and a thousand moments, so its length changes by less than 1%, at random, and the loss by no more. */
 static void test_bf16_converges(void **state)
 {
     (void)state;
@@ -490,7 +489,7 @@ static void test_skip(void **state)
     }
 }
 
-/* An element that never had a gradient stays where it is, decay aside. */
+/* An element that never had a gradient does not move, apart from decay. */
 static void test_zero_gradient(void **state)
 {
     (void)state;

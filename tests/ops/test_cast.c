@@ -1,4 +1,4 @@
-/* Casts: exact one way, rounded to nearest even the other. */
+/* Casts: to fp32 exact, to bf16 rounded to nearest even. */
 #include "ops_test.h"
 
 static struct tensor *cast(struct tensor *x, enum dtype type)
@@ -50,7 +50,7 @@ static void test_rounding(void **state)
         assert_int_equal(((bf16 *)y->store)[i], cases[i].y);
 }
 
-/* By a number in memory, in place. */
+/* Numbers are multiplied in place by a number in memory. */
 static void test_multiply(void **state)
 {
     (void)state;

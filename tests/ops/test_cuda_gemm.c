@@ -24,13 +24,13 @@ enum { BESIDE = 1 << 15, PATTERN = 0xa5 };
 enum {
     CAPABILITY = 80,
     ARENA = 24 << 20,
-    REGION = 4 << 20 /* bytes of each of C, a, b in the arena; `work` ends where the arena ends */
+    REGION = 4 << 20 /* bytes of C, a and b each in the arena; `work` ends at the arena's end */
 };
 
 static int (*fake_alive)(void);
 static int *fake_refuses;
 
-/* A matrix as stored and, exactly, as fp64. matrices_free frees all. */
+/* A matrix, as stored and as exact fp64 values. matrices_free frees all matrices. */
 struct matrix {
     int64_t n;
     enum dtype type;
@@ -66,7 +66,7 @@ static void matrix_set(struct matrix *x, int64_t i, double value)
 
 static struct matrix *matrix_random(int64_t n, enum dtype type)
 {
-    static uint64_t stream; /* matrices differ, tests repeat */
+    static uint64_t stream; /* number of the next matrix's random stream: matrices differ, repeated tests get equal ones */
     struct matrix *x = matrix_new(n, type);
     float *normals = allocated(n, sizeof *normals);
     rng_normals(7, ++stream, 0, n, normals);
@@ -202,7 +202,7 @@ static void must(enum status st)
         fail_msg("%s", status_message());
 }
 
-/* Beside C nothing is written: BESIDE bytes in front and behind keep their pattern. */
+/* Reads the result. Nothing outside C is written: BESIDE bytes before and after C keep their pattern. */
 static void take_result(struct backend *b, const char *c_at, struct matrix *c)
 {
     unsigned char *all = allocated(bytes_of(c) + 2 * BESIDE, 1);
@@ -215,7 +215,8 @@ static void take_result(struct backend *b, const char *c_at, struct matrix *c)
     matrix_load(c);
 }
 
-/* C, a and b at addresses that are aligned as their leading dimensions promise, times `shift`, and no better. */
+/* Computes the product with C, a and b at addresses aligned exactly as their leading dimensions promise (times `shift`), and no
+ * better. */
 static struct matrix *by_gpu(struct backend *b, const struct op_attrs *s, const struct operands *o, int shift)
 {
     struct matrix *c = matrix_copy(o->c), *const t[] = {c, o->a, o->b};
@@ -232,13 +233,14 @@ static struct matrix *by_gpu(struct backend *b, const struct op_attrs *s, const 
     const long calls = fake_cuda_calls();
     must(ops_cuda_gemm(s, arg, b->stream[LANE_COMPUTE]));
     const int64_t slabs = cuda_product_slabs(&shape).count;
-    assert_int_equal(fake_cuda_calls() - calls, (shape.a_type == F32 || shape.b_type == F32 ? 2 : 1) * slabs); /* no others */
+    /* one launch for the product of each slab and one for its cast, no more */
+    assert_int_equal(fake_cuda_calls() - calls, (shape.a_type == F32 || shape.b_type == F32 ? 2 : 1) * slabs);
     must(b->join(b));
     take_result(b, arg[0], c);
     return c;
 }
 
-/* relative: of an element of C itself; the rest is of the sum of |a b|. */
+/* Checks the result. The limit is `relative` times the element of C, plus `of_sums` times the sum of |a b|. */
 static void near(const struct op_attrs *s, const struct matrix *got, const struct matrix *want, const double *magnitude,
                  double of_sums, double relative)
 {
@@ -257,10 +259,10 @@ static void check(struct backend *b, const struct op_attrs *s)
 {
     const struct operands o = draw(s);
     const struct matrix *got = by_gpu(b, s, &o, 1);
-    /* Products of rounded operands are exact: fp32 sums in another order, half a unit of bf16 each. */
+    /* rounded operands have exact products: only the order of fp32 sums differs, and half a unit of a bf16 result on each side */
     const double sums = 1e-6, store = s->gemm.c_type == BF16 ? 0x1p-7 : 0;
     near(s, got, by_processor(s, &o, rounded(o.a), rounded(o.b)), o.magnitude, sums, store);
-    /* The processor does not round the fp32 operand: half a unit of bf16, 2^-9, in each product. */
+    /* the CPU does not round the fp32 operand: half a unit of bf16, 2^-9, in each product */
     near(s, got, by_processor(s, &o, o.a, o.b), o.magnitude, sums + 0x1p-9, store);
     matrices_free();
 }
@@ -271,7 +273,7 @@ static const struct kind kinds[] = {{BF16, BF16, F32, 0, 0}, {BF16, BF16, F32, 1
                                     {BF16, F32, F32, 1, 2},  {BF16, BF16, BF16, 1, 0}, {BF16, BF16, BF16, 1, 0.5f}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* Every transposition of every kind, rows further apart than they are long or not, odd sizes and tiles' own. */
+/* Every transposition of every kind is right, with padded rows or not, for odd sizes and for multiples of tiles. */
 static void every_kind(void **state)
 {
     (void)state;
@@ -288,7 +290,7 @@ static void every_kind(void **state)
     close_gpu(b);
 }
 
-/* A tile of C's columns: the others stay. */
+/* A call for some columns of C leaves the other columns unchanged. */
 static void columns(void **state)
 {
     (void)state;
@@ -351,7 +353,7 @@ static void same_bits_elsewhere(void **state)
     matrices_free();
 }
 
-/* More calls than the table begins with. */
+/* The table takes more calls than the number it begins with room for. */
 static void many_calls(void **state)
 {
     (void)state;
@@ -392,12 +394,12 @@ static void refusals(void **state)
     void *arg[OP_MAX_ARGS] = {b->base, b->base + REGION, b->base + 2 * REGION, b->base + 3 * REGION};
     says(ops_cuda_gemm(&s, arg, b->stream[LANE_COMPUTE]), "was not prepared");
     must(cuda_gemm_prepare(&s));
-    arg[1] = b->base + REGION + 8; /* lda is 16 bytes */
+    arg[1] = b->base + REGION + 8; /* misaligned: rows of lda elements promise 16 bytes */
     says(ops_cuda_gemm(&s, arg, b->stream[LANE_COMPUTE]), "a at");
     arg[1] = b->base + REGION;
     arg[3] = b->base + 3 * REGION + 128;
     says(ops_cuda_gemm(&s, arg, b->stream[LANE_COMPUTE]), "aligned to 256");
-    arg[3] = b->base + ARENA - 4096; /* too little of it */
+    arg[3] = b->base + ARENA - 4096; /* fewer bytes than the call needs */
     assert_int_equal(ops_cuda_gemm(&s, arg, b->stream[LANE_COMPUTE]), ERR_IO);
     assert_non_null(strstr(status_message(), "workspace of"));
     assert_non_null(strstr(fake_cuda_left(), "workspace of"));
@@ -406,7 +408,7 @@ static void refusals(void **state)
     b->close(b);
 }
 
-/* From open to close; calls: until cuBLASLt was opened, and in all. */
+/* Runs everything from open to close. calls: number of library calls until cuBLASLt was opened, and in all. */
 static enum status whole_run(const char *words, long calls[2])
 {
     const struct op_attrs s = attrs_of(300, 19, 41, 1, 0, kinds[3], 0);
@@ -437,7 +439,7 @@ static enum status whole_run(const char *words, long calls[2])
     return st;
 }
 
-/* Each call of cuBLASLt fails once: a sentence that names it, and nothing is left. */
+/* Each call of cuBLASLt fails once: the error names the call, and nothing is leaked. */
 static void every_call_fails(void **state)
 {
     (void)state;
@@ -455,14 +457,14 @@ static void every_call_fails(void **state)
         assert_int_equal(fake_alive(), 0);
         assert_string_equal(fake_cuda_left(), "");
     }
-    assert_int_equal(survived, 2); /* preferences are destroyed: whether that succeeds changes nothing */
+    assert_int_equal(survived, 2); /* destroying preferences: a failure there changes nothing */
 }
 
 int main(int argc, char **argv)
 {
-    if (argc > 1) /* a test that is left out */
+    if (argc > 1) /* the argument names a test that is left out */
         cmocka_set_skip_filter(argv[1]);
-    /* Its name is libcublasLt.so.13: the loader gives it to whoever asks for that from now on. */
+    /* The fake library is called libcublasLt.so.13, so that once opened, the loader gives it to everybody who asks for that name. */
     const char *path = getenv("LTRAIN_FAKE_CUBLASLT");
     void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL, *symbol;
     if (!library) {

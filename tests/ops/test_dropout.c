@@ -1,4 +1,4 @@
-/* Dropout: the mask is that of the generator for each number's place, and what it is to be statistically. */
+/* Dropout: the mask is the one that the generator gives for each number's place, and has the right statistics. */
 #include "ops_test.h"
 
 #include "base/rng.h"
@@ -74,7 +74,7 @@ static void test_places(void **state)
     check(200, 130, 2, 0, F32, 0); /* by several threads */
 }
 
-/* The mask of ones, of rows tokens. */
+/* Computes the mask of ones, for `rows` tokens. */
 static void mask_of(int64_t rows, int64_t cols, uint32_t module, uint32_t sequence, double rate, float *mask)
 {
     struct step_record r = record;
@@ -94,7 +94,7 @@ static void mask_of(int64_t rows, int64_t cols, uint32_t module, uint32_t sequen
 
 enum { ROWS = 512, COLS = 256, N = ROWS * COLS };
 
-/* Correlation of dropping here and there, in standard deviations of that of independent masks. */
+/* Returns the correlation of dropping in two masks, in standard deviations of independent masks' correlation. */
 static double together(const float *a, const float *b, int64_t n, double rate)
 {
     double sum = 0;
@@ -103,7 +103,8 @@ static double together(const float *a, const float *b, int64_t n, double rate)
     return sum / sqrt((double)n) / (rate * (1 - rate));
 }
 
-/* The rate, and no dependence on the next feature, token, sequence and module: each within five standard deviations. */
+/* The rate is right, and numbers are dropped independently of the next feature, token, sequence and module: each within five
+ * standard deviations. */
 static void test_statistics(void **state)
 {
     static const double rates[] = {0.05, 0.5};

@@ -44,7 +44,8 @@ static void check_embed(int64_t rows, int64_t dim, enum dtype t, int with_pos)
     assert_memory_equal(x->store, want->store, (size_t)(rows * dim * dtype_size(t)));
 }
 
-/* Linear, so the reference is the gradient itself; many rows share an index. Row -1 and row 11 do not exist. */
+/* The gradient is right for rows that share an index. The op is linear, so the reference is the gradient itself. Rows -1 and 11
+ * do not exist in the table. */
 static void check_embed_grad(int64_t rows, int64_t dim, enum dtype t, int accumulate)
 {
     struct tensor *dx = tensor_random(rows * dim, t, 1.0), *index = indices(rows, 11),
@@ -79,7 +80,7 @@ static void test_embed(void **state)
     tensors_free(NULL);
 }
 
-/* A table by columns, as one by rows; row -1 and row 11 do not exist. */
+/* A table stored by columns gives the results of a table stored by rows. Rows -1 and 11 do not exist. */
 static void check_columns(int64_t rows, int64_t dim, enum dtype t)
 {
     struct tensor *table = tensor_random(11 * dim, t, 1.0), *turned = tensor_new(11 * dim, t), *index = indices(rows, 11);
@@ -143,7 +144,7 @@ static void test_embed_outside(void **state)
     }
 }
 
-/* y of type t, whose rows lie `gap` elements more than dim apart; what is between them stays as it is, and takes no part in sums. */
+/* Biases are right for y of type t whose rows lie dim + gap elements apart. Elements in the gap are not changed and not summed. */
 static void check_bias(int64_t rows, int64_t dim, int64_t gap, enum dtype t, enum dtype of_bias, int accumulate)
 {
     const int64_t ld = dim + gap;
@@ -179,7 +180,7 @@ static void check_bias(int64_t rows, int64_t dim, int64_t gap, enum dtype t, enu
     case_tensor(&c, dbias, accumulate ? INOUT : OUT);
     case_tensor(&c, y, IN);
     case_run(&c);
-    for (int64_t j = 0; j < dim; j++) /* a sum may cancel; its terms, of order 1, round */
+    for (int64_t j = 0; j < dim; j++) /* absolute limit: a sum may cancel, while its terms, of order 1, are rounded */
         assert_true(fabs(dbias->val[j] - sums->val[j]) <= TOL_F32 * (sqrt((double)rows) + fabs(sums->val[j])));
 }
 

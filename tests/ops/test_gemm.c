@@ -5,7 +5,7 @@
 
 #include <omp.h>
 
-/* Row-major stored element of a matrix that is read transposed if t. */
+/* Returns element (i, j) of a row-major matrix, or of its transpose if t. */
 static double at(const struct tensor *x, int64_t ld, int t, int64_t i, int64_t j)
 {
     return t ? x->val[j * ld + i] : x->val[i * ld + j];
@@ -22,7 +22,7 @@ static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t
     struct tensor *a = tensor_random((ta ? k : m) * lda, (enum dtype)t.a, 1.0),
                   *b = tensor_random((tb ? n : k) * ldb, (enum dtype)t.b, 1.0);
     struct tensor *c = tensor_random(m * ldc, (enum dtype)t.c, 1.0), *want = tensor_new(m * ldc, F64);
-    if (!t.accumulate) /* old values must not matter */
+    if (!t.accumulate) /* garbage, as old values must not matter */
         for (int64_t i = 0; i < m; i++)
             tensor_set(c, i * ldc + n / 2, NAN);
     double noise = 0.0;
@@ -57,7 +57,7 @@ static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = n; j < ldc; j++)
             assert_true(c->val[i * ldc + j] == want->val[i * ldc + j]);
-    /* k roundings of 2^-24 each, adding like a random walk, relative to the norm of the result (itself of order sqrt(k) per
+    /* k roundings of 2^-24 each add up like a random walk; the limit is relative to the result's norm (of order sqrt(k) per
      * element) */
     double limit = t.c == BF16 ? TOL_BF16 : 2e-7 * sqrt((double)k + 4.0);
     double error = norm_error(c->val, want->val, c->n);
@@ -82,14 +82,14 @@ static void test_edges(void **state)
     for (int i = 0; i < N; i++)
         for (int j = 0; j < N; j++)
             for (int l = 0; l < N; l++) {
-                int x = i * 49 + j * 7 + l; /* walks through kinds, transpositions and paddings */
+                int x = i * 49 + j * 7 + l; /* selects kinds, transpositions and paddings in turn */
                 check(sizes[i], sizes[j], sizes[l], x & 1, x >> 1 & 1, KINDS[x % KIND_COUNT], x % 3);
                 check(sizes[i], sizes[j], sizes[l], !(x & 1), x >> 2 & 1, KINDS[(x + 3) % KIND_COUNT], 0);
                 tensors_free(NULL);
             }
 }
 
-/* Just past a task (192 x 128), a block (2048; 1024 of a BF16 C), and a tile's depth (256 or 512). */
+/* Sizes just above one task (192 x 128), one block (2048; 1024 for a BF16 C) and a tile's depth (256 or 512) are right. */
 static void test_blocks(void **state)
 {
     (void)state;
@@ -103,8 +103,8 @@ static void test_blocks(void **state)
         }
 }
 
-/* BF16's beyond the most of k at once, with several blocks of rows, transposed or not; and rows that are not packed, further
- * apart than they are long. */
+/* BF16 products are right for k above the largest depth, with several blocks of rows, transposed or not; and for padded rows that
+ * are not packed. */
 static void test_bf16_blocks(void **state)
 {
     (void)state;
@@ -116,7 +116,7 @@ static void test_bf16_blocks(void **state)
     check(64, 33, 64, 0, 1, to_f32, 2);
 }
 
-/* Nothing to add up: zeros, or what was there. */
+/* With k = 0 C becomes zero or, if added to, stays as it was. */
 static void test_empty_k(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_workspace(void **state)
     a.gemm.m = 1 << 20;
     a.gemm.n = 1 << 17;
     for (int x = 0; x < 16; x++) {
-        a.gemm.k = x & 8 ? 8224 : 1 << 16; /* just beyond what AMX takes at once */
+        a.gemm.k = x & 8 ? 8224 : 1 << 16; /* k of 8224 is just above what AMX sums at once */
         a.gemm.a_type = a.gemm.b_type = x & 1 ? BF16 : F32;
         a.gemm.c_type = x & 2 ? BF16 : F32;
         a.gemm.ta = x >> 2 & 1;
@@ -159,7 +159,7 @@ static void test_workspace(void **state)
     }
 }
 
-/* C [m, n] of a tile's, on `threads` threads, where A's rows are taken from row i on, B's columns from column j on. */
+/* Computes C [m, n] with one tile on `threads` threads, from A's rows from i on and B's columns from j on. */
 static float *product(const struct gemm_tile *tile, const struct tensor *a, const struct tensor *b, int64_t m, int64_t n,
                       int64_t k, int64_t i, int64_t j, int t, int threads)
 {
@@ -175,7 +175,7 @@ static float *product(const struct gemm_tile *tile, const struct tensor *a, cons
     return c;
 }
 
-/* Every tile that this processor can run: right, and the same bits on any number of threads and for a part of C alone. */
+/* Every tile that this CPU can run is right, and gives the same bits on any number of threads and for a part of C alone. */
 static void test_tiles(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void test_tiles(void **state)
                         assert_memory_equal(&part[(i - I) * (N - J) + j - J], &one[i * N + j], sizeof *one);
                 }
             assert_memory_equal(one, three, M * N * sizeof *one);
-            assert_true(sqrt(error / norm) <= 2e-7 * sqrt(K + 4.0)); /* the bound of check() */
+            assert_true(sqrt(error / norm) <= 2e-7 * sqrt(K + 4.0)); /* the limit of check() */
             free(one), free(three), free(part);
             tensors_free(NULL);
         }
@@ -206,9 +206,14 @@ static void test_tiles(void **state)
 
 #ifdef __x86_64__
 
-enum { AMX_M = 224, AMX_N = 141, AMX_K = 8224, AMX_LD = 240 }; /* tasks of 192 x 128, blocks of k of up to 8192, steps of 32 */
+enum {
+    AMX_M = 224,
+    AMX_N = 141,
+    AMX_K = 8224,
+    AMX_LD = 240
+}; /* sizes above a task (192 x 128) and the depth of 8192, in steps of 32 */
 
-/* C [m, AMX_N - j] where A's rows are taken from row i on, B's columns from column j on. */
+/* Computes C [m, AMX_N - j] from A's rows from i on and B's columns from j on. */
 static void *amx_product(const struct tensor *a, const struct tensor *b, int64_t i, int64_t m, int64_t j, int t, enum dtype type,
                          int threads)
 {
@@ -234,7 +239,7 @@ static void *amx_product(const struct tensor *a, const struct tensor *b, int64_t
     return c;
 }
 
-/* Rows [0, AMX_M), every 13th, against fp64. */
+/* Returns the error of every 13th row of [0, AMX_M), against fp64. */
 static double amx_error(const struct tensor *a, const struct tensor *b, int t, enum dtype type, const void *c)
 {
     double error = 0, norm = 0;
@@ -250,8 +255,8 @@ static double amx_error(const struct tensor *a, const struct tensor *b, int t, e
     return sqrt(error / norm);
 }
 
-/* Right, and the same bits on any number of threads, for a part of C alone, and whether A is packed (rows not a multiple of 32)
- * or not. */
+/* AMX products are right, and have the same bits on any number of threads, for a part of C alone, and with A packed (rows not a
+ * multiple of 32) or not. */
 static void test_amx(void **state)
 {
     (void)state;
@@ -284,8 +289,8 @@ static void test_amx(void **state)
 }
 #endif
 
-/* One that is to end before it begins writes nothing; one that is to end as soon as C has a first element leaves the rest, where
- * no other thread may have been faster. */
+/* A product that is stopped before it begins writes nothing. One that is stopped as soon as C has a first element leaves the rest
+ * unwritten, except for tasks that other threads had begun. */
 static void ends_early(const struct gemm_tile *tile, enum dtype type, int threads)
 {
     enum { N = 1024, K = 64 };

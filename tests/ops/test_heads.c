@@ -38,7 +38,8 @@ static void check_delta(int64_t rows, int64_t heads, int64_t d, enum dtype t)
     for (int64_t i = 0; i < n; i++)
         error += (delta->val[i] - want->val[i]) * (delta->val[i] - want->val[i]);
     if (!(sqrt(error) <=
-          TOL_F32 * sqrt(size))) /* sums of random signs may cancel; their terms do not. Products are fp32 for bf16 too */
+          /* absolute limit: sums of random signs may cancel, their terms do not; products are in fp32 for bf16, too */
+          TOL_F32 * sqrt(size)))
         fail_msg("delta: error %.3e of %.3e (%lld x %lld x %lld)", sqrt(error), sqrt(size), (long long)rows, (long long)heads,
                  (long long)d);
 }
@@ -52,7 +53,7 @@ static void test_delta(void **state)
     tensors_free(NULL);
 }
 
-/* Rows in pieces give the same bits as all at once: delta is computed by row chunk, whatever its size. */
+/* Rows computed in pieces have the same bits as rows computed at once, since programs compute delta by row chunk, of any size. */
 static void test_delta_pieces(void **state)
 {
     (void)state;
@@ -75,7 +76,7 @@ static void test_delta_pieces(void **state)
 
 enum { EMPTY_NEITHER, EMPTY_PART, EMPTY_OLD, EMPTY_BOTH };
 
-/* Which of the two has no keys, by row and head. */
+/* Tells for a row and head which of the two sets of keys is empty. */
 static int emptiness(int64_t i)
 {
     return i % 7 == 3 ? EMPTY_PART : i % 7 == 5 ? EMPTY_OLD : i % 11 == 6 ? EMPTY_BOTH : EMPTY_NEITHER;
@@ -119,7 +120,7 @@ static void check_merge(int64_t rows, int64_t heads, int64_t d, double spread)
     for (int64_t i = 0; i < n; i++) {
         int64_t at = i % heads * rows + i / heads;
         double error = lse->val[at] == want_lse->val[at] ? 0 : fabs(lse->val[at] - want_lse->val[at]);
-        if (!(error <= 1.2e-7 * fmax(1, fabs(want_lse->val[at])))) /* a rounding of each of two terms */
+        if (!(error <= 1.2e-7 * fmax(1, fabs(want_lse->val[at])))) /* limit: one rounding of each of two terms */
             fail_msg("lse %.9g, not %.9g", lse->val[at], want_lse->val[at]);
         for (int64_t j = 0; j < d && emptiness(i) != EMPTY_NEITHER; j++)
             assert_true(o->val[i * d + j] == want->val[i * d + j]);
@@ -136,7 +137,7 @@ static void test_merge(void **state)
     tensors_free(NULL);
 }
 
-/* A NaN in either lse is seen in o and lse of that row and head, and nowhere else. */
+/* A NaN in either lse appears in o and lse of the same row and head, and nowhere else. */
 static void test_nan(void **state)
 {
     (void)state;

@@ -9,7 +9,7 @@ struct problem {
 
 static float logit_scale, logit_cap; /* attrs.loss.scale and cap */
 
-/* The logit that the loss has of x. */
+/* Returns the logit that the loss uses for x: scaled and capped. */
 static double taken(double x)
 {
     x *= logit_scale != 0.0f ? (double)logit_scale : 1.0;
@@ -38,8 +38,8 @@ static int64_t apart; /* attrs.loss.ld */
 
 static struct step_record record = {.inv_targets = 0.125f};
 
-static struct tensor *each;    /* loss of every row; NULL: not asked for */
-static struct tensor *rounded; /* the gradient in bf16; NULL: in place, if at all */
+static struct tensor *each;    /* loss of every row; NULL: not requested */
+static struct tensor *rounded; /* the gradient in bf16; NULL: in place, if a gradient is requested */
 
 static void run(struct tensor *logits, struct tensor *loss, struct tensor *targets, int64_t rows, int64_t vocab, int gradient)
 {
@@ -93,7 +93,7 @@ static void check(int64_t rows, int64_t vocab, double scale)
     p.scale = record.inv_targets;
     if (rows * rows * vocab * vocab < 4000000) {
         finite_difference(reference, &p, logits->val, logits->n, want->val);
-    } else { /* the formula that the small cases verify */
+    } else { /* by the formula that the small cases verify */
         for (int64_t i = 0; i < rows; i++) {
             struct problem one = {1, vocab, targets->val + i, 1.0};
             double lse = reference(logits->val + i * vocab, &one) +
@@ -121,7 +121,7 @@ static void check(int64_t rows, int64_t vocab, double scale)
     assert_true(loss->val[0] == loss2->val[0]);
     if (!(fabs(loss->val[0] - value) <= 2e-7 * (double)rows * (1.0 + scale)))
         fail_msg("loss %.9f, not %.9f", loss->val[0], value);
-    /* softmax - 1 cancels where the model is certain: absolute, in units of inv_targets (and the scale) per row */
+    /* softmax - 1 cancels if the model is certain, so the limit is absolute: in units of inv_targets (and of the scale) per row */
     double diff = 0.0;
     for (int64_t i = 0; i < logits->n; i++) {
         diff = fmax(diff, fabs(logits->val[i] - want->val[i]));
@@ -143,7 +143,7 @@ static void test_loss(void **state)
     tensors_free(NULL);
 }
 
-/* Logits that are scaled, capped below and above their size, and both. */
+/* Logits are right if scaled, if capped below and above their size, and with both. */
 static void test_caps(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void test_extremes(void **state)
     (void)state;
     enum { V = 2500 };
     struct tensor *x = tensor_new(4 * V, F32), *targets = tensor_new(4, I32), *loss = tensor_new(1, F64);
-    for (int i = 0; i < 4 * V; i++) /* a whole block of -inf first, then large logits */
+    for (int i = 0; i < 4 * V; i++) /* the first block of the vocabulary is -inf, then large logits follow */
         tensor_set(x, i, i % V < 1500 ? -INFINITY : 1e4 + i % 2);
     for (int i = 0; i < 4; i++)
         tensor_set(targets, i, 1501);
@@ -191,11 +191,11 @@ static void test_extremes(void **state)
     for (int i = 0; i < 4 * V; i++)
         assert_true(i % V < 1500 ? x->val[i] == 0.0 : isfinite(x->val[i]));
 
-    x = tensor_random(2 * V, F32, 1.0); /* NaN is shown */
+    x = tensor_random(2 * V, F32, 1.0); /* a NaN logit makes the loss NaN */
     tensor_set(x, 77, NAN);
     run(x, loss, targets, 2, V, 0);
     assert_true(isnan(loss->val[0]));
-    x = tensor_random(2 * V, F32, 1.0); /* so is a target that does not exist */
+    x = tensor_random(2 * V, F32, 1.0); /* a target outside the vocabulary makes the loss NaN */
     tensor_set(targets, 1, V);
     run(x, loss, targets, 2, V, 1);
     assert_true(isnan(loss->val[0]));

@@ -2,8 +2,8 @@
 #include "ops_test.h"
 
 struct problem {
-    int64_t rows, dim, segments; /* 0: 1 */
-    int kind, what;              /* variable: 0 x, 1 weight, 2 bias */
+    int64_t rows, dim, segments; /* sizes; segments 0 counts as 1 */
+    int kind, what;              /* kind of norm; variable by which f is differentiated: 0 x, 1 weight, 2 bias */
     double eps, *x, *weight, *bias, *dy;
 };
 
@@ -79,7 +79,7 @@ static void test_forward(void **state)
     tensors_free(NULL);
 }
 
-/* dx starts from a previous gradient; accumulate adds to dweight and dbias. */
+/* The gradient is added to a dx that is not zero; `accumulate` also adds to dweight and dbias. */
 static void check_grad(int64_t rows, int64_t dim, int64_t segments, int kind, enum dtype t, int accumulate)
 {
     struct problem p = {.rows = rows, .dim = dim, .segments = segments, .kind = kind, .eps = 1e-2f};
@@ -117,7 +117,7 @@ static void check_grad(int64_t rows, int64_t dim, int64_t segments, int kind, en
     case_work(&c);
     case_run(&c);
     check_error("norm dx", dx->val, wx->val, dx->n, tol(t));
-    /* one column: xhat is +-1 up to eps, sums cancel */
+    /* absolute limit: with one column xhat is +-1 up to eps, and sums cancel */
     check_error("norm dweight", dw->val, ww->val, dim, TOL_F32);
     check_error("norm dbias", db->val, wb->val, dim, TOL_F32);
 }
@@ -133,7 +133,7 @@ static void test_grad(void **state)
     tensors_free(NULL);
 }
 
-/* Heads may have weights of their own. */
+/* Segments of a row (heads) may have weights of their own. */
 static void test_segments(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static void test_segments(void **state)
     tensors_free(NULL);
 }
 
-/* RMS norms without weights. */
+/* RMS norms without weights are right. */
 static void check_bare(int64_t rows, int64_t dim, enum dtype t)
 {
     struct problem p = {.rows = rows, .dim = dim, .kind = NORM_RMS, .eps = 1e-2f};
@@ -192,7 +192,7 @@ static void test_bare(void **state)
     tensors_free(NULL);
 }
 
-/* Wider than a block and with many threads' worth of rows: invariance, and frozen weights (no dweight). */
+/* Rows wider than a block, and rows for many threads, give bits that do not depend on threads; frozen weights get no dweight. */
 static void test_grad_large(void **state)
 {
     (void)state;

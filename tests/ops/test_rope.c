@@ -1,7 +1,7 @@
 /* Rotary embedding against libm in long double, far positions included, and its inverse. */
 #include "ops_test.h"
 
-/* Elements of a head that are rotated (0: all), and whether pairs are neighbours. */
+/* number of a head's elements that are rotated (0: all); 1: pairs are neighbours */
 static int part, interleaved;
 
 static void run(struct tensor *x, struct tensor *pos, struct tensor *freq, int64_t rows, int heads, int head_dim, int inverse)
@@ -44,7 +44,7 @@ static void check(int64_t rows, int heads, int head_dim, enum dtype t, int64_t f
             }
         }
     run(x, pos, freq, rows, heads, head_dim, inverse);
-    /* each element: two fp32 products of numbers with 1e-7 error */
+    /* limit: each element sums two fp32 products of numbers with an error of 1e-7 */
     check_error("rope", x->val, want->val, n, t == BF16 ? TOL_BF16 : 2e-7);
     run(x, pos, freq, rows, heads, head_dim, !inverse);
     check_error("rope and back", x->val, before->val, n, t == BF16 ? 2 * TOL_BF16 : 4e-7);
@@ -62,7 +62,7 @@ static void test_rope(void **state)
     tensors_free(NULL);
 }
 
-/* A part of each head, the rest as it is; pairs of neighbours; both. */
+/* Rotating a part of each head leaves the other elements unchanged; pairs of neighbours; both together. */
 static void test_variants(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void test_variants(void **state)
     tensors_free(NULL);
 }
 
-/* Queries scaled by 1 + slope log(1 + position / period), in both directions. */
+/* Queries are scaled by 1 + slope log(1 + position / period), in both directions. */
 static void test_slope(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@ static struct step_record record(int place)
     return (struct step_record){.member = {7, place, 7}};
 }
 
-/* Heads [first, first + heads) of member `place` of three; the model has three times `share`. */
+/* Starts a case for heads [first, first + heads) of member `place` of three; the model has three times `share` heads. */
 static void start(struct op_case *c, enum op_kind kind, const int64_t shape[3], enum dtype t, int64_t share)
 {
     case_start(c, kind);
@@ -61,7 +61,8 @@ static void check_merge(const int64_t shape[3], enum dtype t, double spread, int
         error += (o->val[i] - want->val[i]) * (o->val[i] - want->val[i]);
         norm += want->val[i] * want->val[i];
     }
-    if (!(sqrt(error) <= TOL_F32 * sqrt(norm) + 1e-38 * sqrt((double)(n * d)))) /* all may be below the smallest float */
+    /* the second term allows for results below the smallest float */
+    if (!(sqrt(error) <= TOL_F32 * sqrt(norm) + 1e-38 * sqrt((double)(n * d))))
         fail_msg("o: error %.3e of %.3e", sqrt(error), sqrt(norm));
     for (int64_t i = 0; i < n; i++)
         if (!(fabs(lse->val[i] - want_lse->val[i]) <= 1.2e-7 * fmax(1, fabs(want_lse->val[i]))))
@@ -104,7 +105,7 @@ static void check_gradient(const int64_t shape[3], enum dtype t, int place)
     case_bytes(&c, &r, sizeof r, 4, IN);
     case_run(&c);
     check_error("dsinks", grad->val, want->val, 3 * share, TOL_F32);
-    for (int64_t h = 0; h < 3 * share; h++) /* other members' heads are theirs */
+    for (int64_t h = 0; h < 3 * share; h++) /* sinks of other members' heads get no gradient here */
         if (h < place * share + share - heads || h >= (place + 1) * share)
             assert_true(grad->val[h] == before->val[h]);
 }
@@ -127,7 +128,7 @@ struct problem {
     double score[ROWS][KEYS], v[KEYS][D], go[ROWS][D];
 };
 
-/* sum of go o of one head, whose softmax has the sink in its denominator. */
+/* Returns the sum of go o of one head, whose softmax has the sink in its denominator. */
 static double loss_of(const double *sink, void *ctx)
 {
     const struct problem *p = ctx;
@@ -179,7 +180,7 @@ static void test_differences(void **state)
     tensors_free(NULL);
 }
 
-/* A NaN in lse shows; a delta that is not finite, too. */
+/* A NaN in lse appears in the results; so does a delta that is not finite. */
 static void test_nan(void **state)
 {
     (void)state;
