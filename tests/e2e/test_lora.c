@@ -123,7 +123,7 @@ static void resumed_with_the_same_options(void **state)
     e2e_remove("run");
     e2e_succeeds(NULL, "--resume again --model base --adapter run/hf --steps 2");
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 1 --save-every 1 --out ended" RUN);
-    e2e_remove("ended/hf"); /* its checkpoint is its adapter then */
+    e2e_remove("ended/hf"); /* without hf/ the run's newest checkpoint is its adapter */
     e2e_remove("again");
     e2e_succeeds(NULL, "--model ended --steps 1 --save-every 1 --out again" RUN);
     e2e_succeeds(NULL, "--resume again --model ended --steps 2");
@@ -139,7 +139,7 @@ static double loss_of(const char *out)
     return strtod(at + strlen("\"loss\": "), NULL);
 }
 
-/* The checkpoints of a killed run are its model. */
+/* The newest checkpoint of a killed run serves as its model. */
 static void unfinished(void **state)
 {
     (void)state;
@@ -357,7 +357,7 @@ static void card(void **state)
     free(text);
 }
 
-/* The same weights in several files are the same base. */
+/* A base whose weights have been split into several files is still the same base. */
 static void resharded(void **state)
 {
     struct st_file *f;
@@ -429,7 +429,7 @@ static void on_top(void **state)
     e2e_refuses(2, "--to: link is a symbolic link to what is not there", NULL, "export --model run --to link");
     two_exports();
     r = e2e_succeeds(NULL, "eval --model run --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl");
-    e2e_contains(r.out, "run/hf: 1 document"); /* with the adapter, not its base alone */
+    e2e_contains(r.out, "run/hf: 1 document"); /* evaluates with the adapter, not the base alone */
     put_base("lora-tied", "other");
     e2e_refuses(2, "--adapter|was trained beside the weights in", NULL,
                 "sample --model other --adapter run/hf --prompt a --max-new-tokens 1");
@@ -611,7 +611,8 @@ static void in_nf4(void **state)
     r = e2e_succeeds(NULL, "export --model theirs --to theirs-merged");
     e2e_contains(r.out, "W is what NF4 has kept of 14 matrices");
     e2e_same_file("merged/model.safetensors", "theirs-merged/model.safetensors");
-    e2e_succeeds(NULL, "--model theirs-merged --steps 1 --out last" RUN); /* its config.json does not mention NF4 */
+    /* the merged model's config.json does not mention NF4 */
+    e2e_succeeds(NULL, "--model theirs-merged --steps 1 --out last" RUN);
     struct curve on = e2e_curve("on"), after = e2e_curve("after"), other = e2e_curve("other");
     assert_true(fabs(on.loss[0] - after.loss[0]) < 1e-6 * on.loss[0] && fabs(on.loss[0] - other.loss[0]) > 1e-6 * on.loss[0]);
     e2e_succeeds(NULL, "eval --model theirs --eval-data corpus.txt --lengths 128 --tokenizer bytes --tasks ppl");
@@ -797,7 +798,7 @@ static void nf4_refused(void **state)
             "\"llm_int8_skip_modules\": [\"lm_head\", \"down_proj\"]");
     e2e_refuses(2, "down_proj.weight is stored as U8", NULL, "--model base/plain --lora r=4" RUN);
     replace("base/plain/config.json", "[\"lm_head\", \"down_proj\"]", "[\"multi_modal_projector\"]");
-    e2e_succeeds(NULL, "--model base/plain --lora r=4 --steps 1 --out listed" RUN); /* its head is the embedding */
+    e2e_succeeds(NULL, "--model base/plain --lora r=4 --steps 1 --out listed" RUN); /* this model's head is its embedding */
     replace("base/plain/config.json", "[\"multi_modal_projector\"]", "[\"lm_head\", \"multi_modal_projector\"]");
     replace("base/plain/config.json", "double_quant\": false", "double_quant\": true");
     e2e_refuses(2, "blocks of 64", NULL, "--model base/plain --lora r=4" RUN);

@@ -148,7 +148,7 @@ static int no_io_uring(void)
     return without_call(SYS_io_uring_setup, EPERM);
 }
 
-/* Lets rings be made and refuses to enter them. */
+/* Lets io_uring's rings be made, and makes entering them fail. */
 static int no_io_uring_enter(void)
 {
     return without_call(SYS_io_uring_enter, EACCES);
@@ -159,7 +159,7 @@ static void io_uring_is_denied(void **state)
     (void)state;
     struct result r = e2e_succeeds(NULL, TINY "--offload nvme --steps 1 --out look");
     if (!strstr(r.out, "preallocated, io_uring"))
-        skip(); /* built without it, or denied to begin with */
+        skip(); /* io_uring is not built in, or denied to begin with */
     works_and_says(&(struct launch){.fault = "uring_setup:1:EPERM"}, "threads (no io_uring: Operation not permitted)", "");
     works_and_says(&(struct launch){.fault = "uring_setup:2:ENOSYS"}, "threads (no io_uring: Function not implemented)", "");
     works_and_says(&(struct launch){.prepare = no_io_uring}, "threads (no io_uring: Operation not permitted)", "");

@@ -31,7 +31,7 @@ static void resident_memory_is_what_was_planned(void **state)
         assert_true(i == 2 || planned >= 200 * 0x1p20);
         assert_true(outside < 64 * 0x1p20); /* the memory outside the plan is small, so that it cannot hide a fault */
         assert_true(peak <= 1.03 * (planned + outside));
-        assert_true(peak >= 0.9 * (planned + outside)); /* the plan is real */
+        assert_true(peak >= 0.9 * (planned + outside)); /* the planned memory is really used */
     }
 }
 

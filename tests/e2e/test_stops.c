@@ -23,7 +23,7 @@ static int slow_drive(void)
     return e2e_let_root_start_ranks();
 }
 
-static int slower_drives(void) /* the drive of each of two ranks, which have half of the state */
+static int slower_drives(void) /* slows the drives of two ranks, each of which has half of the state */
 {
     setenv("LTRAIN_SLOW_DRIVE", "3e6", 1);
     return e2e_let_root_start_ranks();
