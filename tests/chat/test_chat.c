@@ -1,4 +1,4 @@
-/* Conversations in their shapes, what is supervised, where templates lie, and errors. */
+/* Conversations in all their shapes, supervised bytes, places of templates, and errors. */
 #include "chat_test.h"
 
 #include "../data/scratch.h"
@@ -17,7 +17,7 @@ static struct chat_template *family(const char *name)
     return t;
 }
 
-/* Returns the text with supervised parts in brackets 【】. */
+/* Returns the rendered text with its supervised parts in brackets 【】. */
 static char *marked(struct chat_template *t, const char *json, const struct chat_options *options)
 {
     struct chat_conversation *c = chat_test_chat(json);
@@ -68,7 +68,7 @@ static void expect(const char *name, const char *json, enum chat_train train, co
     "\"T\", "                                                                                                                   \
     "\"tool_call_id\": \"123456789\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}"
 
-/* The end of a turn is trained, the newline after it not; nothing of a user is. */
+/* The token that ends a turn is trained, the newline behind it is not, and nothing of a user's message is. */
 static void test_turns(void **state)
 {
     (void)state;
@@ -83,13 +83,13 @@ static void test_turns(void **state)
     expect("vicuna", TURNS, CHAT_TRAIN_ALL, "【<s>USER: Q1 ASSISTANT: A1</s>\nUSER: Q2 ASSISTANT: A2</s>\n】");
     expect("vicuna", TURNS, CHAT_TRAIN_ASSISTANT, "<s>USER: Q1 ASSISTANT:【 A1</s>】\nUSER: Q2 ASSISTANT:【 A2</s>】\n");
     expect("llama2", TURNS, CHAT_TRAIN_ASSISTANT, "<s>[INST] Q1 [/INST]【 A1 </s>】<s>[INST] Q2 [/INST]【 A2 </s>】");
-    expect("phi3", TURNS, CHAT_TRAIN_ASSISTANT, /* the end of the text is no end of a turn */
+    expect("phi3", TURNS, CHAT_TRAIN_ASSISTANT, /* the template's text at the end of the conversation does not end a turn */
            "<|user|>\nQ1<|end|>\n<|assistant|>\n【A1<|end|>】\n<|user|>\nQ2<|end|>\n<|assistant|>\n【A2<|end|>】\n</s>\n");
     expect("gemma2", TURNS, CHAT_TRAIN_ASSISTANT,
            "<s><start_of_turn>user\nQ1<end_of_turn>\n<start_of_turn>model\n【A1<end_of_turn>】\n<start_of_turn>user\nQ2<end_of_"
            "turn>\n"
            "<start_of_turn>model\n【A2<end_of_turn>】\n");
-    expect("phi4", TURNS, CHAT_TRAIN_ASSISTANT, /* by its {% generation %} */
+    expect("phi4", TURNS, CHAT_TRAIN_ASSISTANT, /* trained as its {% generation %} blocks say */
            "<|im_start|>user<|im_sep|>Q1<|im_end|><|im_start|>assistant<|im_sep|>【A1<|im_end|>】<|im_start|>user<|im_sep|>Q2<|"
            "im_end|>"
            "<|im_start|>assistant<|im_sep|>【A2<|im_end|>】");
@@ -99,7 +99,8 @@ static void test_turns(void **state)
         "<|im_start|>assistant<|im_sep|>【A2<|im_end|>】");
 }
 
-/* Earlier reasoning is left out, so renders are no prefixes of each other; what is written is trained. */
+/* The template leaves out earlier reasoning, so that shorter renders are no prefixes of longer ones. The text that is written is
+ * trained all the same. */
 static void test_reasoning(void **state)
 {
     (void)state;
@@ -136,7 +137,7 @@ static void test_reasoning(void **state)
     chat_template_destroy(t);
 }
 
-/* Tool calls are trained with the template's text around them; a tool's name that comes again later is not. */
+/* Renders a row by a template given as text, with {% generation %} blocks or without. */
 static struct chat_text render_by(const char *source, const char *row, enum chat_train train)
 {
     struct chat_template *t = NULL;
@@ -150,7 +151,7 @@ static struct chat_text render_by(const char *source, const char *row, enum chat
     return text;
 }
 
-/* Members missing from the text are counted, whoever decides which bytes are trained. */
+/* Members that are missing from the text are counted, whether blocks or words decide which bytes are trained. */
 static void test_left_out(void **state)
 {
     (void)state;
@@ -214,7 +215,7 @@ static void test_tools(void **state)
            "{\"content\": T, \"call_id\": \"123456789\"}[/TOOL_RESULTS]【 A</s>】");
 }
 
-/* Empty answers end, too; so do turns that are only read, and one without a token at its end. */
+/* Empty answers have an end, too, and so have turns that are only read; a turn without a token at its end is trained. */
 static void test_odd_turns(void **state)
 {
     (void)state;
@@ -232,7 +233,7 @@ static void test_odd_turns(void **state)
     assert_string_equal(got, "user: Q1\n【assistant: A1】\nuser: Q2\n【assistant: A2】\n");
     free(got);
     chat_template_destroy(t);
-    /* the end of a turn as the tokenizer has it */
+    /* the turn ends with a special token that only the tokenizer knows */
     t = chat_test_template("{% for m in messages %}{{ m.role ~ ': ' ~ m.content ~ '[STOP]\\n' }}{% endfor %}");
     options.specials = (const char *const[]){"[STOP]", NULL};
     got = marked(t, TURNS, &options);
@@ -330,7 +331,7 @@ static void refuse_template(const char *source, const char *json, const char *pa
     chat_template_destroy(t);
 }
 
-/* A template that goes on for hours is found after some 20 million steps, with more of them for more messages. */
+/* A template that runs for hours is stopped after some 20 million steps, and later if there are more messages. */
 static void test_template_without_end(void **state)
 {
     (void)state;
@@ -416,7 +417,8 @@ static void test_lookup(void **state)
     assert_int_equal(chat_template_load(scratch_path("b"), &t), ERR_INVALID);
 }
 
-/* Templates in files count for all that the configuration has; each has its tokens; the one of tools may be broken until it is needed. */
+/* Templates in files take precedence over all in the configuration; each has its tokens; a broken template for tools is an error
+ * only when it is needed. */
 static void test_named(void **state)
 {
     (void)state;
@@ -454,7 +456,7 @@ static char *render_marked(const char *source, const char *row, enum chat_train 
     struct chat_conversation *c = chat_test_chat(row);
     static const char *const specials[] = {"<u>", "<a>", "<t>", "<e>", "<|x|>", NULL};
     struct chat_options options = {.train = train, .specials = specials};
-    assert_int_equal(chat_template_set_token(t, "eos_token", "</s>"), OK); /* token of another tokenizer */
+    assert_int_equal(chat_template_set_token(t, "eos_token", "</s>"), OK); /* a token of another tokenizer */
     char *out = marked(t, row, &options);
     assert_int_equal(chat_render(t, c, &options, counts), OK);
     chat_destroy(c);
@@ -467,9 +469,9 @@ static char *render_marked(const char *source, const char *row, enum chat_train 
     "\"f\", \"arguments\": {\"k\": 1}}}]}, {\"role\": \"tool\", \"content\": \"T\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}"
 #define CALLS "{% for c in m.tool_calls or [] %}({{ c.function.name }}={{ c.function.arguments.k }})</c>{% endfor %}"
 
-/* All bytes that an assistant has to write are trained, the token that begins the next turn included if no other ends one.
- * Counted are: turns without an end, words outside of {% generation %}, turns that begin otherwise, and words that read as
- * tokens. */
+/* All bytes that an assistant has to write are trained, with the token that begins the next turn if no other token ends a turn.
+ * Counted are turns without an end, words outside of {% generation %}, turns that begin unlike a generation prompt, and words
+ * that look like tokens. */
 static void test_ends(void **state)
 {
     (void)state;
@@ -529,7 +531,7 @@ static void test_ends(void **state)
     }
 }
 
-/* Arguments in the form that the template takes. */
+/* Arguments of tool calls are passed in the form that the template takes. */
 static void test_arguments(void **state)
 {
     (void)state;
@@ -576,7 +578,7 @@ static void test_arguments(void **state)
     }
 }
 
-/* Each of ltrain's own renders a plain chat, trains both answers with the token that ends them, and nothing else. */
+/* Each built-in template renders a plain chat and trains both answers with the tokens that end them, and nothing else. */
 static void test_builtins(void **state)
 {
     (void)state;

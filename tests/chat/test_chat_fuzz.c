@@ -1,5 +1,5 @@
-/* Damaged, recombined and random templates and conversations: each ends in a text or in a sentence, within limits of steps and
- * memory. Spans and supervised ranges of every text hold together. LTRAIN_LONG=1: a hundred times as many. */
+/* Damaged, recombined and random templates and conversations: each gives a text or an error, within limits of steps and memory.
+ * The spans and supervised ranges of every text are consistent. LTRAIN_LONG=1: a hundred times as many. */
 #include "chat_test.h"
 
 #include "base/rng.h"
@@ -25,7 +25,7 @@ static size_t below(size_t n)
     return n ? (size_t)rng_below(20260203, 0, drawn++, n) : 0;
 }
 
-/* Pieces of templates, used beside bytes of other templates. */
+/* Pieces of templates, which are mixed with bytes of other templates. */
 static const char *const pieces[] = {"{{",
                                      "}}",
                                      "{%",
@@ -136,20 +136,20 @@ static size_t mutate(char *out)
         size_t at = below(n + 1), other = below(TEMPLATES), from, length;
         const char *piece = pieces[below(sizeof pieces / sizeof *pieces)];
         switch (below(4)) {
-        case 0: /* a piece put in */
+        case 0: /* inserts a piece */
             length = strlen(piece);
             break;
-        case 1: /* some bytes of another template */
+        case 1: /* inserts some bytes of another template */
             from = below(lengths[other] + 1);
             length = below(lengths[other] - from + 1) % 80;
             piece = sources[other] + from;
             break;
-        case 2: /* some bytes taken out */
+        case 2: /* removes some bytes */
             length = below(n - at + 1) % 40;
             memmove(out + at, out + at + length, n - at - length);
             n -= length;
             continue;
-        default: /* one changed */
+        default: /* changes one byte */
             if (at < n)
                 out[at] = (char)below(256);
             continue;
@@ -234,7 +234,7 @@ static void test_fuzz(void **state)
     assert_true(parsed > rounds / 10 && texts > rounds / 30);
 }
 
-/* Templates and conversations nested as deeply as a file can be end well. */
+/* Templates and conversations that are nested as deeply as a file can be end without a crash. */
 static void test_deep(void **state)
 {
     (void)state;

@@ -6,7 +6,7 @@ static const char chatml[] =
     "{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content }}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ "
     "c.function.arguments | tojson }}){% endfor %}<|e|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
-/* Renders a row with supervised parts in brackets, or the error. */
+/* Writes the rendered row, with supervised parts in brackets, or the error. */
 static void render(const char *row, enum chat_train train, char out[1000])
 {
     struct chat_template *t = chat_test_template(chatml);
@@ -113,7 +113,7 @@ static void test_messages(void **state)
            "message 2 has a \"function_call\": calls are read of");
 }
 
-/* A mark wins over --train-on. */
+/* A mark takes precedence over --train-on. */
 static void test_all(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void test_rows(void **state)
     }
 }
 
-/* A system prompt beside the conversation begins it, in every form. */
+/* A system prompt beside the messages becomes the first message, in every form of conversation. */
 static void test_system(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void test_system(void **state)
     expect(ONE(", \"system\": [\"S\"]"), CHAT_TRAIN_ASSISTANT, "system is not a string");
 }
 
-/* All that a turn of ShareGPT's has comes along, and its calls. */
+/* All members of a ShareGPT turn are kept, and its tool calls are read. */
 static void test_turns(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* Thirty templates in the style of model families, by forty conversations, against transformers' apply_chat_template (hashes in
- * expected.txt, some renders whole in whole.json, both by make_expected.py); masks where templates have {% generation %}. */
+/* Thirty templates in the style of model families, applied to forty conversations, against transformers' apply_chat_template:
+ * hashes in expected.txt and some whole renders in whole.json, by make_expected.py. Masks are compared for templates with {%
+ * generation %}. */
 #include "chat_test.h"
 
 #include <jansson.h>
@@ -44,14 +45,14 @@ static struct chat_conversation *read_row(int i)
     return c;
 }
 
-/* Tells whether the template takes the conversation; an empty render counts, too. */
+/* Tells whether the template renders the conversation; an empty text counts, too. */
 static int renders(const struct chat_template *t, const struct chat_conversation *c, const struct chat_options *options,
                    struct chat_text *out)
 {
     return chat_render(t, c, options, out) == OK || strstr(status_message(), "nothing in this conversation is trained") != NULL;
 }
 
-/* Writes the render's hash, or "x". */
+/* Writes the hash of the rendered text; "x": rendering fails. */
 static void render(const struct chat_template *t, const struct chat_conversation *c, int prompt, char out[16])
 {
     struct chat_options options = {.add_generation_prompt = prompt, .train = CHAT_TRAIN_ALL, .now = NOW};
@@ -62,7 +63,8 @@ static void render(const struct chat_template *t, const struct chat_conversation
     chat_text_destroy(&text);
 }
 
-/* Hashes a byte for each byte of the render: 1 where a {% generation %} block supervises it. "-": there is no such block. */
+/* Hashes the mask, a byte for each byte of the text: 1 if a {% generation %} block supervises it. "-": the template has no such
+ * block. */
 static void mask(const struct chat_template *t, const struct chat_conversation *c, char out[16])
 {
     struct chat_options options = {.train = CHAT_TRAIN_ALL, .now = NOW};
@@ -79,7 +81,7 @@ static void mask(const struct chat_template *t, const struct chat_conversation *
     if (!generation) {
         strcpy(out, "-");
     } else if (taken && text.calls_dropped > 0) {
-        strcpy(out, "calls"); /* transformers trains the empty turns that are left, and here they are not */
+        strcpy(out, "calls"); /* not compared: transformers trains the empty turns of left-out tool calls, and ltrain does not */
     } else if (taken) {
         char *bytes = calloc(length + 1, 1);
         for (size_t i = 0; i < text.n_supervised; i++)
@@ -152,7 +154,7 @@ static void test_whole(void **state)
     free(all);
 }
 
-/* Spans cover the text; what users say is marked as theirs, and what is marked as a user's was said by one. */
+/* Spans cover the text. A user's words are marked as that user's message, and only these. */
 static void test_origins(void **state)
 {
     (void)state;
@@ -161,7 +163,7 @@ static void test_origins(void **state)
     char *all = chat_test_read("expected.txt", &n);
     for (char *at = all, *line; (line = chat_test_line(&at));) {
         struct chat_template *t = open_template(strtok(line, " "));
-        struct chat_conversation *c = read_row(9); /* says special tokens */
+        struct chat_conversation *c = read_row(9); /* a conversation with typed special tokens */
         struct chat_text text;
         if (chat_render(t, c, &options, &text) == OK) {
             size_t end = 0, said[2] = {0, 0};

@@ -61,7 +61,7 @@ static void test_snippets(void **state)
         fail_msg("%d of %d constructs differ", failures, count);
 }
 
-/* Constructs that Jinja has and ltrain has not are errors, in every place. */
+/* Constructs that Jinja has and ltrain lacks are errors, wherever they stand. */
 static void test_refused(void **state)
 {
     (void)state;
