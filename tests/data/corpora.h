@@ -18,7 +18,7 @@ static inline struct corpus *open_corpus(const struct corpus_config *config)
     return c;
 }
 
-/* Expects the corpus to be refused with a message that contains the part. */
+/* Checks that the corpus is refused with a message that contains `part`. */
 static inline void refuse_corpus(const struct corpus_config *config, const char *part)
 {
     struct corpus *c = NULL;

@@ -73,7 +73,8 @@ static void describe(struct pair *p, const char *row, int masked, char out[40])
         hash((const uint8_t *)s.tokens.id, s.tokens.n * sizeof *s.tokens.id, ids);
         hash(s.trained, s.tokens.n, mask);
         snprintf(out, 40, "%s:%s", ids, masked ? mask : "-");
-        if (masked && s.text.from_generation && s.text.calls_dropped > 0) /* transformers trains the empty turns that are left */
+        /* not compared: transformers trains the empty turns of left-out tool calls */
+        if (masked && s.text.from_generation && s.text.calls_dropped > 0)
             strcpy(out, "untrained");
         chat_sample_destroy(&s);
     } else if (strstr(status_message(), "is trained")) {
@@ -127,7 +128,7 @@ static int64_t count_id(const struct chat_sample *s, int32_t id)
     return n;
 }
 
-/* Special tokens that somebody types are text, whoever it is; <think> is a token where an assistant says it. */
+/* Special tokens typed by anybody are read as plain text; <think> is read as a token in an assistant's message. */
 static void test_typed_tokens(void **state)
 {
     (void)state;
@@ -150,8 +151,7 @@ static void test_typed_tokens(void **state)
     close_pair(&p);
 }
 
-/* Expects each token of an answer to be trained. before: number of tokens of the question and of the text that announces the
- * answer. */
+/* Checks that each token of an answer is trained. before: number of tokens of the question and of the text before the answer. */
 static void check_answer(const char *family, const char *source, const char *answer, size_t before)
 {
     struct pair p = {NULL, NULL, NULL};
@@ -181,7 +181,7 @@ static void test_places(void **state)
     (void)state;
     static const char turns[] = "{% for m in messages %}{{ m.content }}<|end|>{% endfor %}",
                       ended[] = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}";
-    check_answer("phi3", turns, "\xc3\x9f", 2); /* the space in front is a token of its own, which the model writes */
+    check_answer("phi3", turns, "\xc3\x9f", 2); /* the space in front of the answer is a token of its own, written by the model */
     check_answer("falcon", ended, "\xc2\xbd, \xc3\xa9t\xc3\xa9",
                  2); /* whose bytes are characters before the last pre-tokenizer */
 }
@@ -237,7 +237,7 @@ static struct corpus_config config_of(struct pair *p, const struct chat_setup *s
 
 /* ---- turns ---- */
 
-enum { OPEN = 1, CLOSE = 2 }; /* around what is trained */
+enum { OPEN = 1, CLOSE = 2 }; /* bytes put around trained parts */
 
 struct seen_sample {
     char text[2000]; /* trained bytes between OPEN and CLOSE */
@@ -298,7 +298,8 @@ static struct chat_counts see_turns(const char *name, const char *row, enum chat
 #define ANSWERS(x) "{\"role\": \"tool\", \"content\": \"" x "\"}"
 #define CHAT(m) "{\"messages\": [" m "]}"
 
-/* Each turn is trained with its reasoning, in a sample that ends with it, or in a later one that begins with the same bytes. */
+/* Each turn is trained with its reasoning: in a sample that ends with the turn, or in a later sample that begins with the same
+ * bytes. */
 static void test_turns(void **state)
 {
     (void)state;
@@ -308,14 +309,15 @@ static void test_turns(void **state)
     for (int i = 0; i < 3; i++) {
         n = see_turns(dropping[i], CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")),
                       CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s);
-        if (i == 2 && n.split == 0) /* this GLM writes no reasoning that it leaves out */
+        if (i == 2 && n.split == 0) /* this template of GLM never writes reasoning, so that it leaves out none */
             continue;
         assert_true(n.samples == 2 && n.split == 1 && n.reasoning_dropped == 0);
         assert_non_null(strstr(s.at[0].text, "R1"));
         assert_null(strstr(s.at[0].text, "Q2"));
         assert_true(strstr(s.at[0].text, "R1") > strchr(s.at[0].text, OPEN));
         assert_null(strstr(s.at[1].text, "R1"));
-        assert_true(strstr(s.at[1].text, "A1") < strchr(s.at[1].text, OPEN)); /* read, and not trained again */
+        /* the first answer stands before the trained part of the second sample */
+        assert_true(strstr(s.at[1].text, "A1") < strchr(s.at[1].text, OPEN));
         assert_true(strstr(s.at[1].text, "R2") > strchr(s.at[1].text, OPEN));
         n = see_turns(dropping[i], CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")),
                       CHAT_TRAIN_ASSISTANT, CHAT_TURNS_WHOLE, &s);
@@ -324,31 +326,32 @@ static void test_turns(void **state)
     n = see_turns("qwen3",
                   CHAT(ASKS("Q1") "," CALLS("R1") "," ANSWERS("T1") "," SAYS("R2", "A2") "," ASKS("Q2") "," SAYS("R3", "A3")),
                   CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s);
-    assert_true(n.samples == 2); /* a call and what follows are one sample, as nothing is left out between them */
+    assert_true(n.samples ==
+                2); /* a call and the turn behind it are in one sample, as the template leaves out nothing in between */
     assert_true(strstr(s.at[0].text, "R1") && strstr(s.at[0].text, "R2") && !strstr(s.at[0].text, "Q2"));
     assert_ptr_not_equal(strchr(s.at[0].text, OPEN), strrchr(s.at[0].text, OPEN));
     assert_ptr_equal(strchr(s.at[1].text, OPEN), strrchr(s.at[1].text, OPEN));
     n = see_turns("qwen3", CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2")), CHAT_TRAIN_LAST, CHAT_TURNS_SPLIT, &s);
     assert_true(n.samples == 1 && n.split == 1 && strstr(s.at[0].text, "R1") && !strstr(s.at[0].text, "Q2"));
     n = see_turns("qwen3", CHAT(ASKS("Q1") "," SAYS("", "A1") "," ASKS("Q2") "," SAYS("", "A2")), CHAT_TRAIN_ASSISTANT,
-                  CHAT_TURNS_SPLIT, &s); /* there is nothing to leave out */
+                  CHAT_TURNS_SPLIT, &s); /* one sample, as there is no reasoning to leave out */
     assert_true(n.samples == 1 && n.split == 0);
     n = see_turns(
         "qwen3",
         CHAT(
             "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Q\"}, {\"type\": \"text\", \"text\": \"1\"}]}," SAYS(
                 "", "A1")),
-        CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s); /* it leaves lists out */
+        CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s); /* the template leaves out contents that are lists */
     assert_non_null(strstr(s.at[0].text, "user\nQ1<"));
     n = see_turns("llama3", CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")), CHAT_TRAIN_ASSISTANT,
-                  CHAT_TURNS_SPLIT, &s); /* it writes no reasoning at all */
+                  CHAT_TURNS_SPLIT, &s); /* the template writes no reasoning at all */
     assert_true(n.samples == 1 && n.split == 0 && n.reasoning_dropped == 2);
     n = see_turns("llama3", CHAT(ASKS("Q1") "," SAYS("", "A1") "," ASKS("Q2") "," SAYS("", "A2")), CHAT_TRAIN_ASSISTANT,
                   CHAT_TURNS_SPLIT, &s);
     assert_true(n.samples == 1 && n.split == 0);
 }
 
-/* A file of conversations becomes sequences whose targets are what is trained, each conversation a document. */
+/* A file of conversations becomes sequences in which each conversation is a document, and exactly its trained tokens are targets. */
 static void test_corpus(void **state)
 {
     (void)state;
@@ -389,8 +392,8 @@ static void test_corpus(void **state)
     close_pair(&p);
 }
 
-/* A member that --text-column names is the text of a conversation's row; without it the row is the conversation that it also is.
- */
+/* If --text-column names a member of a conversation's row, that member is read as the text; without the option the conversation
+ * is read. */
 static void test_text_column(void **state)
 {
     (void)state;

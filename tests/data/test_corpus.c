@@ -39,7 +39,7 @@ static void take(struct corpus *c, int first_token, struct arrays *a, struct seq
     fail_msg("no sequence starts with %d", first_token);
 }
 
-/* a: 0..9, b: 10..12, c: 13, d: empty, e: 14..24; sequences of 8: [0..7] [8..15] [16..23], 24 dropped. */
+/* Documents a: 0..9, b: 10..12, c: 13, d: empty, e: 14..24. Sequences of 8 tokens: [0..7] [8..15] [16..23]; token 24 is dropped. */
 static void five_documents(void)
 {
     unsigned char bytes[25];
@@ -71,7 +71,7 @@ static void test_packing(void **state)
 
     struct arrays a;
     struct sequence s;
-    take(c, 0, &a, &s); /* inside one document; its last target lies in the next sequence */
+    take(c, 0, &a, &s); /* lies inside one document; the last target is a token of the next sequence */
     for (int i = 0; i < 8; i++)
         assert_true(a.tokens[i] == i && a.targets[i] == i + 1 && a.positions[i] == i && a.lo[i] == 0 && a.hi[i] == i);
     assert_true(s.n_targets == 8 && s.pairs == 36.0);
@@ -84,7 +84,7 @@ static void test_packing(void **state)
                     a.hi[i] == i);
     assert_true(s.n_targets == 5 && s.pairs == 3.0 + 6.0 + 1.0 + 3.0);
 
-    take(c, 16, &a, &s); /* the dropped tail still is the last token's target */
+    take(c, 16, &a, &s); /* the token in the dropped tail is still the last token's target */
     assert_true(a.targets[7] == 24 && s.n_targets == 8 && a.positions[0] == 0);
     corpus_close(c);
 
@@ -163,7 +163,7 @@ static void test_spellings(void **state)
     struct corpus *c = open_corpus(&config);
     assert_int_equal(chdir(before), 0);
     struct sequence s = sequence_of(&a);
-    assert_int_equal(corpus_train_sequence(c, 1, &s), OK); /* although the directory is another one by now */
+    assert_int_equal(corpus_train_sequence(c, 1, &s), OK); /* read although the working directory has changed */
     assert_memory_equal(&a, &first, sizeof a);
     corpus_close(c);
 }
@@ -195,7 +195,7 @@ static void test_order(void **state)
         }
         for (int64_t i = 0; i < sequences; i++)
             same += order[0][i] == order[1][i];
-        if (sequences > 30) /* each is 1 per epoch for a random permutation */
+        if (sequences > 30) /* both counts average 1 per epoch for random permutations */
             assert_true(same < 8 && in_place < 16);
         corpus_close(c);
 
@@ -203,7 +203,7 @@ static void test_order(void **state)
         config.seed = 2;
         struct corpus *other = open_corpus(&config);
         int differs = 0;
-        for (int64_t i = sequences; i-- > 0;) { /* the cursor alone decides, whatever was asked before */
+        for (int64_t i = sequences; i-- > 0;) { /* the cursor alone decides, in whatever order sequences are asked for */
             assert_int_equal(corpus_train_sequence(again, (uint64_t)i, &s), OK);
             assert_int_equal(a.tokens[0], order[0][i]);
             assert_int_equal(corpus_train_sequence(other, (uint64_t)i, &s), OK);
@@ -233,7 +233,7 @@ static void test_eval_split(void **state)
     struct arrays a;
     struct sequence s = sequence_of(&a);
     int ends = 0;
-    for (uint64_t i = 0; i < 17; i++) { /* training sees nothing of the split, as input or as target */
+    for (uint64_t i = 0; i < 17; i++) { /* training never has held-out tokens, neither as input nor as target */
         assert_int_equal(corpus_train_sequence(c, i, &s), OK);
         for (int j = 0; j < 9; j++)
             assert_true(a.tokens[j] < 17 * 9 && a.targets[j] < 17 * 9);
@@ -248,12 +248,12 @@ static void test_eval_split(void **state)
     assert_int_equal(corpus_eval_sequence(c, -1, &s), ERR_INVALID);
     corpus_close(c);
 
-    config.eval_fraction = 0.001; /* at least one */
+    config.eval_fraction = 0.001; /* at least one sequence is held out */
     c = open_corpus(&config);
     assert_true(corpus_get_report(c)->eval_sequences == 1);
     corpus_close(c);
 
-    config.eval_fraction = 0; /* own files */
+    config.eval_fraction = 0; /* evaluation on files of its own */
     config.eval_paths = five;
     config.n_eval_paths = 1;
     c = open_corpus(&config);
@@ -286,7 +286,7 @@ static void other_lengths(enum packing_kind packing)
     struct arrays a;
     struct sequence s = sequence_of(&a);
     static const int lengths[] = {20, 7, 20, 3};
-    const int rest = packing == PACKING_BEST_FIT; /* a sequence that is not full is padded, else dropped */
+    const int rest = packing == PACKING_BEST_FIT; /* 1: a sequence that is not full is padded; 0: it is dropped */
     assert_int_equal(corpus_keep(c, 2), OK);
     for (int k = 0; k < 4; k++) {
         const int n = lengths[k], trained = (140 + rest * (n - 1)) / n, held_out = (60 + rest * (n - 1)) / n;
@@ -330,7 +330,7 @@ static void test_directories_with_others(void **state)
     refuse_corpus(&config, "/mixed/fifo: it is a link to 'nowhere', which is not there: remove it");
 }
 
-/* `**` stands for any number of directories, none included, and for no hidden one. */
+/* `**` stands for any number of directories, also none, but never for a hidden directory. */
 static void test_deep_patterns(void **state)
 {
     (void)state;
@@ -341,7 +341,8 @@ static void test_deep_patterns(void **state)
     scratch_mkdir("deep/.git");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         scratch_text(files[i], "int x;\n");
-    assert_int_equal(symlink("nowhere", scratch_path("deep/link.txt")), 0); /* its name is none that is looked for */
+    assert_int_equal(symlink("nowhere", scratch_path("deep/link.txt")),
+                     0); /* a dangling link whose name does not match the pattern */
     const char *all[] = {scratch_path("deep/**/*.c")}, *none[] = {scratch_path("deep/**/*.h")},
                *odd[] = {scratch_path("deep/**/y/*.c")};
     const char *absent[] = {scratch_path("nowhere/**/*.c")};
@@ -446,7 +447,8 @@ static void replace(const char *name, const char *text)
     assert_int_equal(rename(scratch_path("new"), scratch_path(name)), 0);
 }
 
-/* A file that changes under a run is noticed, whatever keeps its size or its times; one that is only touched goes on. */
+/* A file that changes during a run is noticed even if its size or its times stay the same; if a file was only touched, the run
+ * goes on. */
 static void test_changes(void **state)
 {
     (void)state;
@@ -476,7 +478,7 @@ static void test_changes(void **state)
     corpus_close(c);
 }
 
-/* Sequences of a step that are taken again equal those read first, even if the files have changed. */
+/* Kept sequences that are taken again equal those that were read first, even if the files have changed. */
 static void test_kept(void **state)
 {
     (void)state;
@@ -510,7 +512,7 @@ static char *list_of(const char *const *paths, int n)
     return text;
 }
 
-/* Lists of files tell differences in bytes, number and order, not in paths. */
+/* Lists of files differ if bytes, number or order of the files do; paths do not matter. */
 static void test_lists(void **state)
 {
     (void)state;
@@ -520,7 +522,7 @@ static void test_lists(void **state)
     scratch_text("m2", "defG");
     char *c = list_of(moved, 3);
     struct fingerprint_difference d;
-    assert_non_null(strstr(a, "data 78af5f94892f3950 3 ")); /* XXH3 of abc, of its authors' tool */
+    assert_non_null(strstr(a, "data 78af5f94892f3950 3 ")); /* XXH3 of abc by the reference tool, xxhsum */
     assert_false(fingerprint_lists_differ(a, b, "data", &d));
     assert_true(fingerprint_lists_differ(a, c, "data", &d));
     assert_true(d.unequal == 1 && d.files[0] == 3 && d.files[1] == 3 && !d.reordered);
@@ -591,7 +593,7 @@ static void fill_file(const char *path, int seed, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
-/* Changes a file's content and keeps its length and times, as a copy that keeps times does. */
+/* Changes a file's content but not its length and times, like a copy that keeps times. */
 static void change_unseen(const char *path)
 {
     struct stat s;
@@ -612,7 +614,7 @@ static void flip(const char *path, off_t at)
     close(fd);
 }
 
-/* A page that is mapped and was written to before: the file's times need not change with what follows. */
+/* Later writes to a page that is mapped and was written before are noticed, although they need not change the file's times. */
 static void writes_to_mapped_pages_are_seen(void **state)
 {
     (void)state;
@@ -641,7 +643,7 @@ static void writes_to_mapped_pages_are_seen(void **state)
     unlink(known);
 }
 
-/* In memory, where writes to mapped pages never show, nothing is remembered. */
+/* On file systems in memory, where writes to mapped pages never change times, no results are remembered. */
 static void files_in_memory_are_read_again(void **state)
 {
     (void)state;
@@ -677,17 +679,17 @@ static void files_are_remembered(void **state)
     }
     strcpy(known, scratch_path("known"));
     if (disk_look(path[0], &disk) != 0 || disk.shared)
-        skip(); /* their times are another host's */
+        skip(); /* times come from another host's clock, and are not trusted so soon */
     struct corpus_config config = config_of(paths, 2, 16);
     config.known = known;
-    usleep(200000); /* more than a tick of their times */
+    usleep(200000); /* more than a clock tick of the files' times */
     struct corpus *c = open_corpus(&config);
-    assert_false(corpus_get_report(c)->remembered); /* there is nothing yet */
+    assert_false(corpus_get_report(c)->remembered); /* nothing is remembered yet */
     assert_int_equal(corpus_remember(c, known), OK);
     corpus_close(c);
-    assert_true(calls_to_open(&config, 1) <= 4); /* and the beginning of each file */
+    assert_true(calls_to_open(&config, 1) <= 4); /* reads of the remembered results and of the beginning of each file */
     config.seq_len = 32;                         /* just as many tokens */
-    assert_true(calls_to_open(&config, 1) <= 4); /* and the beginning of each file */
+    assert_true(calls_to_open(&config, 1) <= 4); /* reads of the remembered results and of the beginning of each file */
     config.eval_fraction = 0.5;                  /* fewer */
     assert_true(calls_to_open(&config, 0) >= CHUNKS);
     config.eval_fraction = 0;
@@ -700,11 +702,11 @@ static void files_are_remembered(void **state)
     c = open_corpus(&config);
     assert_int_equal(corpus_remember(c, known), OK);
     corpus_close(c);
-    assert_true(calls_to_open(&config, 1) <= 4); /* and the beginning of each file */
-    flip(known, 60);                             /* a file of ours that is damaged counts for nothing */
+    assert_true(calls_to_open(&config, 1) <= 4); /* reads of the remembered results and of the beginning of each file */
+    flip(known, 60);                             /* a damaged file of remembered results is ignored */
     assert_true(calls_to_open(&config, 0) >= CHUNKS);
     flip(known, 60);
-    assert_true(calls_to_open(&config, 1) <= 4);                /* and the beginning of each file */
+    assert_true(calls_to_open(&config, 1) <= 4); /* reads of the remembered results and of the beginning of each file */
     assert_int_equal(utimensat(AT_FDCWD, path[0], NULL, 0), 0); /* touched */
     assert_true(calls_to_open(&config, 0) >= CHUNKS);
     unlink(known);

@@ -1,4 +1,4 @@
-/* Archives and files of token ids: their documents, and every way in which they may be wrong. */
+/* Archives and files of token ids: their documents, and every way in which such files may be faulty. */
 #include "base/sys.h"
 #include "build_config.h"
 #include "data/stream.h"
@@ -15,7 +15,7 @@
 #endif
 
 #ifdef __SANITIZE_ADDRESS__
-#define MEMORY_IS_OURS 0 /* freed memory is kept for a while */
+#define MEMORY_IS_OURS 0 /* memory cannot be measured: sanitizers keep freed memory for a while */
 #else
 #define MEMORY_IS_OURS 1
 #endif
@@ -98,7 +98,8 @@ static void append(const char *name, const char *data, size_t n)
     assert_true(f && fwrite(data, 1, n, f) == n && fclose(f) == 0);
 }
 
-/* Checks zeros behind the last member, as gzip takes them, also more than are read at once; and before a further member. */
+/* Checks that zeros behind the last member are accepted, as by gzip, also more than are read at once, and also before a further
+ * member. */
 static void check_padding(int64_t n)
 {
     static struct all got;
@@ -110,7 +111,7 @@ static void check_padding(int64_t n)
     write_gzip("rows.jsonl.gz", "a", rows, sizeof rows - 1);
     read_file(scratch_path("rows.jsonl.gz"), NULL, &got);
     assert_int_equal(got.n, 2 * n);
-    append("rows.jsonl.gz", "\0\0n", 3); /* a byte is too little for zlib to find it wrong */
+    append("rows.jsonl.gz", "\0\0n", 3); /* a single byte other than 0: too few for zlib to notice that it is no gzip */
     refuse(scratch_path("rows.jsonl.gz"), NULL, "rows.jsonl.gz is damaged: something that is no gzip follows its last member");
 }
 #endif
@@ -122,7 +123,7 @@ static void test_gzip(void **state)
     static struct all want, got;
     read_file(scratch_write("rows.jsonl", rows, sizeof rows - 1), tokenizer, &want);
     assert_int_equal(want.documents, 3);
-    write_gzip("rows.jsonl.gz", "w", rows, 30); /* two members, of which the first ends inside a row */
+    write_gzip("rows.jsonl.gz", "w", rows, 30); /* two members, the first of which ends inside a row */
     write_gzip("rows.jsonl.gz", "a", rows + 30, sizeof rows - 1 - 30);
     read_file(scratch_path("rows.jsonl.gz"), tokenizer, &got);
     assert_memory_equal(&want, &got, sizeof got);
@@ -133,7 +134,7 @@ static void test_gzip(void **state)
     write_gzip("rows.jsonl.gz", "w", rows, 30);
     write_gzip("rows.jsonl.gz", "a", rows + 30, sizeof rows - 1 - 30);
     size_t n = file_bytes(scratch_path("rows.jsonl.gz"));
-    for (size_t cut = 1; cut < n; cut++) { /* each cut but that between the members */
+    for (size_t cut = 1; cut < n; cut++) { /* every cut except at the border of the two members */
         struct corpus *c = NULL;
         const char *paths[] = {scratch_path("rows.jsonl.gz")};
         struct corpus_config config = config_of(paths, tokenizer);
@@ -180,7 +181,8 @@ static void test_zstd(void **state)
 #endif
 }
 
-/* A small archive of a long text without a place to cut is refused, in a process of its own, with bounded memory. */
+/* A small archive that unpacks to a huge text without a place to cut is refused; a process of its own shows that memory is
+ * bounded. */
 static void test_bomb(void **state)
 {
     (void)state;
@@ -206,7 +208,7 @@ static void test_bomb(void **state)
     struct rusage use;
     assert_int_equal(wait4(child, &code, 0, &use), child);
     assert_int_equal(code, 0);
-    assert_true(!MEMORY_IS_OURS || use.ru_maxrss < 1200 * 1024l); /* KiB, of the archive's 4 GiB */
+    assert_true(!MEMORY_IS_OURS || use.ru_maxrss < 1200 * 1024l); /* KiB; the archive unpacks to 4 GiB */
 #endif
 }
 
@@ -246,14 +248,14 @@ static long peak_of(const char *name, int64_t bytes)
     return use.ru_maxrss;
 }
 
-/* Memory does not grow as the corpus does; bench/perf/corpus.py does this with gigabytes. */
+/* Memory does not grow with the corpus; bench/perf/corpus.py checks this with gigabytes. */
 static void test_memory(void **state)
 {
     (void)state;
     enum { MIB = 1024 };
     long small = peak_of("small", 8 << 20), large = peak_of("large", 32 << 20);
     assert_true(!MEMORY_IS_OURS || (small < 160 * MIB && large < 160 * MIB));
-    assert_true(!MEMORY_IS_OURS || large - small < 12 * MIB); /* a half of the 24 MiB more of text */
+    assert_true(!MEMORY_IS_OURS || large - small < 12 * MIB); /* half of the 24 MiB by which the text is larger */
 }
 
 /* ---- files of ids ---- */
@@ -319,7 +321,7 @@ static void test_plain(void **state)
     assert_memory_equal(got.id, ((int32_t[]){3, 4, 5, 6}), 16);
 }
 
-/* Writes two documents of sequences of 2 and 1, and 3 tokens. */
+/* Writes two documents: one of two sequences, with 2 and 1 tokens, and one of a sequence with 3 tokens. */
 static void write_megatron(const char *name, int type, int width, int64_t damage)
 {
     char path[64];
@@ -396,7 +398,7 @@ static void test_rows_of_ids(void **state)
         refuse(scratch_write("bad.jsonl", bad[i][0], strlen(bad[i][0])), NULL, bad[i][1]);
 }
 
-/* Whichever call fails, the result is an error in words and nothing left, or all is well. */
+/* Whichever system call fails, there is an error with a message and no file is left, or the result is right. */
 static void test_faults(void **state)
 {
     (void)state;
@@ -415,7 +417,7 @@ static void test_faults(void **state)
             struct corpus *c = NULL;
             char forgotten[300];
             snprintf(forgotten, sizeof forgotten, "%s/none %d", cache,
-                     nth); /* another directory each time: nothing is kept from before */
+                     nth); /* a new directory each time, so that no tokens are taken from the cache */
             config.cache = forgotten;
             long before = sys_count(calls[k]);
             sys_inject(calls[k], nth, EIO);

@@ -1,4 +1,5 @@
-/* Packing and mixing: nothing is lost, documents are exact, shares hold, the order follows from the number of sequences before. */
+/* Packing and mixing: no token is lost, documents are exact, shares hold, and the order follows from the number of sequences
+ * before. */
 #include "data/best_fit.h"
 #include "data/order.h"
 
@@ -20,7 +21,7 @@ static uint32_t random_below(uint64_t seed, uint64_t i, uint32_t n)
 
 /* ---- bins ---- */
 
-/* Packs by looking at every bin. */
+/* Packs by looking at every bin for each size, as the reference. */
 static int64_t slow_best_fit(const int32_t *size, int64_t n, int64_t capacity, int32_t *bin)
 {
     int64_t bins = 0, room[1000];
@@ -63,7 +64,7 @@ static void test_best_fit(void **state)
         }
 }
 
-/* A million short documents and a long room for them are packed. */
+/* A million short documents are packed into long sequences. */
 static void test_many(void **state)
 {
     (void)state;
@@ -88,7 +89,8 @@ static void test_many(void **state)
 
 /* ---- documents whose tokens tell their places ---- */
 
-/* Token i of a Megatron file has the id i (+ first); lengths of documents are random, some longer than a sequence. Returns tokens. */
+/* Writes a Megatron file whose token i has the id first + i. Documents have random lengths, some longer than a sequence. Returns
+ * the number of tokens. */
 static int64_t write_counting(const char *name, int64_t tokens, int32_t first, int64_t most, int64_t ends[], int64_t *n_ends)
 {
     char path[64];
@@ -111,7 +113,7 @@ static int64_t write_counting(const char *name, int64_t tokens, int32_t first, i
     const uint64_t version = 1, sequences = (uint64_t)n, documents = (uint64_t)n + 1;
     fwrite("MMIDIDX\0\0", 1, 9, f);
     fwrite(&version, 8, 1, f);
-    fputc(4, f); /* int32 */
+    fputc(4, f); /* type 4: int32 */
     fwrite(&sequences, 8, 1, f);
     fwrite(&documents, 8, 1, f);
     fwrite(length, 4, (size_t)n, f);
@@ -152,7 +154,7 @@ static int64_t document_of(int64_t at)
     return i;
 }
 
-/* Checks all that follows from the tokens' places. Counts each token in `seen`. */
+/* Checks everything about a sequence that follows from its tokens' places in the stream. Counts each token in `seen`. */
 static void check_sequence(int64_t seq_len, enum too_long too_long, int64_t train_end, uint8_t *seen)
 {
     int64_t targets = 0, start = 0;
@@ -233,7 +235,7 @@ static void test_nothing_is_lost(void **state)
     refuse_corpus(&config, "counting.bin has ");
 }
 
-/* Kept sequences are those that are read. */
+/* A sequence taken again from memory equals the one that was read. */
 static void test_kept(void **state)
 {
     (void)state;

@@ -10,7 +10,7 @@
 
 enum { IDS = 100 };
 
-/* Writes the ids, in parentheses if not trained; or the error. */
+/* Writes the ids of a row, those that are not trained in parentheses; or the error. */
 static void read_row(const char *more, char out[400])
 {
     char row[400];

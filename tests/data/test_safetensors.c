@@ -39,7 +39,7 @@ static void refuse(const char *path, enum status code, const char *part)
     assert_null(f);
 }
 
-/* Writes a file of this header and `data` bytes of zeros. */
+/* Writes a file with this header and `data` zero bytes behind it. */
 static const char *put(const char *header, size_t data)
 {
     static char bytes[4096];
@@ -93,8 +93,8 @@ static struct st_writer *open_writer(const char *path, const struct st_decl *dec
     return w;
 }
 
-/* From the last piece to the first. */
-/* The same for the same files; another one once they are of another time or size, or others of the same name. */
+/* written from the last piece to the first */
+/* The stamp of unchanged files stays the same. It differs once their times or sizes do, or once other files have their names. */
 static void test_stamp(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void test_round_trip(void **state)
                                            {"c", BF16, 2, {2, 1}}};
     const char *path = scratch_path("out.safetensors");
     assert_int_equal(st_create(path, decls, 5), OK);
-    struct st_writer *w = open_writer(path, decls, 5), *v = open_writer(path, decls, 5); /* two at once, in any order */
+    struct st_writer *w = open_writer(path, decls, 5), *v = open_writer(path, decls, 5); /* two writers at once, in any order */
     write_pieces(v, 4, x + 1, 2, 2);
     write_pieces(w, 3, x, BIG / 2, 100000);
     assert_int_equal(st_write_f32(v, 3, BIG / 2, BIG - BIG / 2, x + BIG / 2), OK);
@@ -167,7 +167,7 @@ static void test_round_trip(void **state)
     st_close(f);
 }
 
-/* Every fp16 value is read as ldexp has it. */
+/* Every fp16 value is read as the number that ldexp gives. */
 static void test_half(void **state)
 {
     (void)state;
@@ -221,7 +221,8 @@ static void test_double(void **state)
     st_close(f);
 }
 
-/* Every type of safetensors 0.8.0 may stand in a file; 32 elements of each, whose bytes are copied as they are. Only floating types are read. */
+/* A file may have every type of safetensors 0.8.0. 32 elements of each type are copied byte for byte; only floating types are
+ * read. */
 static void test_all_types(void **state)
 {
     (void)state;
@@ -360,7 +361,7 @@ static void test_shards(void **state)
     }
     char dir[128];
     snprintf(dir, sizeof dir, "%s/sharded", scratch);
-    /* a tensor that is not where the index has it is missed when it is asked for */
+    /* a tensor that is missing from the file named by the index is an error when it is asked for */
     scratch_text(INDEX, "{\"weight_map\": {\"b\": \"model-2.safetensors\", \"d\": \"model-1.safetensors\"}}");
     struct st_file *f = open_file(dir);
     struct st_info info;
@@ -418,7 +419,7 @@ static void test_writer_refusals(void **state)
     static const struct st_decl decls[] = {{"a", BF16, 1, {3}}, {"b", BF16, 1, {4}}};
     const char *path = scratch_path("refused.safetensors");
     struct st_writer *w = NULL;
-    assert_int_equal(st_write_open(path, decls, 2, &w), ERR_IO); /* nobody made it */
+    assert_int_equal(st_write_open(path, decls, 2, &w), ERR_IO); /* the file was not created before */
     assert_int_equal(st_create(path, decls, 2), OK);
     w = open_writer(path, decls, 2);
     assert_int_equal(st_write_f32(w, 0, 0, 4, x), ERR_INVALID); /* crosses */
@@ -462,8 +463,8 @@ static enum status write_all(const char *path)
     return st;
 }
 
-/* Each system call fails once: an error comes out, no file stays if it was not made whole, nothing leaks (run under ASan); halved
- * transfers are no error. */
+/* Each system call fails once: an error results, an unfinished file is removed, and nothing leaks (under ASan). Halved transfers
+ * are no error. */
 static void test_faults(void **state)
 {
     (void)state;
@@ -485,7 +486,7 @@ static void test_faults(void **state)
             }
         }
     }
-    for (int k = 0; k < 6; k++) { /* making alone */
+    for (int k = 0; k < 6; k++) { /* counts the calls of creating only */
         static const struct st_decl decls[] = {{"a", F32, 1, {3}}};
         for (int i = 1, fired = 1; fired; i++) {
             sys_inject_clear();

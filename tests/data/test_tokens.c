@@ -67,7 +67,7 @@ static const char *write_text(const char *name, size_t bytes, int broken)
     return path;
 }
 
-/* Returns the tokens of files, one document each, as the tokenizer alone gives them. */
+/* Returns the tokens of files, a document each, made by the tokenizer directly. */
 static struct ids reference(const char *const *paths, int n, int64_t ends[])
 {
     struct ids ids = {0};
@@ -99,7 +99,7 @@ static struct ids reference(const char *const *paths, int n, int64_t ends[])
 
 static int32_t arrays[5][SEQ];
 
-/* Evaluation on files gives the sequences in their order. */
+/* Checks a corpus's tokens by its evaluation sequences, which come in the order of the files. */
 static void check_tokens(const char *const *paths, int n, int threads, int cached /* < 0: either */)
 {
     int64_t ends[8] = {0};
@@ -163,7 +163,8 @@ static void test_repaired(void **state)
     corpus_close(c);
 }
 
-/* Touched files are taken from the cache; changed ones are read anew, and so are files of tokens that were cut short. */
+/* For files that were only touched, tokens are taken from the cache. Changed files are read anew, and so are all if the file of
+ * tokens was cut short. */
 static void test_cache(void **state)
 {
     (void)state;
@@ -208,7 +209,7 @@ static void test_cache(void **state)
     globfree(&g);
 }
 
-/* Several processes make the same file at once: each has the right tokens, and one file is left. */
+/* Several processes that make the same file of tokens at once each get the right tokens, and one file is left. */
 static void test_together(void **state)
 {
     (void)state;
@@ -319,7 +320,8 @@ static void test_bad_rows(void **state)
     refuse_rows("\n\n", NULL, "are empty: there is no token");
 }
 
-/* A row of some megabytes whose values would take a gigabyte is refused before it is parsed, whatever kind of row it is, and wherever. */
+/* A row of some megabytes whose values would take a gigabyte is refused before it is parsed, in every kind of row and at every
+ * place. */
 static void test_rows_of_many_values(void **state)
 {
     (void)state;
