@@ -1,5 +1,4 @@
-/* Files beside a tokenizer.json add, change or name tokens: ids are those of AutoTokenizer of transformers 5.24, which wrote the
- * table. */
+/* Files beside a tokenizer.json add, change or name tokens. The expected ids are those of AutoTokenizer of transformers 5.24. */
 #include "tests/text/tokenizer_test.h"
 
 #define ALPHABET "abeimnrtwxz <|>_pds" /* ids in this order, then ab, <|s|>, <|e|> */
@@ -132,7 +131,7 @@ static void test_table(void **state)
     tokenizer_close(plain);
 }
 
-/* Files that say nothing new leave ids and hash unchanged, so that kept tokens stay valid. */
+/* Files beside that add nothing new change neither ids nor hash, so that cached tokens stay valid. */
 static void test_same(void **state)
 {
     (void)state;
@@ -145,8 +144,8 @@ static void test_same(void **state)
     tokenizer_close(same);
 }
 
-/* A padding token beyond the embedding's rows does no harm until it stands in a text; an id that differs from the file's is
- * remarked on. */
+/* A padding token beyond the embedding's rows does no harm until a text has it. If a token's id differs from the one in the file,
+ * there is a remark. */
 static void test_rows(void **state)
 {
     (void)state;
@@ -161,7 +160,7 @@ static void test_rows(void **state)
     assert_non_null(strstr(status_message(), "<|n|> stands in the text, which a file beside"));
     tokenizer_fit(t, own + 1);
     assert_int_equal(encode(t, "ab<|n|>", ids, sizeof ids), OK);
-    tokenizer_fit(t, 4); /* too few for its own: another model's */
+    tokenizer_fit(t, 4); /* fewer rows than tokenizer.json's own ids, so that the tokenizer is another model's */
     assert_int_equal(tokenizer_ids(t), own + 1);
     tokenizer_close(t);
     t = open_with(NULL, "{\"<|n|>\": 90}", NULL);

@@ -1,5 +1,5 @@
-/* Ids of sentencepiece's tokenizer.model: small models, alone and in the layouts of published ones, x 500 hostile strings,
- * against checksums by make_sentencepiece.py. Also cuts, refusals, damaged and truncated files. */
+/* Ids of sentencepiece's tokenizer.model: small models, alone and with files beside them as published ones have, times 500
+ * hostile strings, against checksums by make_sentencepiece.py. Also cuts, refusals, damaged and truncated files. */
 #include "tests/text/tokenizer_test.h"
 
 #include <unistd.h>
@@ -19,8 +19,8 @@ static void read_file(const char *path, char **data, size_t *n)
     *n = all.n;
 }
 
-/* Reads the bytes of a model. Models with nfkc in their names have their map of characters in a file apart: a protocol buffer may
- * come in parts. */
+/* Reads the bytes of a model. Models with nfkc in their names have their map of characters in a separate file, which is appended:
+ * a protocol buffer may be split into parts. */
 static void read_model(const char *name, char **data, size_t *n)
 {
     char file[300], *map;
@@ -158,7 +158,8 @@ static void check_cuts(const char *name, void *text)
     struct encoder *e;
     struct tokenizer *t = open_model(name, &e);
     const struct text_buffer *b = text;
-    /* These join nothing across a newline; maps of characters may, and unigram's sums are rounded over the whole text. */
+    /* these models never join text across a newline; others have maps of characters that may, or round unigram's sums over the
+     * whole text */
     if (strncmp(name, "llama", 5) == 0 || strcmp(name, "gemma") == 0 || strcmp(name, "phi3") == 0)
         assert_true(tokenizer_can_cut(t));
     check_cuts_of(name, t, e, b->data, b->n);
@@ -276,7 +277,7 @@ static void test_refusals(void **state)
 
 /* ---- damaged files ---- */
 
-/* Bytes anywhere are changed; some of the damage is at the end, where the specifications and maps are. */
+/* Changes bytes anywhere in the file, some of them near the end, where the specifications and maps are. */
 static void check_damaged(const char *name, void *unused)
 {
     (void)unused;

@@ -1,5 +1,5 @@
-/* Ids equal the `tokenizers` library's: small tokenizers in the style of published families x 500 hostile strings, against
- * checksums of ids and decoded texts by make_families.py. Also cuts, broken text, refusals, and damaged files. */
+/* Ids equal those of the `tokenizers` library: small tokenizers in the style of published families, times 500 hostile strings,
+ * against checksums of ids and decoded texts by make_families.py. Also cuts, broken text, refusals, and damaged files. */
 #include "tests/text/tokenizer_test.h"
 
 static struct tokenizer *open_family(const char *name, struct encoder **e)
@@ -96,7 +96,7 @@ static void test_cuts(void **state)
     text_buffer_free(&text);
 }
 
-/* A large text in one piece takes time in proportion to its length: quadratic time would be hours. */
+/* A large text that is a single piece takes time in proportion to its length; quadratic time would be hours. */
 static void test_long_piece(void **state)
 {
     (void)state;
@@ -145,8 +145,8 @@ static void test_repair(void **state)
     }
 }
 
-/* Metaspace's "first" asks for a piece's place before normalizing: every piece that comes from the text's first character is
- * first. Ids are those of tokenizers 0.23.3. */
+/* Metaspace's "first" refers to a piece's place before normalisation: every piece that comes from the text's first character
+ * counts as first. Ids are those of tokenizers 0.23.3. */
 static void test_first(void **state)
 {
     (void)state;
@@ -296,11 +296,11 @@ static void check_small(const char *json, const char *text, const char *want)
 static void test_small(void **state)
 {
     (void)state;
-    /* white space that <x> has taken is no token of its own any more */
+    /* white space taken by <x> is not a token of its own */
     check_small(STRIPPING, "a \n\nb", "0 4 4 1");
     check_small(STRIPPING, "<x>\n", "3");
     check_small(STRIPPING, "<x>\nb\n", "3 1 4");
-    /* Oniguruma has the numbers of Latin-1 in \w, but not in a class with it */
+    /* in Oniguruma \w has the numbers of Latin-1, but a class [\w] lacks them */
     check_small(WORDS("\\\\w+"),
                 "a\xc2\xbd.\xc2\xbd"
                 "a",
@@ -313,12 +313,12 @@ static void test_small(void **state)
                 "a\xc2\xbd.\xc2\xbd"
                 "a",
                 "1 2 1");
-    /* with tokens for some bytes only, an unknown character comes after all bytes that follow it */
+    /* if only some bytes have tokens, an unknown character comes behind all bytes that follow it */
     check_small("{" MODEL("\"a\": 0, \"<unk>\": 1, \"<0x62>\": 2, \"<0x63>\": 3", "",
                           ", \"unk_token\": \"<unk>\", \"byte_fallback\": true"),
                 "a!bcbcbcbcbcbcbcbcbcbcbcbca", "0 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 1 0");
     check_small("{" MODEL("\"a\": 0", "", ""), "b", ""); /* b vanishes */
-    /* "first" is the beginning of the original text */
+    /* "first" means the beginning of the text before normalisation */
     check_small(FIRST("\"type\": \"Strip\", \"strip_left\": true"), "a", "2");
     check_small(FIRST("\"type\": \"Strip\", \"strip_left\": true"), "  a", "0");
     check_small(FIRST("\"type\": \"Replace\", \"pattern\": {\"String\": \"x\"}, \"content\": \"\""), "xa", "0");
@@ -327,7 +327,8 @@ static void test_small(void **state)
     check_small(FIRST("\"type\": \"Replace\", \"pattern\": {\"String\": \"xb\"}, \"content\": \"a\""), "xb", "0");
 }
 
-/* Rendered chats are cut right: newlines behind tokens belong to them, and a space is put before the text that follows. */
+/* Rendered chats are cut at right places: newlines behind added tokens belong to these, and a space is put before the text that
+ * follows. */
 static void test_cuts_behind_tokens(void **state)
 {
     (void)state;
@@ -341,7 +342,7 @@ static void test_cuts_behind_tokens(void **state)
                     "\"a\": 0", "", "")),
             &t),
         OK);
-    /* a space goes before the second newline, which begins a piece */
+    /* cut behind the first newline only: a space is put before the second one, which begins a piece */
     assert_int_equal(tokenizer_cut(t, (const uint8_t *)"b\nbA\nb", 6), 2);
     tokenizer_close(t);
     for (int i = 0; i < 200; i++)
@@ -372,7 +373,7 @@ static void test_uncut(void **state)
     check_uncut(
         "{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": \"ByteLevel\"}]}, " MODEL(
             "\"a\": 0, \"b\": 1", "", ""));
-    /* b vanishes, so that a merge spans it */
+    /* b is left out, so that a merge joins the newline with the text behind b */
     check_uncut("{" MODEL("\"a\": 0, \"\\n\": 1, \"|\": 2, \"\\n|\": 3", "[\"\\n\", \"|\"]", ""));
     /* a map that turns newlines into spaces, and an added token with a space */
     json_t *t5 = json_load_file(source("families/t5.json"), 0, NULL);
@@ -383,7 +384,7 @@ static void test_uncut(void **state)
     json_decref(t5);
 }
 
-/* A pattern that backtracks without end is given up with a message. */
+/* Matching a pattern that backtracks without end is stopped with an error. */
 static void test_backtracking(void **state)
 {
     (void)state;
@@ -403,7 +404,7 @@ static void test_backtracking(void **state)
 
 /* ---- damaged files ---- */
 
-/* Damages the text at its beginning and end, where the structure is. */
+/* Changes bytes near the text's beginning and end, where the structure is. */
 static size_t damage(char *text, size_t n, uint64_t *turn)
 {
     static const char some[] = "0123456789{}[]\",:aTtruefalsn\\-.p";

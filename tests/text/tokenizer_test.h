@@ -118,7 +118,7 @@ static inline void check_cuts_of(const char *name, const struct tokenizer *t, st
     free(parts.id);
 }
 
-/* Joins all strings in a random order, mostly as lines, each followed by one in plain ASCII, so that there are places to cut at. */
+/* Joins all strings in random order, mostly as lines. A line in plain ASCII follows each, so that there are places to cut at. */
 static inline void mix_strings(struct text_buffer *text)
 {
     static const char *const lines[] = {"word\nAbc", ".\n1234567 ", "the end\nThe", "x\n",
@@ -140,8 +140,8 @@ static inline uint32_t draw(uint64_t *turn, uint32_t below)
     return word[0] % below;
 }
 
-/* Tries bytes that may be no tokenizer's file: expects an error with a message, or a tokenizer that takes every `step`-th string
- * without harm. */
+/* Opens bytes that may be no tokenizer: checks that there is an error with a message, or a tokenizer that encodes every `step`-th
+ * string without harm. */
 static inline void try_tokenizer(const char *file, const char *data, size_t n, int step)
 {
     struct tokenizer *t;
