@@ -1,4 +1,4 @@
-/* 8-bit numbers in blocks: nearest values, the same bytes again, means of stochastic rounding. */
+/* 8-bit numbers in blocks: nearest values, repacking to the same bytes, means of stochastic rounding. */
 #include "base/blocks8.h"
 
 #include "base/rng.h"
@@ -57,7 +57,8 @@ static void packs(void **state)
             check_nearest(kind, x, first);
             blocks8_unpack(kind, first, N, y);
             blocks8_pack(kind, y, N, second);
-            assert_memory_equal(first, second, bytes); /* checkpoints hold unpacked numbers */
+            assert_memory_equal(first, second,
+                                bytes); /* needed because checkpoints hold unpacked numbers, which are packed again */
             for (int b = 0; b < N; b += BLOCK8) {
                 float most = 0.0f, kept = 0.0f;
                 for (int i = b; i < N && i < b + BLOCK8; i++) {
@@ -110,7 +111,7 @@ static void rounds_without_bias(void **state)
         }
 }
 
-/* A root that is tiny beside its block's largest does not vanish. */
+/* A root that is tiny compared with its block's largest does not become 0. */
 static void keeps_roots(void **state)
 {
     (void)state;

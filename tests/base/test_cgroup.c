@@ -1,4 +1,4 @@
-/* Processors' time, read from trees that act out cgroups of both versions. Their memory: test_memory.c. */
+/* Processor time, read from directory trees that imitate cgroups of both versions. (Their memory: test_memory.c.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

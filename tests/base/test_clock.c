@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-/* A condition that took the time for one of the wall clock, where it lies in 1970, would return at once. */
+/* A condition that took the time for wall clock time, by which it lies in 1970, would return at once. */
 static void a_wait_ends_no_earlier(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@
 enum { N = 65536, LENGTHS = 6 };
 static const int length[LENGTHS] = {1, 1023, 1024, 1025, 4099, N};
 
-/* Every bf16 value, in numbers around those of a chunk. */
+/* Every bf16 value becomes the right fp32 value, in arrays of lengths around that of a chunk. */
 static void halves_become_floats(void **state)
 {
     static uint16_t raw[N];
@@ -29,7 +29,7 @@ static void halves_become_floats(void **state)
     }
 }
 
-/* Every bf16 and fp16 value as bf16, through fp32. */
+/* Every bf16 and fp16 value becomes the bf16 value that conversion by way of fp32 gives. */
 static void types_become_bf16(void **state)
 {
     static uint16_t half[N], out[N];

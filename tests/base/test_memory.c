@@ -1,4 +1,4 @@
-/* Limits of memory, read from trees that act out cgroups of both versions as Slurm, containers and systemd make them. */
+/* Limits of memory, read from directory trees that imitate cgroups of both versions as Slurm, containers and systemd make them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,7 +86,7 @@ static void v1(const char *dir, long long limit, long long memsw, long long used
         hierarchical, M, M);
 }
 
-/* Returns the tightest limit beside the process's own. */
+/* Returns the tightest limit, the process's own resource limits aside. */
 static struct memory_limit tightest(struct memory_limits *l)
 {
     int least = 0;
@@ -100,7 +100,7 @@ static struct memory_limit tightest(struct memory_limits *l)
 
 #define MOUNT_V2 "30 23 0:26 %s /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
 
-/* Slurm with cgroup v2: the job's step has no limit of its own, and the job's counts; page cache counts as free. */
+/* Slurm with cgroup v2: the job's step has no limit of its own, so the job's limit counts; page cache counts as free. */
 static void of_an_ancestor(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void of_an_ancestor(void **state)
     t = tightest(&l);
     assert_string_equal(t.name, "memory.high of /sys/fs/cgroup/system.slice");
     assert_int_equal(t.left, 3 * M);
-    v2("/system.slice", "max", "7000000", 60 * M, M); /* more than the limit in use already */
+    v2("/system.slice", "max", "7000000", 60 * M, M); /* in use is already more than this limit */
     assert_int_equal(tightest(&l).left, 0);
 }
 
@@ -172,7 +172,8 @@ static void of_version_1(void **state)
     assert_int_equal(t.left, 3 * M);
 }
 
-/* Ranks in one cgroup see one number for a limit; those in cgroups of their own, or on another host, see different ones. */
+/* Ranks in the same cgroup get the same number for a limit; ranks in cgroups of their own, or on another host, get different
+ * ones. */
 static void who_shares_it(void **state)
 {
     (void)state;
@@ -205,9 +206,9 @@ static void of_a_slurm_job(void **state)
     struct memory_limit t = tightest(&l);
     assert_string_equal(t.name, "SLURM_MEM_PER_NODE");
     assert_int_equal(t.bytes, 10 << 20);
-    assert_true(t.own > 0 &&
-                t.left == (t.own < 10 << 20 ? (10 << 20) - t.own : 0)); /* the part of other processes is unknown here */
-    setenv("SLURM_MEM_PER_NODE", "0", 1);                               /* all of the node */
+    assert_true(t.own > 0 && t.left == (t.own < 10 << 20 ? (10 << 20) - t.own
+                                                         : 0)); /* of the limit only the part that this process uses is known */
+    setenv("SLURM_MEM_PER_NODE", "0", 1);                       /* 0 stands for all memory of the node */
     assert_string_equal(tightest(&l).name, "");
     unsetenv("SLURM_MEM_PER_NODE");
     setenv("SLURM_MEM_PER_CPU", "3", 1);
@@ -231,7 +232,8 @@ static void of_a_slurm_job(void **state)
     unsetenv("SLURM_JOB_ID");
 }
 
-/* The limit of reserved memory is shared by all processes of the machine, less the kernel's part; it counts in mode 2 only. */
+/* The kernel's limit of reserved memory, less what it keeps for itself, is shared by all processes of the machine; it counts in
+ * overcommit mode 2 only. */
 static void of_what_is_reserved(void **state)
 {
     (void)state;
@@ -254,7 +256,7 @@ static void of_what_is_reserved(void **state)
     }
 }
 
-/* Two of three nodes: their free memory and page cache count. There is no limit if all nodes with memory are allowed. */
+/* A cpuset of two of three nodes: these nodes' free memory and page cache count. A cpuset of all nodes with memory is no limit. */
 static void of_a_cpuset(void **state)
 {
     (void)state;

@@ -33,7 +33,7 @@ static float middle(int j)
     return (nf4_map[j] + nf4_map[j + 1]) / 2.0f;
 }
 
-/* Fills in the numbers of make_nf4.py. */
+/* Fills in the same numbers as make_nf4.py. */
 static void fill(float *x, int64_t n, int seed)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -182,7 +182,7 @@ static void beyond_fp16(void **state)
     assert_true(rows8_quantise(x + 1, 1, code) == 0.0f && code[0] == 0);
 }
 
-/* A matrix in pieces, cut at blocks' borders, equals the whole. */
+/* A matrix that is quantised in pieces, cut between blocks, equals one quantised as a whole. */
 static void pieces(void **state)
 {
     enum { N = 64 * 50 + 21 };

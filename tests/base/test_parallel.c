@@ -1,4 +1,4 @@
-/* Jobs run at the same time, all of them, and the caller gets the first failure. */
+/* Jobs run at the same time, each of them runs, and the caller gets the first failure. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ enum { N = PARALLEL_MOST };
 static atomic_int arrived;
 
 struct job {
-    int number, fails, meets; /* meets: returns only when all have arrived */
+    int number, fails, meets; /* meets: 1: the job returns only when all jobs have started */
     int done;
 };
 
@@ -55,7 +55,7 @@ static void first_failure(void **state)
     assert_string_equal(status_message(), "job 0");
 }
 
-/* Jobs without a thread, where none can be started, run all the same. */
+/* Jobs for which no thread can be started run on the caller's thread. */
 static void no_thread(void **state)
 {
     (void)state;

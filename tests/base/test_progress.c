@@ -78,7 +78,7 @@ static void nothing(void **state)
     char text[8];
     int seen, fd = open_terminal(80, &seen), ends[2];
     progress_end();
-    progress_begin(fd, NEVER_NS); /* done sooner */
+    progress_begin(fd, NEVER_NS); /* the work ends before the line is due */
     progress_program(1024);
     progress_end();
     assert_int_equal(write(fd, "!", 1), 1);
@@ -94,7 +94,7 @@ static void nothing(void **state)
     close(ends[0]);
 }
 
-/* On a pipe lines stay, and the first one comes later; a terminal has its usual line. */
+/* On a pipe lines are kept, and the first one comes later than on a terminal, whose line is as usual. */
 static void lines_that_stay(void **state)
 {
     (void)state;
@@ -110,7 +110,7 @@ static void lines_that_stay(void **state)
     close(ends[0]);
     close(ends[1]);
     assert_int_equal(pipe(ends), 0);
-    progress_begin_kept(ends[1], NEVER_NS, 0); /* done sooner */
+    progress_begin_kept(ends[1], NEVER_NS, 0); /* the work ends before a line is due */
     progress_end();
     close(ends[1]);
     assert_int_equal(read(ends[0], text, sizeof text), 0);

@@ -53,7 +53,7 @@ static void *touch(void *arg)
     return NULL;
 }
 
-/* Calls that look at files work: the folder holds an empty file. */
+/* Calls that look at files and directories work; the directory holds an empty file. */
 static void looks_work(void)
 {
     struct stat s;
@@ -92,7 +92,7 @@ static void looks_work(void)
     sys_close(dir);
 }
 
-/* None of the calls is made. */
+/* Each of these calls fails, without being made. */
 static void looks_fail(int fd)
 {
     struct stat s;
@@ -121,7 +121,7 @@ static void looks_fail(int fd)
     assert_int_equal(sys_no_cow(fd), -1);
     assert_int_equal(errno, ENFILE);
     static const enum sys_call each[] = {SYS_STAT, SYS_STAT, SYS_STAT, SYS_STATVFS, SYS_UNLINK, SYS_TRUNCATE};
-    for (int i = 0; i < 6; i++) { /* calls that share a number */
+    for (int i = 0; i < 6; i++) { /* calls that are counted under the same name */
         sys_inject_clear();
         sys_inject(each[i], 1, ENFILE);
         int failed = i == 0   ? sys_lstat(folder, &s)
@@ -144,7 +144,8 @@ static void give_back(int number)
     asked = number;
 }
 
-/* Takes a lease on the file, as an NFS server does for a client, and gives it back when asked. Returns 77: no leases here. */
+/* Takes a lease on the file, as an NFS server does for a client, and gives it back when asked. Returns 77 if leases are not
+ * possible here. */
 static int lend(int tell)
 {
     int fd = open(file, O_RDWR);
@@ -383,8 +384,8 @@ static int run_child(const char *fault, char said[512])
     return WEXITSTATUS(status);
 }
 
-/* Returns bits. Bit 0: the second malloc fails with ENOMEM; bit 1: the first CQE is short; bit 2: the first unlink fails with
- * EROFS. */
+/* Returns bits for what has happened: 0: the second malloc fails with ENOMEM; 1: the first CQE is short; 2: the first unlink
+ * fails with EROFS. */
 static int child_main(void)
 {
     void *a = sys_malloc(1), *b = sys_malloc(1), *c = sys_malloc(1);
@@ -418,7 +419,7 @@ static void the_environment_injects(void **state)
     }
 }
 
-/* A file that is not regular is refused at once, with its kind, whatever is at its other end. */
+/* A file that is not regular is refused at once, with its kind in the message, whether or not there is somebody at its other end. */
 static void only_regular_files_are_opened(void **state)
 {
     (void)state;
@@ -435,7 +436,7 @@ static void only_regular_files_are_opened(void **state)
                  {"/dev/zero", "it is a device, not a regular file"},
                  {name.sun_path, "it is a socket, not a regular file"},
                  {folder, "Is a directory"}};
-    for (int reader = 0; reader < 2; reader++) { /* a FIFO with a reader lets writers in */
+    for (int reader = 0; reader < 2; reader++) { /* with a reader, opening a FIFO to write would succeed */
         int fd = reader ? open(file, O_RDONLY | O_NONBLOCK) : -1;
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
             assert_int_equal(sys_open_file(kinds[i].path, O_RDONLY, 0), -1);
@@ -463,7 +464,7 @@ static void only_regular_files_are_opened(void **state)
     assert_int_equal(errno, ENOENT);
 }
 
-/* Links planted by others, to a file, to nowhere and as a second name of a file, are never written through. */
+/* Links that others have planted (to a file, to nowhere, or a second name of a file) are never written through. */
 static void nothing_is_written_through_links(void **state)
 {
     (void)state;

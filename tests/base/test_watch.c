@@ -1,4 +1,4 @@
-/* Calls that do not return are reported, then end the process; those that return late are reported, too. */
+/* Calls that do not return are reported, and later end the process; calls that return late are reported, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,7 +121,7 @@ static void one_that_returns_late(void **state)
     assert_int_equal(watch_enter(&call), -1);
 }
 
-/* A process stopped by a terminal or a scheduler, and continued later, has waited for nobody meanwhile. */
+/* Time for which a process was stopped, by a terminal or a scheduler, does not count as waiting. */
 static void stopped_processes_go_on(void **state)
 {
     (void)state;
