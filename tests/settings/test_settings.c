@@ -1,4 +1,4 @@
-/* Settings from flags and files: values, precedence, messages, and the way back to YAML. */
+/* Settings from flags and files: values, precedence, messages, and writing as YAML that reads back the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,7 @@ static void must_contain(const char *text, const char *part)
         fail_msg("'%s' is not in: %s", part, text);
 }
 
-/* Checks that reading fails with this part in the message and leaves the output alone. */
+/* Checks that reading fails with `part` in the message and leaves the output untouched. */
 static void must_fail(char **args, const char *part)
 {
     struct settings s;
@@ -238,7 +238,7 @@ static void test_ranks(void **state)
     FAILS("did you mean --mesh?", "--mseh=3");
     FAILS("did you mean --ranks?", "--rnaks=3");
 
-    /* a resumed run's resolved keys give way to flags */
+    /* keys that a run has resolved in its file are overridden by flags */
     write_file("old.yaml",
                "model: tiny\ndata: a\nseq-len: 8\nmesh: {dp: 2, ulysses: 4, ring: 1}\nsp: ulysses\nbatch: 6\ngrad-accum: 3\n");
     assert_int_equal(READ(&s, "--config", "old.yaml"), OK);
@@ -328,7 +328,7 @@ static void test_flag_errors(void **state)
     FAILS("--micro-batch 4: only 1 is supported; --grad-accum 4", REQUIRED, "--micro-batch", "4");
     FAILS("--eval-data and --eval-fraction are", REQUIRED, "--eval-data", "x", "--eval-fraction", "0.1");
     FAILS("--eval-every 5 has nothing to evaluate", REQUIRED, "--eval-every", "5");
-    write_file("throttled.yaml", "link-gbps: 5\neval-every: 5\n"); /* named as in the file */
+    write_file("throttled.yaml", "link-gbps: 5\neval-every: 5\n"); /* the message names keys as the file does, without dashes */
     FAILS("nothing to evaluate", REQUIRED, "--config", "throttled.yaml");
     assert_int_equal(strncmp(status_message(), "eval-every 5 has", 16), 0);
     FAILS("cpu:discrete's links", REQUIRED, "--config", "throttled.yaml", "--eval-every", "0");
@@ -346,7 +346,7 @@ static void test_flag_errors(void **state)
     FAILS("--freeze: more than 64 items", REQUIRED, "--freeze", many);
 }
 
-/* Drives of another machine: their number and rate, or none, in explicit units. */
+/* Drives of another machine are given by number and rate, with a unit, or as none. */
 static void test_drives(void **state)
 {
     (void)state;
@@ -362,7 +362,7 @@ static void test_drives(void **state)
         assert_true(s.plan.nvme_gbps < good[i].gbps + 1e-9 && s.plan.nvme_gbps > good[i].gbps - 1e-9);
         settings_free(&s);
     }
-    for (int i = 0; i < 2; i++) { /* equals --nvme-max 0, which may be given, too */
+    for (int i = 0; i < 2; i++) { /* the same as --nvme-max 0, which may be given as well */
         assert_int_equal(READ(&s, REQUIRED, "--nvme", i ? "0" : "none"), OK);
         assert_true(s.plan.nvme_drives == 0 && s.plan.nvme_max == 0);
         settings_free(&s);
@@ -380,7 +380,7 @@ static void test_drives(void **state)
           "--nvme-path", "/scratch");
 }
 
-/* Bytes without a unit nearly always lack one by mistake; a file that a run wrote has them on purpose. Words may be in any case. */
+/* Small numbers of bytes without a unit are refused as mistakes, except in a file that a run wrote. Words may have any case. */
 static void test_as_typed(void **state)
 {
     (void)state;
@@ -694,7 +694,7 @@ static void test_help(void **state)
     assert_true(settings_key_find("lr")->shown == SETTINGS_TRAIN && settings_key_find("prompt")->shown == SETTINGS_SAMPLE);
 }
 
-/* A number of the table, or a part of a value that is one. %s: the number. */
+/* A key whose value is a number or contains one. %s: place of the number in the value. */
 struct numeric {
     const struct settings_key *key;
     const char *form;
@@ -732,7 +732,8 @@ static void must_be(const struct numeric *x, const char *number, int good, enum 
         fail_msg("--%s: %s is %s", x->key->name, number, good ? status_message() : "taken");
 }
 
-/* Reads the number. Checks that a refusal is one line that names the key, and leaves its field unchanged. */
+/* Sets the number in the value and reads it. Checks that a refusal is one line that names the key, and leaves the key's field
+ * unchanged. */
 static enum status try_number(const struct numeric *x, const char *number, struct settings *s)
 {
     char text[128], where[64];
@@ -756,7 +757,7 @@ static int is_whole(const struct settings_key *k)
     return k->type != KEY_NUMBER && k->type != KEY_ALPHA && k->type != KEY_BETAS && k->type != KEY_DRIVES;
 }
 
-/* Values within a key's limits are taken, others are refused, and the key's type holds every limit. */
+/* Values within a key's limits are accepted, others are refused, and the field's type can hold every limit. */
 static void test_ranges(void **state)
 {
     (void)state;
@@ -811,7 +812,7 @@ static void test_ranges(void **state)
     }
 }
 
-/* A number's fp32 value counts where fp32 is used. */
+/* Numbers that are used as fp32 must be in range after rounding to fp32. */
 static void test_in_fp32(void **state)
 {
     (void)state;
@@ -827,7 +828,7 @@ static void test_in_fp32(void **state)
     settings_free(&s);
 }
 
-/* Products of numbers that are each in range may be refused. */
+/* Numbers that are each in range are refused if their product is too large. */
 static void test_products(void **state)
 {
     (void)state;
