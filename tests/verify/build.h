@@ -23,7 +23,7 @@ static inline int build_buffer(struct program *p, enum tier t, int64_t address, 
     return b;
 }
 
-/* Adds rows [row0, row1) of a tensor at `offset` of a buffer as an operand. An update makes version + 1. */
+/* Adds an operand: rows [row0, row1) of a tensor, at `offset` of a buffer. An update turns `version` into version + 1. */
 static inline void build_operand(struct program *p, int arg, enum access access, int buffer, int64_t offset, int tensor,
                                  int version, int64_t row0, int64_t row1)
 {
@@ -47,13 +47,13 @@ static inline void build_copy(struct program *p, enum lane lane, int src, int64_
     build_operand(p, 1, ACCESS_WRITE, dst, to, tensor, version, row0, row1);
 }
 
-/* Lets the last instruction wait. */
+/* Makes the last instruction wait for the instruction with that ticket on `lane`. */
 static inline void build_wait(struct program *p, enum lane lane, int64_t ticket)
 {
     program_add_wait(p, p->n_instrs - 1, (struct wait){lane, (int32_t)ticket});
 }
 
-/* Adds a binding; on nvme the rows are an extent of their own. */
+/* Adds a binding; on nvme, the rows become an extent of their own. */
 static inline void build_bind(struct program *p, int live_out, int buffer, int64_t offset, int tensor, int version, int64_t row0,
                               int64_t row1)
 {

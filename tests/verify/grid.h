@@ -10,7 +10,7 @@ enum { GRID_RANKS = 1024 };
 
 struct grid {
     struct mesh_roles m;
-    int32_t role[GRID_RANKS], group[3][GRID_RANKS], member[3][GRID_RANKS]; /* by lane - LANE_WORLD */
+    int32_t role[GRID_RANKS], group[3][GRID_RANKS], member[3][GRID_RANKS]; /* indexed by lane - LANE_WORLD, then by rank */
 };
 
 /* Makes a mesh of ranks (d * ring + i) * ulysses + j, all of role 0. */

@@ -84,7 +84,7 @@ void mutate_drop(struct program *p, enum lane lane, int k)
     }
 }
 
-/* Tells whether number `i` of `total` is chosen, thinned out to `max`. */
+/* Tells whether number `i` of `total` is chosen, if about `max` evenly spaced ones are. */
 static int chosen(int i, int total, int max)
 {
     return max <= 0 || total <= max || (int64_t)(i + 1) * max / total != (int64_t)i * max / total;
@@ -141,9 +141,9 @@ int mutate_weaken_waits(const struct program *p, int max, int *tried)
     return mutate_waits(p, WEAKEN, max, tried);
 }
 
-/* --- Wrong meanings --- */
+/* --- Mutations that change the meaning --- */
 
-/* Swaps the operands a and b of the instruction, which keep their arguments. */
+/* Makes the instruction's operands a and b swap their contents, but not their argument numbers. */
 static int swap_inputs(struct program *q, const struct instr *in, int a, int b)
 {
     struct operand *x = &q->operands[in->first_operand + a], *y = &q->operands[in->first_operand + b], t = *x;
@@ -158,7 +158,7 @@ static int swap_inputs(struct program *q, const struct instr *in, int a, int b)
     return 1;
 }
 
-/* Takes the input one row further down its tensor and its buffer. */
+/* Makes input k begin one row later in its tensor and its buffer. */
 static int shift_input(struct program *q, const struct instr *in, int k)
 {
     struct operand *o = &q->operands[in->first_operand + k];
@@ -172,7 +172,7 @@ static int shift_input(struct program *q, const struct instr *in, int k)
     return 1;
 }
 
-/* Lets the op accumulate instead of writing, or the reverse. */
+/* Makes the op accumulate instead of write, or write instead of accumulate. */
 static int flip_accumulate(struct program *q, struct instr *in)
 {
     struct op_attrs *a = mutate_attrs(q, in);
@@ -228,7 +228,7 @@ static int change_flag(struct program *q, struct instr *in)
     }
 }
 
-/* Makes mutation number m of the instruction: 1 made, 0 does not apply, -1 there are no more. */
+/* Makes mutation number m of an instruction. Returns 1 if made, 0 if it does not apply, -1 if there are no more. */
 static int make_mutation(struct program *q, int i, int m)
 {
     struct instr *in = &q->instrs[i];
@@ -256,7 +256,7 @@ static void restore(struct program *q, const struct program *p, int i)
     memcpy(q->operands + in->first_operand, p->operands + in->first_operand, sizeof *p->operands * (size_t)in->n_operands);
 }
 
-/* Goes through all mutations. digest NULL: only counts them. */
+/* Goes through all mutations of the meaning, and compares digests; digest NULL: only counts them. */
 static int walk_semantics(const struct program *p, struct program *q, const uint64_t *digest, int total, int max, int *count,
                           int *tried)
 {

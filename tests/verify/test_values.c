@@ -24,7 +24,8 @@ static uint64_t digest_of(const struct program *p)
 
 /* --- One computation, placed in different ways --- */
 
-/* h = norm(x) by chunks of 4 of 8 rows; y = h w; y += x2 after rope: sum = sum of y's squares; w is updated in place from y. */
+/* Computes h = norm(x) in chunks of 4 of 8 rows; y = h w; y += x2 after rope; sum = sum of y's squares. w is updated in place
+ * from y. */
 enum { CHUNK = 4, ROWS = 8 };
 
 struct tensors {
@@ -35,7 +36,7 @@ static struct tensors add_tensors(struct program *p, int shuffled)
 {
     struct tensors t;
     if (shuffled)
-        program_add_tensor(p, "unused", CLASS_ACT, 1, 1); /* indices must not matter */
+        program_add_tensor(p, "unused", CLASS_ACT, 1, 1); /* shifts the indices of tensors, which must not matter */
     t.sum = program_add_tensor(p, "sum", CLASS_WORK, 1, 8);
     t.x = program_add_tensor(p, "x", CLASS_ACT, ROWS, ROW);
     t.w = program_add_tensor(p, "w", CLASS_PARAM, 8, ROW);
@@ -127,9 +128,9 @@ static struct program *resident(void)
     return p;
 }
 
-/* Makes the program in which h, both chunks in one, goes by way of the host and nvme and comes back by three copies. The second
- * half of y leaves for the host; tensor numbers, versions, addresses and order are others; zeros are made in two pieces. Tickets:
- * compute 1 norm, 2 norm, 3 fill, 4 fill, 5 gemm, 6 rope, 7 sumsq. */
+/* Makes the program in which both chunks of h go together by way of the host to nvme, and come back in three copies. The second
+ * half of y leaves for the host; tensor numbers, versions, addresses and order differ from resident(); zeros are made in two
+ * pieces. Tickets: compute 1 norm, 2 norm, 3 fill, 4 fill, 5 gemm, 6 rope, 7 sumsq. */
 static struct program *offloaded(void)
 {
     struct program *p = build_begin("offloaded", 16 * PAGE, 8 * PAGE, 8 * PAGE);
@@ -148,7 +149,7 @@ static struct program *offloaded(void)
         program_add_instr(p, OP_FILL, LANE_COMPUTE);
         build_operand(p, 0, ACCESS_WRITE, b.zero, k ? 3 * ROW : 0, t.zero, 0, k ? 3 : 0, k ? ROWS : 3);
     }
-    /* back over the first h, cut at other rows than the chunks */
+    /* back into the place of the first h, cut at other rows than the chunks */
     build_copy(p, LANE_H2D, b.host, 2 * PAGE, b.h, 0, t.h, 0, 0, 3);
     build_wait(p, LANE_READ, 1);
     build_copy(p, LANE_H2D, b.host, 2 * PAGE + 3 * ROW, b.h, 3 * ROW, t.h, 0, 3, 5);
@@ -160,7 +161,7 @@ static struct program *offloaded(void)
     build_wait(p, LANE_COMPUTE, 6);
     build_bind(p, 1, b.zero, 2 * ROW, t.zero, 0, 2, ROWS);
     build_bind(p, 1, b.host, 4 * PAGE, t.y, 8, CHUNK, ROWS);
-    build_bind(p, 1, b.y, 6 * ROW, t.y, 8, 6, ROWS); /* some of it in two places */
+    build_bind(p, 1, b.y, 6 * ROW, t.y, 8, 6, ROWS); /* some rows of y are bound in two places */
     build_bind(p, 1, b.y, 0, t.y, 7, 0, 3);
     build_bind(p, 1, b.y, 3 * ROW, t.y, 7, 3, CHUNK);
     build_bind(p, 1, b.zero, 0, t.zero, 0, 0, 2);
@@ -193,7 +194,7 @@ static void test_wrong_meanings_differ(void **state)
     }
 }
 
-/* The digest differs for programs that are consistent, and so accepted by the verifier, but mean something else. */
+/* The digest differs for consistent programs, which the verifier therefore accepts, that compute something else. */
 static void test_faults_beyond_the_verifier(void **state)
 {
     (void)state;
@@ -226,7 +227,7 @@ static void test_faults_beyond_the_verifier(void **state)
     program_destroy(p);
 }
 
-/* Two bound copies of one row that are not equal are refused. */
+/* Two bindings of the same row with different values are refused. */
 static void test_conflicting_results(void **state)
 {
     (void)state;
@@ -244,7 +245,7 @@ static void test_conflicting_results(void **state)
     }
     program_number(p);
     uint64_t digest;
-    assert_int_equal(program_verify(p), OK); /* versions alone do not tell them apart */
+    assert_int_equal(program_verify(p), OK); /* accepted: versions alone do not tell the two rows apart */
     assert_int_equal(program_value_digest(p, &digest), ERR_CORRUPT);
     assert_non_null(strstr(status_message(), "two live-out bindings of the same rows of y hold different values"));
     program_destroy(p);

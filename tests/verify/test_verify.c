@@ -292,11 +292,11 @@ static void test_chain(void **state)
     check_faults(chain, faults, sizeof faults / sizeof *faults);
 }
 
-/* --- A round trip through the host and nvme, addresses reused --- */
+/* --- A round trip through the host and nvme, with addresses used again --- */
 
 enum { A, B, C };
 
-/* Makes a round trip: b = gelu(a) leaves for nvme; c takes b's place on the device and goes home into b's slot on the host; b
+/* Makes a round trip: b = gelu(a) leaves for nvme; c takes b's place on the device and leaves for b's former slot on the host; b
  * comes back. Tickets: compute 1, 2, 3; d2h 1, 2; write 1; read 1; h2d 1. */
 static struct program *round_trip(void)
 {
@@ -317,16 +317,16 @@ static struct program *round_trip(void)
     build_wait(p, LANE_COMPUTE, 1);
     build_copy(p, LANE_WRITE, hb, 0, nb, 0, B, 0, 0, 8); /* 2 */
     build_wait(p, LANE_D2H, 1);
-    program_add_instr(p, OP_GELU, LANE_COMPUTE); /* 3: over b */
+    program_add_instr(p, OP_GELU, LANE_COMPUTE); /* 3: writes over b */
     build_operand(p, 0, ACCESS_WRITE, dc, 0, C, 0, 0, 8);
     build_operand(p, 1, ACCESS_READ, da, 0, A, 0, 0, 8);
     build_wait(p, LANE_D2H, 1);
-    build_copy(p, LANE_D2H, dc, 0, hc, 0, C, 0, 0, 8); /* 4: over b in its slot */
+    build_copy(p, LANE_D2H, dc, 0, hc, 0, C, 0, 0, 8); /* 4: writes over b in its host slot */
     build_wait(p, LANE_COMPUTE, 2);
     build_wait(p, LANE_WRITE, 1);
     build_copy(p, LANE_READ, nb, 0, hb2, 0, B, 0, 0, 8); /* 5 */
     build_wait(p, LANE_WRITE, 1);
-    build_copy(p, LANE_H2D, hb2, 0, db2, 0, B, 0, 0, 8); /* 6: over c */
+    build_copy(p, LANE_H2D, hb2, 0, db2, 0, B, 0, 0, 8); /* 6: writes over c */
     build_wait(p, LANE_READ, 1);
     build_wait(p, LANE_D2H, 2);
     program_add_instr(p, OP_ACCUM, LANE_COMPUTE); /* 7 */
@@ -364,7 +364,7 @@ static void transitive(struct program *p)
 {
     drop_wait(p, 7, 0);
 }
-/* h2d over c knows d2h 2 and with it compute 2, which wrote c; d2h 1 alone does not say so */
+/* h2d, which writes over c, knows d2h 2 and through it compute 2, which wrote c; a wait for d2h 1 alone does not say so */
 static void transitive_weakened(struct program *p)
 {
     program_waits(p, &p->instrs[6])[1].ticket = 1;
@@ -466,7 +466,7 @@ static void test_round_trip(void **state)
     assert_int_equal(tried, 9);
     assert_int_equal(mutate_weaken_waits(p, 0, &tried), 0);
     assert_int_equal(tried, 9);
-    /* on a device that is not discrete, nvme may go straight to it, and host kernels too */
+    /* if the device is not discrete, nvme may go straight to the device, and host kernels may work there */
     discrete_write(p);
     program_waits(p, &p->instrs[2])[0] = (struct wait){LANE_COMPUTE, 1};
     program_add_wait(p, 3, (struct wait){LANE_WRITE, 1});
@@ -483,7 +483,8 @@ static void test_round_trip(void **state)
 
 enum { CHUNKS = 6 };
 
-/* Makes the program of chunks i: nvme -> host slot i % 2 -> device slot i % 2 -> y += chunk. Ticket i + 1 on every lane. */
+/* Makes a program that for each chunk i copies nvme -> host slot i % 2 -> device slot i % 2, then adds the chunk to y. Chunk i
+ * has ticket i + 1 on every lane. */
 static struct program *ring(void)
 {
     struct program *p = build_begin("ring", 3 * PAGE, 2 * PAGE, CHUNKS * PAGE);
@@ -524,13 +525,13 @@ static void bind_beyond_extent(struct program *p)
 {
     p->live_out[1].row1 = 8;
 }
-/* plants one wait for two chunks that are read as one extent, but lie in nvme as two */
+/* replaces two reads by one that reads two chunks as a single extent, though they are two extents in nvme */
 static void read_two_extents(struct program *p)
 {
     for (int k = 0; k < 2; k++)
         operand_at(p, 0, k)->bytes = 8 * ROW;
 }
-/* lets both chunks lie in nvme as one extent */
+/* makes both chunks a single extent in nvme */
 static void one_extent(struct program *p)
 {
     for (int b = 0; b < 2; b++)
@@ -561,8 +562,8 @@ static void test_ring(void **state)
 
 /* --- Extents of several tensors --- */
 
-/* Makes a program in which u and v lie in nvme as one extent of 8 rows (4 each), bound separately; it is read, and v goes to
- * another place. */
+/* Makes a program in which u and v lie in nvme as one extent of 8 rows (4 each) with a binding each. The extent is read, and v is
+ * written to another place. */
 static struct program *shared_extent(void)
 {
     struct program *p = build_begin("shared extent", 0, 4 * PAGE, 4 * PAGE);
@@ -589,7 +590,7 @@ static struct program *shared_extent(void)
 
 static void overwrite_half(struct program *p)
 {
-    operand_at(p, 1, 1)->offset = PAGE; /* v over itself: the bytes are right, but the extent is no more */
+    operand_at(p, 1, 1)->offset = PAGE; /* v is written over itself: the bytes are right, but the extent is destroyed */
     p->n_live_out = 1;                  /* a check of u alone would not notice */
 }
 static void extents_cross(struct program *p)
@@ -618,7 +619,7 @@ static void test_shared_extent(void **state)
     check_faults(shared_extent, faults, sizeof faults / sizeof *faults);
 }
 
-/* --- Knowledge through pipelined lanes --- */
+/* --- Clocks on pipelined lanes --- */
 
 /* Makes a program in which two copies on `lane` write the same slot. */
 static struct program *overwrite(enum lane lane)
@@ -646,12 +647,12 @@ static void test_start_is_not_retirement(void **state)
     expect_rejected(
         p,
         "writes bytes at 0 of host written by instruction 0 (copy on read, ticket 1) without being ordered after it (it knows read up to ticket 0)");
-    build_wait(p, LANE_READ, 1); /* a wait on the own lane */
+    build_wait(p, LANE_READ, 1); /* a wait for an earlier instruction of its own lane */
     expect_accepted(p);
     program_destroy(p);
 }
 
-/* Lanes retire in order: READ 1 and 2 fill two slots; h2d takes the first after waiting for the second only. */
+/* Lanes retire in order: READ 1 and 2 fill two slots; an h2d takes the first slot, but waits for READ 2 only. */
 static void test_retirement_is_in_order(void **state)
 {
     (void)state;
@@ -665,14 +666,15 @@ static void test_retirement_is_in_order(void **state)
     }
     build_copy(p, LANE_H2D, mid, 0, dst, 0, x, 0, 0, 4);
     build_wait(p, LANE_READ, 2);
-    /* READ 3 waits for that h2d; READ 4, over the slot it read, starts after READ 3 has: no wait of its own for the reader, but READ 1, which wrote
-     * the slot, must have retired, and READ 3's start says so through h2d */
+    /* READ 3 waits for that h2d. READ 4 writes over the slot that the h2d read, and starts after READ 3 has started, so it needs
+     * no wait of its own for the h2d. READ 1, which wrote the slot, must have retired, too; READ 3's start tells that through the
+     * h2d */
     build_copy(p, LANE_READ, src, PAGE, mid, PAGE, x, 0, 4, 8);
     build_wait(p, LANE_H2D, 1);
     build_copy(p, LANE_READ, src, PAGE, mid, 0, x, 0, 4, 8);
     program_number(p);
     expect_accepted(p);
-    /* enough for the slot it reads; but now READ 3 may start while READ 2 still fills the same slot */
+    /* enough for the slot that h2d reads; but now READ 3 may start while READ 2 still fills the slot that READ 3 writes */
     program_waits(p, &p->instrs[2])[0].ticket = 1;
     expect_rejected(
         p,
@@ -680,7 +682,8 @@ static void test_retirement_is_in_order(void **state)
     program_destroy(p);
 }
 
-/* Three lanes: d2h and compute read c; the writer must know both, and a wait for one of three lanes does not bring the third. */
+/* d2h and compute read c, and the instruction that writes over c must know both. Waiting for one of three lanes does not bring
+ * knowledge of the third. */
 static void test_three_lanes(void **state)
 {
     (void)state;
@@ -699,7 +702,8 @@ static void test_three_lanes(void **state)
     build_wait(p, LANE_H2D, 1);
     build_copy(p, LANE_D2H, bz, 0, copy, 0, z, 0, 0, 4); /* knows compute 1, and through it h2d 1 */
     build_wait(p, LANE_COMPUTE, 1);
-    build_copy(p, LANE_H2D, src, 0, dev, 0, x, 0, 0, 4); /* over what compute 1 and d2h 1 read: d2h 2 brings both */
+    /* writes over data that compute 1 and d2h 1 have read: d2h 2 brings knowledge of both */
+    build_copy(p, LANE_H2D, src, 0, dev, 0, x, 0, 0, 4);
     build_wait(p, LANE_D2H, 2);
     program_number(p);
     expect_accepted(p);
@@ -714,7 +718,7 @@ static void test_three_lanes(void **state)
     program_destroy(p);
 }
 
-/* An argument that is updated in place is one argument, read and written; an output does not share memory with an input. */
+/* An argument that is updated in place is a single operand, read and written; an output may not share memory with an input. */
 static void test_overlap(void **state)
 {
     (void)state;

@@ -44,7 +44,8 @@ static const char *const names[] = {"shard",   "param",  "q",        "heads",   
                                     "lse",     "o_part", "lse_part", "lo",      "delta",  "d_o",   "dq",
                                     "dq_part", "dk",     "dk_part",  "dv_part", "back_k", "sum"};
 
-/* Adds the whole tensor in its own buffer as an operand: read at version `v`, updated at version `v`, or written first. */
+/* Adds a whole tensor in its own buffer as an operand: `in` reads it at version `v`, `upd` updates it at version `v`, `out`
+ * writes it first. */
 static void in(struct program *p, int arg, int t, int v)
 {
     build_operand(p, arg, ACCESS_READ, t, 0, t, v, 0, 4);
@@ -71,7 +72,7 @@ static void comm(struct program *p, enum op_kind op, enum lane lane, int64_t n, 
     program_call(p, x)->attrs.comm.share = share;
     program_call(p, x)->attrs.comm.element = 4;
     if (p->n_instrs > 1 && x[-1].lane != lane)
-        build_wait(p, x[-1].lane, 0); /* the ticket comes later */
+        build_wait(p, x[-1].lane, 0); /* the ticket is filled in later */
 }
 
 static void exchange(struct program *p, int src, int dst, int distance, int send_if, int recv_if)
@@ -131,8 +132,8 @@ static void accumulate(struct program *p, int predicate, int sum, int part)
 
 enum { GATHER, TO_HEADS, SEND_K, NEAR, FAR, MERGE, BACKWARD, ADD_DQ, SEND_DK, ADD_DK, SCATTER, REDUCE };
 
-/* Makes one step of a ring with everything that belongs to it. A lane's instruction waits for the other lane's before it, as far
- * as needed. */
+/* Makes one step of a ring with its messages, attention and merging. Each lane's instructions wait for the other lane's as far as
+ * needed. */
 static struct program *ring_step(void)
 {
     struct program *p = build_begin("ring step", (N_TENSORS + 1) * PAGE, 0, 0);
@@ -149,7 +150,7 @@ static struct program *ring_step(void)
         build_bind(p, 0, inputs[i], 0, inputs[i], 0, 0, 4);
     build_bind(p, 0, PARAM, 0, PARAM, 0, 0, 4);
 
-    comm(p, OP_ALL_GATHER, LANE_WORLD, FLOATS, FLOATS / 4); /* two members of six have nothing */
+    comm(p, OP_ALL_GATHER, LANE_WORLD, FLOATS, FLOATS / 4); /* shares that leave nothing for two of the six members */
     build_operand(p, 0, ACCESS_READ, SHARD, 0, SHARD, 0, 0, 1);
     build_operand(p, 1, ACCESS_WRITE, PARAM, 0, PARAM, 1, 0, 4);
     comm(p, OP_ALL_TO_ALL, LANE_ULYSSES, FLOATS, FLOATS / 2);
@@ -200,7 +201,7 @@ static struct operand *arg(struct program *p, int i, int k)
     return &p->operands[p->instrs[i].first_operand + k];
 }
 
-/* Plants a fault of form, as its neighbours do. */
+/* Plants a fault of form; so do the functions that follow. */
 static void on_compute(struct program *p)
 {
     p->instrs[GATHER].lane = LANE_COMPUTE, program_number(p);
@@ -314,7 +315,7 @@ static void on_world(struct program *p)
     p->instrs[SEND_K].lane = LANE_WORLD, program_number(p),
     program_waits(p, &p->instrs[SEND_K + 1])[0] = (struct wait){LANE_WORLD, 2};
 }
-/* Plants a fault of predicates, as its neighbours do. */
+/* Plants a fault of predicates; so do the functions that follow. */
 static void no_such(struct program *p)
 {
     p->instrs[FAR].predicate = 5;
@@ -374,8 +375,8 @@ static void addend_is_there(struct program *p)
     p->instrs[ADD_DQ].predicate = 0;
     attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0;
 }
-/* Lets the backward pass add to dk and, in place of dv, to sum, which always exist: right as long as its keys and values exist
- * under its predicate only. */
+/* Makes the backward pass add to dk and to `sum` (in place of dv), which always exist. This is right as long as the keys and
+ * values exist under its predicate only. */
 static void backward_adds(struct program *p)
 {
     attrs(p, BACKWARD)->attn.accumulate = 1;
@@ -492,7 +493,7 @@ static void test_accepted(void **state)
     assert_int_equal(mutate_delete_waits(p, 0, &tried), 0);
     expect_accepted(p);
 
-    p = ring_step(); /* nothing is left out */
+    p = ring_step(); /* no op is left out */
     for (int i = 0; i < p->n_instrs; i++) {
         p->instrs[i].predicate = 0;
         if (p->instrs[i].op == OP_EXCHANGE)
@@ -505,7 +506,7 @@ static void test_accepted(void **state)
     attrs(p, SEND_DK)->comm.distance = RING - 1;
     expect_accepted(p);
 
-    /* dk_part += delta, all of it under the predicate: a value that exists under it only may be given one that always exists */
+    /* dk_part += delta under the predicate: a value that exists only under the predicate may be given one that always exists */
     p = ring_step();
     arg(p, ADD_DQ, 0)->buffer = arg(p, ADD_DQ, 0)->tensor = DK_PART;
     arg(p, ADD_DQ, 1)->buffer = arg(p, ADD_DQ, 1)->tensor = DELTA;
@@ -519,7 +520,7 @@ static void test_accepted(void **state)
     expect_accepted(p);
 }
 
-/* The value differs with an attribute, a group or a predicate. */
+/* The value digest differs if an attribute, a group or a predicate does. */
 static void test_values(void **state)
 {
     (void)state;
@@ -541,7 +542,7 @@ static void test_values(void **state)
     attrs(p, SCATTER)->comm.type = BF16;
     assert_int_equal(program_value_digest(p, &other), OK);
     assert_true(other == right);
-    p->group_size[LANE_ULYSSES] = p->group_size[LANE_WORLD]; /* the lane alone differs */
+    p->group_size[LANE_ULYSSES] = p->group_size[LANE_WORLD]; /* so that only the lane differs */
     attrs(p, TO_HEADS)->comm.n = attrs(p, TO_HEADS)->comm.share = FLOATS;
     p->instrs[TO_HEADS].op = OP_ALL_GATHER;
     assert_int_equal(program_value_digest(p, &right), OK);

@@ -28,7 +28,7 @@ static struct instr *last(struct program *p)
     return &p->instrs[p->n_instrs - 1];
 }
 
-/* Adds tensor t in page t as an operand; version `version` is read or made. */
+/* Adds tensor t, which lies in page t, as an operand; `version` is the one that is read or made. */
 static void operand(struct program *p, int arg, enum access access, int t, int version, int64_t rows)
 {
     build_operand(p, arg, access, t, 0, t, version, 0, rows);
@@ -53,8 +53,8 @@ static void wait_for_last_of(struct program *p, enum lane lane)
 
 enum { SHARD, PARAM, Q, HEADS, K, FAR_K, V, FAR_V, GRAD, SHARD_GRAD, COPY, N_TENSORS };
 
-/* Makes a program of `layers` rounds: parameters gathered, heads exchanged, k and v passed on, gradients scattered; values are
- * made anew each time. */
+/* Makes a program of `layers` rounds: parameters are gathered, heads exchanged, k and v passed on, gradients scattered. Each
+ * round makes new values. */
 static struct program *layers_of(const char *name, int world, int ulysses, int ring, int layers)
 {
     static const char *const names[] = {"shard", "param", "q", "heads", "k", "far_k", "v", "far_v", "grad", "shard_grad", "copy"};
@@ -140,7 +140,7 @@ static void test_grids(void **state)
     program_destroy(alone);
 }
 
-/* Roles may differ in their own affairs: one has more compute in between and waits for more. */
+/* Roles may differ in things that concern no other rank: one has more compute in between, and more waits. */
 static void test_roles(void **state)
 {
     (void)state;
@@ -169,10 +169,12 @@ static struct op_attrs *attrs(struct program *p, enum lane lane, int k)
     return &program_call(p, &p->instrs[mutate_find(p, lane, k)])->attrs;
 }
 
-/* Plants a deviation, as its neighbours do. World: gather, scatter, gather, scatter; ring: k and v at 1 and 2, twice. */
+/* Plants a deviation; so do the functions that follow. Instructions of the world lane: gather, scatter, gather, scatter; of the
+ * ring lane: messages of k and v at 1 and 2, twice. */
 static void other_share(struct program *p)
 {
-    attrs(p, LANE_WORLD, 0)->comm.share = FLOATS / 8; /* one would do with less than the others */
+    attrs(p, LANE_WORLD, 0)->comm.share =
+        FLOATS / 8; /* a share that leaves something for fewer members than the others' shares */
     p->operands[p->instrs[mutate_find(p, LANE_WORLD, 0)].first_operand].bytes = FLOATS / 8 * 4;
 }
 static void other_size(struct program *p)
@@ -273,8 +275,8 @@ static const struct deviation {
     {"made for others", made_for_others, "rank 13's group on lane world has 24 members, but its program layers was made for 25"},
 };
 
-/* Every deviation is found on dp 3 x ring 4 x ulysses 2. Rank 13 is (1, 2, 1): its ring starts with rank 9, its ulysses group
- * with rank 12. */
+/* Every deviation of rank 13 is found on dp 3 x ring 4 x ulysses 2. Rank 13 is place (1, 2, 1): its ring starts with rank 9, its
+ * ulysses group with rank 12. */
 static void test_deviations(void **state)
 {
     (void)state;
@@ -288,7 +290,7 @@ static void test_deviations(void **state)
         if (st != ERR_CORRUPT || !strstr(status_message(), deviations[i].sentence))
             fail_msg("%s: status %d, \"%s\"; expected \"%s\"", deviations[i].name, (int)st,
                      st == OK ? "accepted" : status_message(), deviations[i].sentence);
-        /* if all ranks have the same programs, these are fine, except for the one made for another number of ranks */
+        /* if all ranks have the deviating program they match, except in the one case made for another number of ranks */
         for (int r = 0; r < g.m.n_ranks; r++)
             g.role[r] = 1;
         if (deviations[i].plant != made_for_others)
@@ -335,7 +337,7 @@ static void test_descriptions(void **state)
 
 /* --- Deadlock --- */
 
-/* Makes a sum over all ranks and a message round the ring, in either order, the second waiting for the first. */
+/* Makes a program with a sum over all ranks and a message round the ring, in either order; the second waits for the first. */
 static struct program *in_order(const char *name, enum lane first, int strict)
 {
     struct program *p = build_begin(name, 4 * PAGE, 0, 0);
@@ -378,7 +380,8 @@ static void test_deadlock(void **state)
         int uses[3] = {0};
         for (int r = 0, x = set; r < 4; r++, x /= 3)
             uses[g.role[r] = x % 3] = 1;
-        int apart = 1; /* no ring has both orders; between rings there is only the sum, which one of them then starts late */
+        int apart =
+            1; /* ranks of one ring have the same order; rings are linked only by the sum, which some rings then start late */
         for (int r = 0; r < 4; r += 2)
             apart &= !((g.role[r] == 0 && g.role[r + 1] == 1) || (g.role[r] == 1 && g.role[r + 1] == 0));
         enum status st = program_verify_mesh(roles, 3, &g.m);
@@ -408,7 +411,7 @@ static int below(int n)
     return (int)rng_below(11, stream, drawn++, (uint64_t)n);
 }
 
-/* Makes a random program: every lane's collectives in order, the lanes interleaved at random, and compute between. */
+/* Makes a random program: equal collectives on each comm lane, the lanes interleaved at random, with compute and random waits. */
 static struct program *random_program(const int *sizes)
 {
     struct program *p = build_begin("random", 4 * PAGE, 0, 0);
@@ -443,7 +446,7 @@ static struct program *random_program(const int *sizes)
     return p;
 }
 
-/* Shuffles ranks into groups of the given size, which are independent of the other lanes' groups. */
+/* Shuffles the ranks into groups of the given size for lane l, independently of the other lanes' groups. */
 static void random_groups(struct grid *g, int l, int n, int size)
 {
     int order[RANKS];
@@ -472,8 +475,8 @@ static int node(int rank, int instr, int retired)
     return (rank * MOST + instr) * 2 + retired;
 }
 
-/* Tells whether there is no cycle in the graph of all ranks: start and retirement of each instruction, and all orders between
- * them. */
+/* Tells whether the graph of all ranks has no cycle. Its nodes are start and retirement of each instruction, its edges all orders
+ * between them. */
 static int is_acyclic(const struct program *const *roles, const struct grid *g)
 {
     int n = g->m.n_ranks, in[RANKS * MOST * 2] = {0}, done = 0, more = 1;
@@ -566,7 +569,7 @@ static double cpu_seconds(void)
     return (double)clock() / CLOCKS_PER_SEC;
 }
 
-/* The steps taken do not depend on the number of ranks. Allocations show it, so that no time need be asserted. */
+/* The steps that the verifier takes do not depend on the number of ranks. Counted allocations show that without measuring time. */
 static void test_many_ranks(void **state)
 {
     (void)state;
@@ -582,8 +585,7 @@ static void test_many_ranks(void **state)
         assert_int_equal(program_verify_mesh((const struct program *const[]){p}, 1, &g.m), OK);
         allocations[k] = sys_count(SYS_MALLOC) - before;
         print_message("%d ranks, %d instructions: %.3f s", g.m.n_ranks, p->n_instrs, cpu_seconds() - start);
-        g.role[g.m.n_ranks - 1] =
-            1; /* another role breaks the symmetry: there are more colours, but still not one for each rank */
+        g.role[g.m.n_ranks - 1] = 1; /* another role breaks the symmetry, which makes more colours, but not one for each rank */
         start = cpu_seconds();
         assert_int_equal(program_verify_mesh((const struct program *const[]){p, q}, 2, &g.m), OK);
         print_message(", with a role for the last rank %.3f s", cpu_seconds() - start);

@@ -30,8 +30,8 @@ static int64_t below(int64_t n)
 /* --- Brute force: content --- */
 
 struct unit {
-    int tensor, version;       /* tensor -1: nothing or scratch */
-    int64_t row, begin, bytes; /* the range it was written with */
+    int tensor, version;       /* tensor -1: the unit holds nothing, or scratch */
+    int64_t row, begin, bytes; /* row, and range of the write that made the content */
     int predicate;             /* predicate under which the content holds */
 };
 
@@ -66,7 +66,7 @@ static int memory_holds(const struct memory *m, enum tier t, int64_t begin, int6
     return 1;
 }
 
-/* Tells whether the predicates of all units of the range are `a` or `b`. */
+/* Tells whether each unit of the range has the predicate `a` or `b`. */
 static int memory_under(const struct memory *m, enum tier t, int64_t begin, int64_t bytes, int a, int b)
 {
     for (int64_t at = begin; at < begin + bytes; at += UNIT) {
@@ -110,10 +110,11 @@ static int content_is_right(const struct program *p)
                 return 0;
             for (int l = 0; l < k; l++) {
                 if (overlap(p, &o[k], &o[l]) && ((o[k].access | o[l].access) & ACCESS_WRITE))
-                    return 0; /* no op here may work in place on another argument */
+                    return 0; /* none of the ops used here may write over an input */
             }
         }
-        /* content that always exists grows only by content that always exists, or together with content that may be missing */
+        /* content that always exists may be given only content that always exists, unless the op is left out whenever the added
+         * content is missing */
         if (in->op == OP_ACCUM && reads_if &&
             !memory_under(&m, p->buffers[o[0].buffer].tier, begin_of(p, &o[0]), o[0].bytes, reads_if, reads_if) &&
             !memory_under(&m, p->buffers[o[1].buffer].tier, begin_of(p, &o[1]), o[1].bytes, reads_if, reads_if))
@@ -142,7 +143,7 @@ static int content_is_right(const struct program *p)
 /* --- Brute force: order --- */
 
 struct order {
-    uint64_t start[LENGTH], retired[LENGTH]; /* bit i: the retirement of instruction i happens before this event */
+    uint64_t start[LENGTH], retired[LENGTH]; /* bit i: instruction i has retired before this event */
 };
 
 /* Returns the index of the lane's instruction with that ticket; -1: none. */
@@ -155,8 +156,9 @@ static int find_ticket(const struct program *p, int lane, int64_t ticket)
     return -1;
 }
 
-/* Orders instruction j after the events before it. Edges: retirement of instructions it waits for -> start; start -> retirement;
- * predecessor on a serial lane: its retirement -> start; on a pipelined one: its start -> start, its retirement -> retirement. */
+/* Orders instruction j behind earlier events. Edges: from the retirement of awaited instructions to its start, and from its start
+ * to its retirement. On a serial lane also from the predecessor's retirement to its start; on a pipelined lane from start to
+ * start, and from retirement to retirement. */
 static void order_instr(const struct program *p, struct order *h, int j)
 {
     const struct instr *in = &p->instrs[j];
@@ -211,7 +213,8 @@ static void place(const struct program *p, enum tier t, int64_t begin, int64_t b
     }
 }
 
-/* Picks a run of units that holds consecutive rows of one tensor and version (nvme: one whole extent). 0: none found. */
+/* Finds a random run of units with consecutive rows of one tensor and version; on nvme, one whole extent. Returns 0 if none is
+ * found. */
 static int find_run(const struct memory *m, enum tier t, int64_t *begin, int64_t *bytes)
 {
     int64_t u = below(UNITS), n = 1, most = 1 + below(8);
@@ -241,7 +244,7 @@ static void add(struct program *p, const struct memory *m, int arg, enum access 
                   row0 + bytes / UNIT);
 }
 
-/* Picks a place for a result, apart from the source. */
+/* Finds a random place for a result that does not overlap its source. */
 static int find_place(enum tier t, int64_t bytes, enum tier from, int64_t begin, int64_t *at)
 {
     int64_t step = t == TIER_NVME ? PAGE : UNIT;
@@ -254,7 +257,7 @@ static int find_place(enum tier t, int64_t bytes, enum tier from, int64_t begin,
 static const enum tier copy_from[LANE_WORLD] = {TIER_DEVICE, TIER_HOST, TIER_DEVICE, TIER_NVME, TIER_HOST, TIER_HOST};
 static const enum tier copy_to[LANE_WORLD] = {TIER_DEVICE, TIER_DEVICE, TIER_HOST, TIER_HOST, TIER_NVME, TIER_HOST};
 
-/* Sets one of the ways in which an exchange's halves may belong together; way 0: no predicates. */
+/* Sets predicates of an exchange's halves in one of the ways that may be right; way 0: none. */
 static void set_exchange(struct op_attrs *a, int way)
 {
     int s = (way + 1) / 2, forth = way % 2 == 0;
@@ -263,7 +266,7 @@ static void set_exchange(struct op_attrs *a, int way)
     a->comm.recv_if = way == 0 ? 0 : forth ? 2 * s - 1 : 2 * s;
 }
 
-/* Appends a random collective on a run on the device that holds under `predicate`. */
+/* Appends a random collective whose operand is a run on the device that exists under `predicate`. */
 static int random_collective(struct program *p, struct memory *m, enum lane lane, int64_t begin, int64_t bytes, int predicate)
 {
     const struct unit source = m->unit[TIER_DEVICE][begin / UNIT];
@@ -291,7 +294,7 @@ static int random_collective(struct program *p, struct memory *m, enum lane lane
     return 1;
 }
 
-/* Appends one random instruction if the dice allow it, and its effect. */
+/* Appends one random instruction, if the dice find a possible one, and applies its effect to the memory. */
 static int random_instr(struct program *p, struct memory *m)
 {
     enum lane lane = (enum lane)below(LANES);
@@ -357,8 +360,8 @@ static void wait_for(struct program *p, int j, int i)
     program_add_wait(p, j, (struct wait){other->lane, other->ticket});
 }
 
-/* Adds waits for every conflict that is not ordered yet, the latest first. Half of the programs have some random waits before, so
- * that some are redundant. */
+/* Adds waits for every conflict that is not ordered yet, the latest first. Half of the programs begin with random waits, so that
+ * some waits are redundant. */
 static void add_waits(struct program *p)
 {
     struct order h;
@@ -431,7 +434,7 @@ static void compare(const struct program *p, int content, struct tally *tally)
     (*(right ? &tally->accepted : &tally->rejected))++;
 }
 
-/* Deletes every wait, and weakens every wait by one. */
+/* Deletes each wait, and weakens each wait by one ticket, one at a time. */
 static void fault_waits(const struct program *p, struct program *q, struct tally *tally)
 {
     for (int i = 0; i < p->n_instrs; i++) {
@@ -450,7 +453,8 @@ static void fault_waits(const struct program *p, struct program *q, struct tally
     }
 }
 
-/* Changes one operand at a time to something else that has the right form: version, rows, place. Order may change with the place. */
+/* Changes one operand at a time to something else of the right form: another version, rows or place. A change of place may also
+ * change the order. */
 static void fault_operands(const struct program *p, struct program *q, struct tally *tally)
 {
     for (int i = 0; i < p->n_instrs; i++) {
@@ -483,7 +487,7 @@ static void fault_operands(const struct program *p, struct program *q, struct ta
     }
 }
 
-/* Tries every predicate instead of the right one, and every way of an exchange. */
+/* Tries every other predicate in place of each right one, and every other way for an exchange. */
 static void fault_predicates(const struct program *p, struct program *q, struct tally *tally)
 {
     for (int i = 0; i < p->n_instrs; i++) {

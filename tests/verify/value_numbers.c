@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `bytes` bytes of formula `hash` from its byte `place` on. */
+/* `bytes` bytes of the result of formula `hash`, from byte `place` on. */
 struct piece {
     uint64_t hash;
     int64_t place, bytes;
@@ -33,22 +33,22 @@ struct list {
 
 struct cell {
     uint64_t hash;  /* hash of the formula; unused in a list */
-    int64_t origin; /* byte of the formula, or of the list, = address + origin */
-    int32_t list;   /* -1: none */
+    int64_t origin; /* byte of the formula's result, or of the list, at an address, less the address */
+    int32_t list;   /* number of the list of pieces; -1: the value is a single formula */
 };
 
 struct values {
     const struct program *p;
     struct footprint bytes;
-    struct pieces pool;   /* pieces of all lists; `place` is in the formula */
-    int64_t *pool_offset; /* by piece in the pool: where in its list it begins */
+    struct pieces pool;   /* pieces of all lists; their `place` is a byte of the formula's result */
+    int64_t *pool_offset; /* by piece of the pool: the byte at which the piece begins in its list */
     int64_t pool_offset_cap;
     struct list *lists;
     int32_t n_lists, cap_lists;
     struct pieces work; /* pieces that are being gathered */
 };
 
-/* Formulas whose bytes are all alike: places are left out, so that cuts do not matter. */
+/* Formulas whose bytes are all equal: their places are left out, so that cuts do not matter. */
 #define HASH_UNDEFINED 1u
 #define HASH_ZERO 2u
 
@@ -73,7 +73,8 @@ static enum status reserve(void **table, int64_t n, int64_t *cap, size_t size)
     return OK;
 }
 
-/* Appends to `list`, joining pieces from index `joinable` on: earlier ones belong to other lists. */
+/* Appends a piece, and joins it with the last one if that continues it. Pieces before index `joinable` belong to other lists and
+ * are not joined. */
 static enum status append(struct pieces *list, int64_t joinable, uint64_t hash, int64_t place, int64_t bytes)
 {
     if (is_uniform(hash))
@@ -90,7 +91,7 @@ static enum status append(struct pieces *list, int64_t joinable, uint64_t hash, 
     return OK;
 }
 
-/* Appends the values of `bytes` bytes of a list, from its byte `from` on. */
+/* Appends the values of `bytes` bytes of a list to v->work, from the list's byte `from` on. */
 static enum status gather_list(struct values *v, const struct list *l, int64_t from, int64_t bytes)
 {
     int64_t low = l->first, high = l->first + l->n - 1; /* the last piece that begins at or before `from` */
@@ -111,7 +112,7 @@ static enum status gather_list(struct values *v, const struct list *l, int64_t f
     return OK;
 }
 
-/* Appends the values of the (cut) span to v->work. */
+/* Appends the values of a span, which must have been cut, to v->work. */
 static enum status gather(struct values *v, const struct byte_map *m, struct span s)
 {
     for (int i = s.first; i < s.last; i = m->next[i]) {
@@ -127,7 +128,7 @@ static struct byte_map *map_of(struct values *v, int operand)
     return &v->bytes.tier[v->p->buffers[v->p->operands[operand].buffer].tier];
 }
 
-/* Assigns the operand's bytes: those from `place` on of formula `hash`, or of a list. */
+/* Sets the values of an operand's bytes to those of formula `hash`, or of a list, from byte `place` on. */
 static void assign(struct values *v, int operand, uint64_t hash, int32_t list, int64_t place)
 {
     struct byte_map *m = map_of(v, operand);
@@ -157,7 +158,7 @@ static enum status make_list(struct values *v, int32_t *list)
     return OK;
 }
 
-/* Finds the source's value, as one cell with the origin relative to the source's start. */
+/* Finds the value that a copy's source holds, as a single cell with the origin relative to the source's start. */
 static enum status copied_value(struct values *v, const struct instr *in, struct cell *value)
 {
     const struct operand *o = v->p->operands;
@@ -217,7 +218,7 @@ static enum status number_inputs(struct values *v, const struct instr *in, uint6
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         h = mix(h, words[i]);
     h = mix(h, (uint64_t)in->predicate);
-    if (lane_is_comm(in->lane)) /* other groups, other values; all members compute the same formula */
+    if (lane_is_comm(in->lane)) /* other groups give other values; all members of a group compute the same formula */
         h = mix(mix(h, (uint64_t)in->lane), (uint64_t)v->p->group_size[in->lane]);
     for (int k = in->first_operand, next; k < end; k = next) {
         v->work.n = 0;
