@@ -207,7 +207,7 @@ static void of_a_slurm_job(void **state)
     assert_string_equal(t.name, "SLURM_MEM_PER_NODE");
     assert_int_equal(t.bytes, 10 << 20);
     assert_true(t.own > 0 && t.left == (t.own < 10 << 20 ? (10 << 20) - t.own
-                                                         : 0)); /* of the limit only the part that this process uses is known */
+                                                         : 0)); /* only the part that this process uses of the limit is known */
     setenv("SLURM_MEM_PER_NODE", "0", 1);                       /* 0 stands for all memory of the node */
     assert_string_equal(tightest(&l).name, "");
     unsetenv("SLURM_MEM_PER_NODE");

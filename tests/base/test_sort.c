@@ -50,7 +50,7 @@ static void order_is_ascending_and_stable(void **state)
     }
 }
 
-/* As many keys as a schedule has times, some of them neighbouring doubles, are sorted in ascending order and stably. */
+/* Keys as many as the times of a schedule, some of them neighbouring doubles, are sorted in ascending order and stably. */
 static void times_are_ascending_and_stable(void **state)
 {
     (void)state;
