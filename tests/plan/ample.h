@@ -25,7 +25,7 @@ static inline struct model *model_for(enum model_family family, int layers)
     return m;
 }
 
-/* Compares sums of doubles in another order, up to the rounding of a few thousand additions. */
+/* Checks that two sums of the same doubles, in different orders, agree up to the rounding of a few thousand additions. */
 static inline void near(double a, double b)
 {
     if (fabs(a - b) > 1e-9 * (fabs(a) + fabs(b)))

@@ -14,8 +14,8 @@
 enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, F_PASSING, FACTORS };
 static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2, 3, 3};
 
-/* Levels by name. A factor that is not named is 0: on a device that computes on the host's memory and updates, with all inputs
- * kept. */
+/* Levels of factors, by name. A factor that is not named has level 0: state on a device that also does the updates, and all
+ * inputs kept. */
 enum { ON_DEVICE, ON_HOST, ON_DRIVES };                /* params, grads, optim, acts */
 enum { KEEP_ALL, KEEP_HALF, KEEP_NONE };               /* alpha: 1, 1/2, 0 */
 enum { AHEAD_AUTO, AHEAD_0, AHEAD_1 };                 /* prefetch distance */
@@ -23,7 +23,8 @@ enum { INPUTS_ALL, INPUTS_HALF, INPUTS_THIRD };        /* layers that keep their
 enum { PASS_WITH_ACTS, PASS_ON_HOST, PASS_ON_DEVICE }; /* hidden states between layers; no farther away than activations */
 #define EVERYTHING(tier) .params = tier, .grads = tier, .optim = tier, .acts = tier
 
-/* A further factor, for models with both kinds of layers: the share of chunks kept by layers with a window, and by the others. */
+/* Levels of one more factor, for models with both kinds of layers: the share of chunks that layers with a window keep, and the
+ * share of the others. */
 enum { KINDS_ALIKE, KINDS_NONE_AND_ALL, KINDS_ALL_AND_NONE, KINDS_HALF_AND_ALL };
 
 struct cell {
@@ -37,7 +38,7 @@ struct cell {
 };
 _Static_assert(offsetof(struct cell, passing) == F_PASSING * sizeof(int), "a field for every factor");
 
-/* Returns the tier of hidden states between layers; level 0 is with the activations. */
+/* Returns the tier of hidden states between layers; at level 0 the tier of activations. */
 static inline int cell_passing(const struct cell *c)
 {
     int away = 2 - c->level[F_PASSING];
@@ -93,7 +94,7 @@ static inline void cell_settings(struct plan_request *s, int64_t seq_len, enum d
     plan_request_defaults(s, seq_len);
     s->target = cell_target();
     s->params = s->grads = s->optim = s->acts = OFFLOAD_NONE;
-    s->passing = OFFLOAD_NVME; /* with the activations */
+    s->passing = OFFLOAD_NVME; /* level 0: hidden states stay with the activations */
     s->alpha = 1;
     s->update = UPDATE_DEVICE;
     s->device = DEVICE_CPU;
@@ -104,7 +105,7 @@ static inline void cell_settings(struct plan_request *s, int64_t seq_len, enum d
     s->dtype = dtype;
 }
 
-/* Creates a model with products large enough that drives matter; for plans only. */
+/* Creates a model with products so large that drives matter; its plans are never executed. */
 static inline enum status cell_wide_model(int layers, int positions, struct model **out)
 {
     const struct model_config c = {.family = FAMILY_LLAMA,
@@ -197,9 +198,8 @@ static inline int cell_combination(const struct cell *c, int set)
     return combination;
 }
 
-/* Makes a design in which every combination of levels of any `strength` factors (2 to 4) occurs: greedily, the best of several
- * random cells each time. The first cell is all zeros (everything resident). Returns the number of cells, or -1 if max is too
- * small. */
+/* Makes a design in which every combination of levels of any `strength` factors (2 to 4) occurs, greedily: each next cell is the
+ * best of several random ones. Cell 0 is all zeros (everything resident). Returns the number of cells; -1 if max is too small. */
 static inline int cells_covering(struct cell *out, int max, int strength, uint64_t seed)
 {
     static char covered[1 << FACTORS][81];

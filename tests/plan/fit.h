@@ -1,5 +1,5 @@
-/* Models wide enough that memory is worth counting. Their plans are verified, and keep to their limits or are refused well.
- * Included after cmocka.h. */
+/* Models so wide that their memory matters. Their plans are verified; each keeps within its limits or is refused with a good
+ * sentence. Included after cmocka.h. */
 #ifndef LTRAIN_TESTS_PLAN_FIT_H
 #define LTRAIN_TESTS_PLAN_FIT_H
 

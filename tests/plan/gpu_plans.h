@@ -60,7 +60,7 @@ static inline void gpu_plan(const struct gpu_question *q, gpu_plan_check *check)
     model_destroy(m);
 }
 
-/* Checks that the error sentence lists, between two words and with commas, no other names than these. */
+/* Checks that the error sentence has, between the words `from` and `to`, exactly these names, separated by commas. */
 static inline void gpu_plans_have_all(const char *from, const char *to, const char *const *have, int n)
 {
     char list[512], *word, *rest = list;
@@ -77,8 +77,8 @@ static inline void gpu_plans_have_all(const char *from, const char *to, const ch
     }
 }
 
-/* Plans every preset three times, each time on another machine, so that all data sheets have their turn: everything on the
- * device, in host memory, on nvme. With LTRAIN_LONG all presets on all data sheets. */
+/* Plans every preset three times: everything on the device, in host memory, on nvme, each time on another machine, so that all
+ * data sheets occur. With LTRAIN_LONG, all presets on all data sheets. */
 static inline void gpu_plans_of_presets(gpu_plan_check *check)
 {
     static const char *const presets[] = {"tiny", "25m", "125m", "1b", "8b", "gpt2-tiny", "gpt2-125m", "gpt-25b"};

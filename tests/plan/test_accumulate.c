@@ -1,4 +1,4 @@
-/* Choices that may change nothing beyond rounding, or nothing at all: the cut of a batch into micro-batches, and the moment of a
+/* Choices that change at most roundings, or nothing at all: the division of a batch into micro-batches, and the moment of a
  * pending update. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ static void start(struct rig *r, enum model_family family, enum dtype dtype, int
     cell_settings(&r->settings.plan, seq_len, dtype);
     cell_apply(c, &r->settings.plan);
     r->settings.plan.grad_accum = accum;
-    r->settings.clip = 0; /* so that gradients are compared as they are */
+    r->settings.clip = 0; /* no clipping, so that gradients are compared unchanged */
     assert_int_equal(cell_model(family, 2, &model), OK);
     if (rig_start(r, model) != OK || session_initialise(r->session, 5) != OK)
         fail_msg("%s", status_message());
@@ -90,7 +90,8 @@ static void check_accumulation(enum model_family family, const int64_t documents
     rig_stop(&many);
 }
 
-/* Documents of one token have no target, so the micro-batches have different numbers of targets and count by them. */
+/* Lengths of documents in micro-batches. Documents of one token have no target, so micro-batches have different numbers of
+ * targets, by which they are weighted. */
 static const int64_t UNEQUAL[N][6] = {{1, 1, 1, 1, 1, 0}, {90, 5, 1, 0}, {1, 2, 3, 4, 0}, {0}};
 static const int64_t MOSTLY_EMPTY[N][6] = {{95, 0}, {2, 50, 1, 0}, {96, 0}, {1, 0}};
 

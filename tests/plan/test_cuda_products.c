@@ -1,5 +1,5 @@
-/* Products of all presets' programs for GPUs: cuBLASLt takes each, its operands lie as leading dimensions promise, and there is
- * scratch enough. Nothing is computed. */
+/* Products of all presets' GPU programs: cuBLASLt accepts each, operands are aligned as leading dimensions promise, and scratch
+ * is large enough. Nothing is computed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +77,7 @@ static void every_preset(void **state)
     (void)state;
     gpu_plans_of_presets(check_plan);
     assert_true(seen.calls > 1000 && seen.casts > 100);
-    assert_int_equal(seen.odd, 0); /* the vocabulary of GPT-2 is odd, rows of its logits are not */
+    assert_int_equal(seen.odd, 0); /* GPT-2's vocabulary is odd, but rows of its logits are padded */
     assert_int_equal(seen.kinds[0][0][0] + seen.kinds[0][0][1], 0);
 }
 

@@ -63,7 +63,8 @@ static void packing(void **state)
 
 /* --- Slow links --- */
 
-/* Returns the seconds of the step on a machine, by the program's waits or by its data alone, as if memory had no end. */
+/* Returns the seconds of the step on a machine, by the program's waits or (endless) by data dependencies alone, as if memory were
+ * infinite. */
 static double step_on(struct program *p, const struct cost_model *cost, int endless)
 {
     struct deps d;
@@ -73,9 +74,8 @@ static double step_on(struct program *p, const struct cost_model *cost, int endl
     return seconds;
 }
 
-/* Activations go to the host nearly as fast as they are made. With ample memory, links slower than planned for take no longer
- * than their bytes do. At the next level, whose memory suffices for the planned speed, they take longer: compute waits for
- * memory, too. */
+/* Activations go to the host about as fast as they are made. With ample memory, slower links delay the step only by the time of
+ * their bytes. At the next prefetch level, made for links of the planned speed, compute waits for memory, too. */
 static void slow_links_find_room(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void slow_links_find_room(void **state)
 
 /* --- Budgets --- */
 
-/* The other tiers run out too, each with its own flag. */
+/* Host and drives can run out, too; each refusal names the flag of that tier. */
 static void other_tiers(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void refusal_names_a_change(void **state)
     model_destroy(m);
 }
 
-/* A budget that the default grid exceeds is met by a finer one, and the text says so. */
+/* If the default grid exceeds a budget, a finer grid is used, and the text says so. */
 static void tight_budgets_refine(void **state)
 {
     (void)state;
@@ -192,7 +192,7 @@ static void tight_budgets_refine(void **state)
     model_destroy(m);
 }
 
-/* The default grid lacks host memory; on a finer one the device holds the excess. */
+/* On the default grid host memory is too small; on a finer grid the device holds the excess. */
 static void finer_where_the_host_is_short(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void finer_where_the_host_is_short(void **state)
     s.target = cell_target();
     s.device = DEVICE_CUDA;
     s.hardware = &h;
-    for (int open = 0; open < 2; open++) { /* the default grid, as if it were given; as is */
+    for (int open = 0; open < 2; open++) { /* the default grid given, then open */
         s.row_chunk = open ? AUTO : 2048;
         s.head_tile = open ? AUTO : 8;
         assert_int_equal(plan_create(m, &s, limit, &plan), OK);

@@ -58,7 +58,7 @@ static int fits(const struct model *m, int ranks, int64_t tokens, const int64_t 
     return fits;
 }
 
-/* The next length does not fit: the device runs out, without drives, with them, and on two ranks. */
+/* The next longer length does not fit: the device is too small, without drives, with drives, and on two ranks. */
 static void the_next_one_does_not_fit(void **state)
 {
     (void)state;
@@ -95,11 +95,11 @@ static void the_next_one_does_not_fit(void **state)
         plan_destroy(plan);
     }
     print_message("of two ranks %d with another mesh or other tiles\n", others);
-    assert_true(others > 0); /* some need others: which ones depends on the processor's workspace */
+    assert_true(others > 0); /* at least some lengths need another grid; which ones depends on the CPU's workspace */
     model_destroy(m);
 }
 
-/* If nothing fits, the plan is that of the shortest length; a model that knows fewer positions is an error. */
+/* If nothing fits, the plan is that of the shortest length. A model with fewer positions than that is an error. */
 static void nothing_fits(void **state)
 {
     (void)state;
@@ -119,7 +119,8 @@ static void nothing_fits(void **state)
     model_destroy(m);
 }
 
-/* Every length has the learned positions that it needs: the whole table would not fit with the shortest one. */
+/* Every length is planned with only the learned positions that it reaches: the whole table would not fit even with the shortest
+ * length. */
 static void positions_are_sized(void **state)
 {
     (void)state;
@@ -154,8 +155,8 @@ static struct model *many_pieces(struct plan_request *s)
     return m;
 }
 
-/* A trial of fewer layers needs within a percent what all of them need, also if layers whose inputs are kept and others take
- * turns. The need that arises once a turn was counted with every layer. */
+/* A trial of fewer layers finds the need of all layers within a percent, also if only one of several layers keeps its input.
+ * Before, the need that arises once for such a run was counted for every layer. */
 static void trials_know_what_turns_need(void **state)
 {
     (void)state;
@@ -188,7 +189,7 @@ static void trials_know_what_turns_need(void **state)
     model_destroy(m);
 }
 
-/* Values for which drives, or a host without drives, are many times too small lie elsewhere. */
+/* If drives, or a host without drives, are many times too small for values, the values lie elsewhere. */
 static void small_tiers_do_no_harm(void **state)
 {
     (void)state;

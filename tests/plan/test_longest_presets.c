@@ -9,7 +9,7 @@
 #include "plan/max_seq.h"
 #include "plan/plan.h"
 
-/* A preset on a data sheet's GPU with little memory: its longest length, and whether a length fits. */
+/* A preset on a data sheet's GPU with little memory: its longest length, and a length that fits or does not. */
 struct little {
     struct model *m;
     struct hardware h;
@@ -64,7 +64,7 @@ static void finer_tiles_where_the_host_is_too_small(void **state)
     model_destroy(l.m);
 }
 
-/* Short lengths grow: an eighth of 5,120 tokens is less than a step. */
+/* Short lengths can grow, too: an eighth of 5,120 tokens is less than a step. */
 static void short_lengths_grow(void **state)
 {
     (void)state;
@@ -77,8 +77,8 @@ static void short_lengths_grow(void **state)
     model_destroy(l.m);
 }
 
-/* No longer length fits if it is given. By smallest placements 14,336 tokens are the longest; a whole search finds room for more,
- * with and without a given length. */
+/* No length above the longest fits if given by hand. By smallest placements 14,336 tokens are the longest; a whole search finds
+ * room for more, for the longest and for given lengths alike. */
 static void lengths_given_fit_no_farther(void **state)
 {
     (void)state;

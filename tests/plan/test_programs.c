@@ -1,5 +1,5 @@
-/* The verifier and value numbers on the planner's own programs: they are accepted as they are, and rejected with any wait less
- * and with planted faults. */
+/* The verifier and value digests on the planner's own programs: the programs are accepted, and rejected without any one of their
+ * waits and with planted faults. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,7 +96,7 @@ static void accepted(void **state)
     assert_int_equal(n, 2 * N_CELLS * 6); /* step, update+step, flush, evaluation; more, last */
 }
 
-/* Tells whether somebody reads rows that an operand of instruction i writes, or whether they stay. */
+/* Tells whether a later instruction reads rows that an operand of instruction i writes, or whether the rows are live at the end. */
 static int is_used(const struct program *p, int i, const struct operand *o, int64_t row0, int64_t row1)
 {
     if (o->buffer < p->n_persistent)
@@ -236,10 +236,10 @@ static void expect_rejected(struct program *q, const struct cell *c, const char 
     ++*count;
 }
 
-/* Times at which a buffer's first byte is in use for certain: written by `first`, read by `last`. Positions in the program; -1:
- * none. */
+/* First and last position in the program at which a buffer's first byte is certainly in use: written by `first`, read by `last`;
+ * -1: none. */
 struct use {
-    int first, last; /* last: before it is written anew */
+    int first, last; /* last: the last read before the next write */
     int again;
 };
 
@@ -262,7 +262,7 @@ static struct use *find_uses(const struct program *p)
     return u;
 }
 
-/* Moves a buffer onto another one between that one's write and its last read. */
+/* Moves a buffer onto the bytes of another one while that one is in use. */
 static void plant_addresses(const struct program *p, struct program *q, const struct cell *c, int *count)
 {
     struct use *u = find_uses(p);
@@ -310,7 +310,7 @@ static void plant_operands(const struct program *p, struct program *q, const str
                 plant_operand(p, q, i, k, c, count);
 }
 
-/* Tells whether an earlier copy left the same rows at the same address: they may still be there. */
+/* Tells whether an earlier copy put the same rows at the same address, so that a missing copy may do no harm. */
 static int was_there(const struct program *p, int i, const struct operand *o)
 {
     for (int j = 0; j < i; j++)

@@ -1,4 +1,4 @@
-/* Programs of whole meshes: all ranks' collectives meet, and one rank's deviation never goes unnoticed. Parts of a model are planned,
+/* Programs of whole meshes: all ranks' collectives match, and any deviation of one rank is noticed. Parts of a model are planned,
  * verified and simulated as roles. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,7 +63,7 @@ static const char *argument_name(const struct program *p, const struct instr *in
     return p->tensors[p->operands[in->first_operand].tensor].name;
 }
 
-/* Makes the k-th collective of a lane differ; 0: that does not apply, or would change nothing. */
+/* Changes the k-th collective of a lane. Returns 0 if the deviation does not apply, or would change nothing. */
 static int deviate(struct program *q, enum deviation what, enum lane lane, int k)
 {
     int at = mutate_find(q, lane, k), next = mutate_find(q, lane, k + 1);
@@ -159,7 +159,8 @@ static void plan_stages(const struct model *m, int stages, struct plan **out)
         fail_msg("%s", status_message());
 }
 
-/* Stages of three layers and of two are two roles, those of equally many one; a step takes as long as the slower role's. */
+/* Stages of three and of two layers are two roles; stages of equally many layers are one. A step takes as long as that of the
+ * slower role. */
 static void stages(void **state)
 {
     (void)state;
@@ -191,7 +192,7 @@ static void stages(void **state)
     model_destroy(m);
 }
 
-/* A fault in another role's programs is found, whoever looks. */
+/* A fault in another role's programs is found by ranks of every role. */
 static void other_roles(void **state)
 {
     (void)state;

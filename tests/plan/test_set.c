@@ -12,8 +12,8 @@
 enum { S = 80 };
 static const char *const PROGRAM_NAMES[PLAN_PROGRAMS] = {"step", "update step", "more", "last", "flush", "evaluation"};
 
-/* Tells whether program b may follow a. With accumulation, a step's first micro-batch is followed by MORE or LAST; without it,
- * the step is whole and its update pending. */
+/* Tells whether program b may follow a. With accumulation, MORE or LAST follows a step's first micro-batch; without it, the step
+ * is complete, with a pending update. */
 static int may_follow(int a, int b, int accum)
 {
     int pending = accum > 1 ? a == PLAN_LAST : a == PLAN_STEP || a == PLAN_UPDATE_STEP;
@@ -30,7 +30,7 @@ static const char *binding_name(const struct program *p, const struct binding *b
     return p->tensors[b->tensor].name;
 }
 
-/* Tells whether the engine sets a buffer before every program, or once at the start. */
+/* Tells whether the engine sets a buffer before every program, or once before the first. */
 static int is_input(const struct plan *plan, int buffer)
 {
     const struct io_buffers *io = &plan->io;
@@ -41,7 +41,7 @@ static int is_input(const struct plan *plan, int buffer)
     return 0;
 }
 
-/* Counts the rows of the binding that a program leaves at the very bytes at which the other one expects them. */
+/* Counts the rows of the binding that one program leaves exactly where the next one expects them. */
 static int64_t rows_left(const struct program *p, const struct program *q, const struct binding *need)
 {
     int64_t rows = 0, row = q->tensors[need->tensor].row_bytes;
@@ -66,7 +66,8 @@ static void check_succession(const struct plan *plan, int a, int b, const struct
     }
 }
 
-/* Checks that the next program reads as one extent what one program writes as one: the store checks whole extents. */
+/* Checks that a program reads as one extent the rows that the previous program wrote as one extent: the store checks whole
+ * extents. */
 static void check_extents(const struct plan *plan, int a, int b, const struct cell *c)
 {
     const struct program *p = plan->programs[a], *q = plan->programs[b];

@@ -1,4 +1,4 @@
-/* Plans at the far end: a program that exceeds its tables does not fit, and coarser tiles are tried. */
+/* Plans at the limits of tables: a program that exceeds its tables does not fit, and coarser tiles are tried. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,8 +36,8 @@ static struct model *seven_heads(int layers)
     return m;
 }
 
-/* Coarser tiles are tried: a tensor of a long ring is written some twelve times a layer, member and head tile, and 2^18 versions
- * are the most. */
+/* Coarser tiles are tried: in a long ring a tensor is written some twelve times for each layer, member and head tile, and it may
+ * have 2^18 versions at most. */
 static void coarser_tiles_are_tried(void **state)
 {
     (void)state;
@@ -62,7 +62,8 @@ static void coarser_tiles_are_tried(void **state)
     model_destroy(m);
 }
 
-/* Many heads take longer chunks: 80 layers of 64 heads in 64 row chunks are more pieces of attention than are planned for. */
+/* Models with many heads get longer chunks: 80 layers of 64 heads in 64 row chunks would be more pieces of attention than the
+ * planner allows. */
 static void many_heads_take_longer_chunks(void **state)
 {
     (void)state;

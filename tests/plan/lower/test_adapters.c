@@ -58,7 +58,8 @@ static int64_t most_alive(const struct program *p, const struct span *span)
     return most;
 }
 
-/* Checks that every operand with `rank` columns lies in a tile of its own that no program keeps. Counts such operands by phase. */
+/* Checks that every operand with `rank` columns lies in a buffer of its own that no program keeps. Counts these operands by
+ * phase. */
 static void check_tiles(const struct program *p, int rank, int64_t seen[PHASES])
 {
     struct span *span = malloc((size_t)p->n_buffers * sizeof *span);
@@ -101,7 +102,7 @@ static void tiles_at_work(void **state)
     }
 }
 
-/* A larger rank takes as much more memory for activations as those tiles, however long the sequence is. */
+/* A larger rank takes more memory for activations only by those tiles, for sequences of any length. */
 static void no_memory_of_tokens(void **state)
 {
     (void)state;

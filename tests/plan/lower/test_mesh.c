@@ -1,4 +1,5 @@
-/* Programs for several ranks: they are verified on meshes, stages and placements, and send the bytes of the formulas. */
+/* Programs for several ranks: they pass the verifier for all meshes, stages and placements, and send the bytes that the formulas
+ * say. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -127,7 +128,7 @@ static void sequence_volumes(void **state)
     model_destroy(m);
 }
 
-/* ZeRO sends the formulas' bytes in the steady step (an update included), and small payloads (norm, losses) beside. */
+/* ZeRO sends the formulas' bytes in a usual step, which includes an update, and some small payloads (norm, losses). */
 static void zero_volumes(void **state)
 {
     (void)state;
@@ -144,7 +145,8 @@ static void zero_volumes(void **state)
             int64_t expect = 0;
             for (int u = 0; u < m->n_units; u++) {
                 int64_t decay = zero ? m->units[u].decay_elements : 0, rest = m->units[u].elements - decay;
-                int passes = zero == 3 && (u == 0 || u == m->n_units - 1); /* needed once a step, not forward and backward */
+                /* embedding and head are gathered once a step, layers once for each pass */
+                int passes = zero == 3 && (u == 0 || u == m->n_units - 1);
                 int64_t part = seq_zero_bytes(zero, decay, 2, 0, 1, dtype_size(dtype), 4) +
                                seq_zero_bytes(zero, rest, 2, 0, 1, dtype_size(dtype), 4);
                 if (passes)
@@ -162,7 +164,7 @@ static void zero_volumes(void **state)
     model_destroy(m);
 }
 
-/* With a shard on each of 1, 2, 4 ranks persistent bytes fall accordingly. */
+/* With shards on 1, 2 or 4 ranks, persistent bytes are accordingly fewer. */
 static void shards_shrink(void **state)
 {
     (void)state;
@@ -201,7 +203,7 @@ static void degrees(void **state)
         {{2, AUTO, 2}, 8, 2, 2, 2},    {{AUTO, 2, 2}, 8, 2, 2, 2},    {{1, 4, AUTO}, 8, 1, 4, 2},
         {{8, AUTO, AUTO}, 8, 8, 1, 1}, {{3, AUTO, AUTO}, 8, 0, 0, 0}, {{1, 8, 1}, 8, 0, 0, 0},
         {{2, 2, 1}, 8, 0, 0, 0},       {{1, 3, AUTO}, 8, 0, 0, 0},    {{1, 1, AUTO}, 1024, 1, 1, 1024},
-        {{1, 1, AUTO}, 1025, 0, 0, 0}, /* the longest ring */
+        {{1, 1, AUTO}, 1025, 0, 0, 0}, /* the longest ring is 1024 */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mesh_settings(&s, &cases[i].given, 3, F32);
@@ -215,7 +217,7 @@ static void degrees(void **state)
         assert_int_equal(s.mesh.degree[MESH_ULYSSES], cases[i].ulysses);
         assert_int_equal(s.mesh.degree[MESH_RING], cases[i].ring);
     }
-    /* a deep model's programs would be too large for their tables; the proposed alternative may be taken */
+    /* a deep model's programs would exceed their tables; the alternative that the error names is accepted */
     struct model *deep;
     assert_int_equal(cell_model(FAMILY_LLAMA, 32, &deep), OK);
     mesh_settings(&s, &(struct shape){AUTO, 1, AUTO}, 3, F32);
@@ -225,7 +227,8 @@ static void degrees(void **state)
     mesh_settings(&s, &(struct shape){2, 1, AUTO}, 3, F32);
     assert_int_equal(plan_mesh(deep, &s, 1024, 1024), OK);
     assert_int_equal(s.mesh.degree[MESH_RING], 512);
-    mesh_settings(&s, &(struct shape){AUTO, 1, AUTO}, 3, F32); /* with open degrees, too, if the batch has as many sequences */
+    mesh_settings(&s, &(struct shape){AUTO, 1, AUTO}, 3,
+                  F32); /* open degrees make it legal, too, if the batch has as many sequences */
     s.batch = 4;
     assert_int_equal(plan_mesh(deep, &s, 1024, 1024), OK);
     assert_int_equal(s.mesh.degree[MESH_DP], 2);
@@ -264,7 +267,7 @@ static void open_meshes(void **state)
     static const struct {
         struct shape given;
         int64_t batch;
-        int per_host, n; /* 0: nothing is open */
+        int per_host, n; /* ranks of one host; number of open meshes, 0: the mesh is not open */
     } cases[] = {
         {{AUTO, AUTO, AUTO}, 4, 4, 6},    {{AUTO, AUTO, AUTO}, 4, 2, 5}, /* ulysses=4 would lie on two hosts */
         {{AUTO, AUTO, AUTO}, 3, 4, 5},    {{AUTO, AUTO, AUTO}, 1, 4, 3}, /* not more groups than sequences */
@@ -293,7 +296,7 @@ static void open_meshes(void **state)
     model_destroy(m);
 }
 
-/* Every lane's groups divide the places; members are told apart by the lane's dimensions alone. */
+/* The groups of every lane divide the places, and a rank's index in its group follows from the lane's dimensions alone. */
 static void lanes(void **state)
 {
     (void)state;

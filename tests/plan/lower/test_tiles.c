@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-/* Layers of two shapes each have the most heads that are legal for them and not more than the tile's. */
+/* Layers of two shapes each get the largest legal number of heads that is not above the tile's. */
 static void own_heads(void **state)
 {
     (void)state;
@@ -27,11 +27,11 @@ static void own_heads(void **state)
     c.own_of[1] = 1;
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     wide_settings(&s);
-    s.head_tile = 3; /* legal for six heads on one, but not for four on two */
+    s.head_tile = 3; /* legal with six heads on one KV head, but not with four on two */
     assert_int_equal(plan_tiles(m, &s, &st), OK);
     assert_true(heads_cut(&m->shapes[0], &st.key.mesh, 3).q == 2 && heads_cut(&m->shapes[1], &st.key.mesh, 3).q == 3);
     assert_int_equal(plan_pieces(m, &st), ceil_div(st.rows, st.key.row_chunk) * (2 + 2));
-    st.key.mesh.degree[MESH_RING] = 2; /* no parts of a group */
+    st.key.mesh.degree[MESH_RING] = 2; /* a ring allows no parts of a KV group */
     assert_true(heads_cut(&m->shapes[0], &st.key.mesh, 3).q == 2 && heads_cut(&m->shapes[1], &st.key.mesh, 3).q == 6);
     st.key.mesh.degree[MESH_RING] = 1;
     s.head_tile = 5;
@@ -82,13 +82,13 @@ static void tiles(void **state)
         assert_true(st.key.row_chunk >= 1 && st.key.row_chunk <= seq && st.key.row_chunk % st.key.loss_tile == 0);
         assert_true(st.key.head_tile >= 1 && m->config.heads % st.key.head_tile == 0);
     }
-    /* chunks longer than the sequence are the sequence */
+    /* a chunk longer than the sequence becomes the whole sequence */
     s.seq_len = st.rows = 100;
     s.row_chunk = 128;
     s.loss_tile = 50;
     assert_int_equal(plan_tiles(m, &s, &st), OK);
     assert_int_equal(st.key.row_chunk, 100);
-    /* pieces that take minutes to plan are refused, and the proposed size is enough: 2 layers, 4 heads */
+    /* grids that take minutes to plan are refused, and the size that the error proposes is accepted: 2 layers, 4 heads */
     s.seq_len = st.rows = 1 << 20;
     s.head_tile = 1;
     s.row_chunk = 63;
@@ -99,7 +99,7 @@ static void tiles(void **state)
     s.row_chunk = atoi(enough + strlen("take rows="));
     assert_int_equal(s.row_chunk, 64);
     assert_int_equal(plan_tiles(m, &s, &st), OK);
-    /* a ring does not take parts of a KV group, which would send the same keys around again; a rank has its share of the heads */
+    /* a ring refuses parts of a KV group, for which the same keys would travel again; a rank's own heads count */
     s.row_chunk = s.loss_tile = AUTO;
     s.head_tile = 1;
     st.key.mesh.degree[MESH_RING] = 2;
@@ -114,7 +114,7 @@ static void tiles(void **state)
     model_destroy(m);
 }
 
-/* Finer tiles are legal, come to an end, and change no given size. */
+/* Finer grids are legal, end after some steps, and leave given sizes unchanged. */
 static void finer_tiles(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* A refusal suggests changes that fit, and the planner knows none that is faster. */
+/* A refusal suggests changes that fit, and the planner finds none that is faster. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static void check_all(const struct model *m, const struct plan_request *s, const
         if (i == 0) {
             assert_true(plan->seconds == x->seconds);
             assert_memory_equal(plan->arena, x->arena, sizeof x->arena);
-            /* one program's trials: a whole set may have to fetch later */
+            /* figures of a trial are of one program; the whole set may have to fetch later */
         } else if (x->seconds < 0.65 * plan->seconds || x->seconds > 1.2 * plan->seconds)
             fail_msg("'%s' is said to take %g s and takes %g s", x->say, x->seconds, plan->seconds);
         if (i > 1 && c->by_cost[i - 1].shortens == x->shortens && !x->shortens)
@@ -33,7 +33,7 @@ static void check_all(const struct model *m, const struct plan_request *s, const
     }
 }
 
-/* Returns the seconds of the fastest way that fits to leave fixed settings to the planner. */
+/* Tries all ways to leave fixed settings to the planner; returns the seconds of the fastest that fits. */
 static double best_by_hand(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
 {
     static const char *const flags[] = {"--offload auto", "--alpha auto", "--offload auto --alpha auto"};
@@ -106,7 +106,7 @@ static void refusals(void **state)
     model_destroy(m);
 }
 
-/* A plan says so if the planner would choose better than the settings, but not of its own choices. */
+/* Advice for a fitting plan appears if the planner would choose better than the settings, and not if all choices were its own. */
 static void faster(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void faster(void **state)
     struct advice c;
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     cell_settings(&s, 512, F32);
-    s.effort = EFFORT_BEST; /* only then is the first one planned whole */
+    s.effort = EFFORT_BEST; /* only at this effort is the first change planned whole */
     s.device = DEVICE_CPU_DISCRETE;
     s.acts = OFFLOAD_CPU;
     s.link_gbps = 1e-3;
@@ -128,7 +128,7 @@ static void faster(void **state)
     model_destroy(m);
 }
 
-/* With every layer input asked for, on a host that lacks room for two of them, fewer inputs are suggested. */
+/* With all layer inputs asked for, on a host without room for two of them, the advice is to keep fewer inputs. */
 static void fewer_inputs(void **state)
 {
     (void)state;

@@ -38,7 +38,8 @@ static void glances(void **state)
     model_destroy(m);
 }
 
-/* A request far beyond everything is refused without a plan, with a length that fits; one that is near is left to planning. */
+/* A request far above all budgets is refused without a plan, with a length that fits; for a request just above them planning goes
+ * on. */
 static void beyond_everything(void **state)
 {
     (void)state;
@@ -67,7 +68,7 @@ static void beyond_everything(void **state)
     model_destroy(m);
 }
 
-/* Lengths whose buffers no program has room for are refused like others; their need is a multiple of that of a part. */
+/* Lengths that no program has room for are refused like others; their need is computed from that of a part of the length. */
 static void beyond_programs(void **state)
 {
     (void)state;
@@ -91,7 +92,8 @@ static void beyond_programs(void **state)
     model_destroy(m);
 }
 
-/* 32 layers of tiny chunks are too many to be tried whole: the proposed length fits, one an eighth longer does not. */
+/* 32 layers of tiny chunks are too many for a trial of all layers. The proposed length still fits, and a length an eighth longer
+ * does not. */
 static void nearly_the_longest(void **state)
 {
     (void)state;
@@ -120,7 +122,7 @@ static void nearly_the_longest(void **state)
     model_destroy(m);
 }
 
-/* A shorter sequence needs fewer learned positions, too: its printed need is that of its own model. */
+/* A shorter sequence needs fewer learned positions, too: the printed need is that of a model with fewer positions. */
 static void shorter_has_fewer_positions(void **state)
 {
     (void)state;
@@ -144,7 +146,7 @@ static void shorter_has_fewer_positions(void **state)
     apply(c.by_cost[c.n - 1].say, &s);
     print_message("%lld tokens\n", (long long)s.seq_len);
     p = plan_for(m, &s, limit);
-    assert_false(p->fits); /* with the table of the longer one */
+    assert_false(p->fits); /* does not fit with the longer sequence's table */
     plan_destroy(p);
     assert_int_equal(model_create_for(m, s.seq_len, NULL, 0, &sized), OK);
     p = plan_for(sized, &s, limit);

@@ -50,7 +50,7 @@ static void more_of_something(void **state)
     struct advice c, again;
     int memory = 0, devices = 0;
     settings_elsewhere(&h, &s);
-    h.nvme_mem = h.drives = 0; /* nowhere to go but to the host */
+    h.nvme_mem = h.drives = 0; /* no drives: only the host is left */
     h.host_mem = 1 << 20;
     struct plan *plan = first_misfit(m, &s, &h);
     assert_int_equal(advise_find(plan, m, &s, &c), OK);
@@ -66,7 +66,8 @@ static void more_of_something(void **state)
     model_destroy(m);
 }
 
-/* Drives that --nvme-max or --nvme none keeps away come before more devices, and fit if typed in its place. */
+/* Drives that --nvme-max or --nvme none rules out are proposed before more devices; the proposed flag fits when typed instead of
+ * the given one. */
 static void drives_kept_away(void **state)
 {
     (void)state;
@@ -95,7 +96,7 @@ static void drives_kept_away(void **state)
         assert_true(at >= 0 && c.by_cost[at].gives_more == GIVES_MEMORY);
         plan_destroy(plan);
         assert_int_equal(hardware_preset(s.machine, &h), OK);
-        s.nvme_max = AUTO; /* the flag is typed */
+        s.nvme_max = AUTO; /* set by the typed flag */
         s.nvme_drives = i == 2 ? 1 : AUTO;
         s.nvme_gbps = 5.95;
         s.device_mem = device_mem;
@@ -135,7 +136,7 @@ static void whole_card(void **state)
     model_destroy(m);
 }
 
-/* More devices are tried as the machine of that name: its host has memory for each of them. */
+/* More devices are tried as a larger machine of that name, whose host has memory for each device. */
 static void more_devices_are_a_machine(void **state)
 {
     (void)state;
@@ -164,7 +165,8 @@ static void more_devices_are_a_machine(void **state)
     model_destroy(m);
 }
 
-/* If a given mesh leaves devices idle, no more devices are offered, since it would not use them either, but a mesh for all. */
+/* If a given mesh leaves devices idle, a mesh for all devices is proposed, and no further devices, which that mesh would not use
+ * either. */
 static void idle_devices_are_offered(void **state)
 {
     (void)state;

@@ -54,7 +54,7 @@ static void check(const struct model *m, const struct plan_request *s, const int
         fail_msg("%s: said to take %.9g s, takes %.9g s", a->say, a->seconds, p->seconds);
     int fits = 1;
     for (int t = 0; t < TIERS; t++) {
-        /* if the program hardly fits, the step without an update counts, too */
+        /* if the program barely fits, the need of the step without an update counts, too */
         int64_t both = step ? max_i64(p->arena[t], step->arena[t]) : p->arena[t];
         assert_true(a->bytes[t] == p->arena[t] || a->bytes[t] == both);
         fits &= a->bytes[t] <= limit[t];
@@ -140,7 +140,7 @@ static double seconds_with_depth(const struct model *m, const struct plan *plan,
     return seconds;
 }
 
-/* On drives that the forward pass waits for, the plan lets writes yield, and says what they would cost otherwise. */
+/* If the forward pass waits for drives, the plan limits drive writes beside reads, and tells the cost of doing without. */
 static void depth_of_writes_has_a_price(void **state)
 {
     (void)state;
@@ -179,8 +179,7 @@ static void depth_of_writes_has_a_price(void **state)
     model_destroy(m);
 }
 
-/* Two full layers and one with a window: their attended pairs are right, and the plan's seconds and bytes are shared out among
- * them. */
+/* Two full layers and one with a window have the right numbers of attended pairs; their seconds and bytes add up to the plan's. */
 static void kinds_of_layers(void **state)
 {
     (void)state;
@@ -231,7 +230,8 @@ static void kinds_of_layers(void **state)
     model_destroy(m);
 }
 
-/* If kinds of layers keep different numbers, the mean in all layers is an alternative, which takes the time of its plan. */
+/* If kinds of layers keep different numbers of chunks, the mean for all layers is an alternative; it takes as long as its own
+ * plan. */
 static void mean_of_kinds(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static void mean_of_kinds(void **state)
     s.alpha = 0;
     s.window_alpha = 0.75;
     struct plan *plan = planned(m, &s, limit);
-    assert_int_equal(plan->strategy.placement.kept_chunks, 1); /* out of 4; 3 in the one layer with a window */
+    assert_int_equal(plan->strategy.placement.kept_chunks, 1); /* 1 chunk of 4, the mean; the layer with a window keeps 3 */
     assert_int_equal(explain_make(plan, m, &s, &e), OK);
     s.alpha_by_kind = 0;
     s.alpha = 0.25;

@@ -54,7 +54,7 @@ static void check_sums(const struct plan *p, const struct report *r)
     near(by_lane + busy[LANE_COMPUTE], p->seconds);
 }
 
-/* Compute's busy time and its pauses make the step; every byte has a class. */
+/* Compute's busy time and its pauses add up to the step, and every moved byte is counted under a class. */
 static void sums(void **state)
 {
     (void)state;
@@ -81,7 +81,7 @@ static void sums(void **state)
     }
 }
 
-/* Fetching ahead takes memory; without it the bound is that of the lowered order. */
+/* Fetching ahead takes memory; without it the bound is that of the program in lowered order. */
 static void bounds(void **state)
 {
     (void)state;
@@ -126,7 +126,8 @@ static void names_the_slow_lane(void **state)
     assert_true(slowest == LANE_H2D || slowest == LANE_D2H);
     if (r.lane[LANE_H2D].exposed + r.lane[LANE_D2H].exposed < 0.9 * plan->seconds)
         fail_msg("%g s of %g s are exposed", r.lane[LANE_H2D].exposed + r.lane[LANE_D2H].exposed, plan->seconds);
-    double moved = r.waited[slowest][CLASS_ACT] + r.waited[slowest][CLASS_PARAM]; /* the rest are tokens, masks, the record */
+    /* the rest are waits for tokens, masks and the step record */
+    double moved = r.waited[slowest][CLASS_ACT] + r.waited[slowest][CLASS_PARAM];
     if (moved < 0.7 * r.lane[slowest].exposed)
         fail_msg("parameters and activations are %g of %g s on %s", moved, r.lane[slowest].exposed, lane_name(slowest));
     assert_true(r.hidden >= 0 && r.hidden < 0.6); /* two lanes, at most one of which can hide behind the other */
@@ -149,7 +150,7 @@ static void recomputed(void **state)
         struct plan *plan = plan_for(m, &s);
         assert_int_equal(report_make(plan, m, &r), OK);
         busy[alpha] = r.compute[OPS_MATRIX];
-        /* norms are never kept: they are computed again at any alpha */
+        /* norms are recomputed at any alpha, as they are never kept */
         if (alpha == 1)
             assert_true(r.recomputed < 0.2 * r.lane[LANE_COMPUTE].busy);
         else
@@ -196,7 +197,7 @@ static double seconds_of(const char *text, const char *first, const char *last)
     return sum;
 }
 
-/* No exposed seconds are left out as small, so that both columns of them add up to compute's pauses; tables fit 80 columns. */
+/* Even small exposed seconds are printed, so that both columns add up to compute's pauses; tables fit 80 columns. */
 static void columns(void **state)
 {
     (void)state;
@@ -218,7 +219,7 @@ static void columns(void **state)
             fail_msg("%d columns: %.*s", (int)(end - at), (int)(end - at), at);
     assert_int_equal(strncmp(text, "cell, 100 tokens: fits, ", 24), 0);
     free(text);
-    /* the next length needs more than the limit, or its trial's bytes are not printed */
+    /* the need of the next length is printed if it exceeds the limit; a trial's bytes below the limit are not */
     for (int over = 0; over < 2; over++) {
         plan->longest = (struct longest){.step = 4, .longer = 104, .bytes = plan->limit[TIER_DEVICE] + over};
         print_plan(plan, m, &s, &text);
@@ -278,7 +279,7 @@ static void times(void **state)
     assert_non_null(strstr(text, "A step takes longer than a day, and a run is saved between steps only: 100 (--steps) would "
                                  "take 324 days."));
     assert_null(strstr(text, "280000"));
-    assert_true(strtod(strstr(text, "MFU ") + 4, NULL) > 0); /* not 0.0 */
+    assert_true(strtod(strstr(text, "MFU ") + 4, NULL) > 0); /* more than 0, though rounded */
     free(text);
     plan_destroy(plan);
     model_destroy(m);
@@ -294,7 +295,7 @@ static void drive_said(double days, char said[32])
         snprintf(said, 32, "%.0f days", days);
 }
 
-/* A day's writes are those of the programs, as often as a day has steps; a plan without writes to drives says so. */
+/* A day's writes are the programs' writes times the steps of a day; a plan without drive writes says so. */
 static void wear(void **state)
 {
     (void)state;

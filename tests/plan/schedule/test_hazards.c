@@ -17,7 +17,7 @@ struct program_of_test {
     int lo[INSTRS], hi[INSTRS], write[INSTRS];
 };
 
-/* Draws instructions with one argument each, of one buffer, in two operands if it is long enough. wide: how many of four
+/* Draws instructions with one argument each: bytes of one buffer, in two operands if they are enough. wide: how many of four
  * instructions read most of the buffer. */
 static void draw(struct program_of_test *t, uint64_t seed, uint64_t wide)
 {
@@ -40,7 +40,7 @@ static void draw(struct program_of_test *t, uint64_t seed, uint64_t wide)
     }
 }
 
-/* Closes the relation: after[i][k] if i comes after k, for a reason of its own or through instructions between them. */
+/* Closes the relation transitively: after[i][k] if i depends on k directly or by way of instructions between them. */
 static void close(char after[INSTRS][INSTRS])
 {
     for (int i = 0; i < INSTRS; i++)

@@ -71,7 +71,7 @@ static struct busy busy_of(const struct program *p, enum lane lane, const struct
     return b;
 }
 
-/* Returns the share of the lane's time that hides behind compute if the lane needs 70% of compute's time. */
+/* Returns the share of the lane's time that hides behind compute if the lane is busy for 70% of compute's time. */
 static double hidden(const struct model *m, const struct strategy *s, enum lane lane, int role)
 {
     struct plan_request none = {0};
@@ -153,8 +153,8 @@ static struct program *sharded(const struct model *m, int zero, int role, double
     return p;
 }
 
-/* Messages hide behind compute except at both ends of the micro-batch, where there is none: an eighth of them all, with 8 layers.
- * If compute waits for reductions at once, more than a third of them is exposed. */
+/* Messages hide behind compute except at both ends of the micro-batch, which have no compute: an eighth of all messages with 8
+ * layers. If compute waits for reductions at once, more than a third is exposed. */
 static void gradients(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void gradients(void **state)
     model_destroy(m);
 }
 
-/* Links that need twice the compute time never wait. */
+/* If links need twice the compute time, they never stand still. */
 static void messages_alone_limit(void **state)
 {
     (void)state;
@@ -183,8 +183,8 @@ static void messages_alone_limit(void **state)
     model_destroy(m);
 }
 
-/* A layer's first reductions start before its backward pass ends, and their sums stand behind compute of the next layer. All sums
- * are done before the layer after that one ends. */
+/* A layer's first reductions start before its backward pass ends, and their sums come after compute of the next layer. All sums
+ * are done before the layer after the next one ends. */
 static void gradients_settle_later(void **state)
 {
     (void)state;
@@ -230,8 +230,8 @@ static void updates_precede_gathers(void **state)
     model_destroy(m);
 }
 
-/* On links that take most of the step, the first layer's needs come first, tokens too, although the targets beside them are
- * needed a pass later. The first layer of eight has a sixteenth of all transfers. */
+/* On links that take most of the step, data of the first layer comes first, tokens too; targets, stored beside tokens, are needed
+ * a pass later. The first layer of eight has a sixteenth of all transfers. */
 static void compute_starts_before_everything_is_there(void **state)
 {
     (void)state;

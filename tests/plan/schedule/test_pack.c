@@ -45,7 +45,7 @@ static void check(struct buffer *b, double most)
     assert_true((double)(top - BASE) <= most * (double)live);
 }
 
-/* A step's pattern packs well: buffers kept from the forward pass until the backward pass comes by, and short-lived ones between. */
+/* A step's usual pattern packs well: buffers kept from the forward pass to the backward pass, and short-lived ones between. */
 static void nested(void **state)
 {
     static struct buffer b[N];
@@ -74,7 +74,7 @@ static void any(void **state)
     }
 }
 
-/* Every 50th buffer has its place, above one another; the others go around them, also around those that have not begun. */
+/* Every 50th buffer is placed first, one above the other; the others are packed around them, also around those that begin later. */
 static void around(void **state)
 {
     static struct buffer b[N];

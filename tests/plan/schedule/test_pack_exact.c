@@ -9,8 +9,8 @@
 
 enum { MOST = 12 };
 
-/* A partial solution: buffers placed[i] have addresses. Some optimal packing has every buffer at the bottom or on top of another
- * one with which it lives, and can be built by placing buffers in order of address. */
+/* A partial solution: buffers placed[i] have addresses. Some optimal packing has every buffer at the bottom or directly above a
+ * buffer of overlapping lifetime, and is built by placing buffers in order of address. */
 struct exact {
     const struct buffer *b;
     int n;
@@ -24,7 +24,7 @@ static int live_together(const struct buffer *a, const struct buffer *b)
     return a->t0 < b->t1 && b->t0 < a->t1;
 }
 
-/* Returns the lowest address at which buffer i lies above all placed buffers with which it lives. */
+/* Returns the lowest address at which buffer i lies above all placed buffers of overlapping lifetime. */
 static int64_t lowest(const struct exact *x, int i)
 {
     int64_t at = 0;
@@ -58,7 +58,7 @@ static void search(struct exact *x, int n_placed, int64_t floor, int last, int64
     }
 }
 
-/* Returns the smallest arena; `known`: one that is large enough. */
+/* Returns the smallest arena; `known`: an arena in which a packing exists. */
 static int64_t optimum(const struct buffer *b, int n, int64_t bound, int64_t known)
 {
     struct exact x = {.b = b, .n = n, .bound = bound, .best = known};
@@ -133,7 +133,7 @@ static void room_and_slack(void **state)
     assert_true(looser > 0);
 }
 
-/* Greedy packings have no useful guarantee: the limits are the results of these seeds (1.14 and 1.19), rounded up. */
+/* Greedy packings have no useful guarantee, so the limits are this test's results (1.14 and 1.19), rounded up. */
 static void packing_is_near_the_optimum(void **state)
 {
     struct gap g;

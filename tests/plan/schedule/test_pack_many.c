@@ -53,7 +53,7 @@ static int64_t arena(enum model_base base, int64_t tokens)
     return needed;
 }
 
-/* A smaller base needs less memory. It was packed in 1.16 times the bytes that live at once, and --max-seq of a base in 4 bits
+/* A smaller base needs less memory. Once its packing took 1.16 times the bytes that live at once, and --max-seq with a 4-bit base
  * was 11% shorter than without. */
 static void a_smaller_base_needs_less(void **state)
 {

@@ -1,4 +1,4 @@
-/* Less effort fits wherever more effort does, and normal's steps are about as fast as best's. */
+/* Less effort finds a plan whenever more effort does, and steps of effort normal are about as fast as those of effort best. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -28,8 +28,8 @@ static void needed(const struct model *m, const struct strategy *s, int role, in
     program_destroy(p);
 }
 
-/* Estimates hold for classes anywhere and together, with most and fewest chunks kept: each class adds most in another part of a
- * step. */
+/* Estimates hold for classes in any tiers together, with the most and the fewest chunks kept, though each class needs its most in
+ * a different part of a step. */
 static void estimates_hold_for_every_placement(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void estimates_hold_for_every_placement(void **state)
     model_destroy(m);
 }
 
-/* Estimates measure a whole turn of layers if only some layers keep their inputs. */
+/* Estimates measure a whole run of layers up to the next kept input, if only some layers keep their inputs. */
 static void estimates_hold_for_kept_inputs(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void estimates_hold_for_both_kinds(void **state)
             int64_t bytes[TIERS];
             config.window = TOKENS / 16;
             config.windowed[0] = patterns[i];
-            if (i % 2) { /* the second and the last have half the heads, too: kinds of which the last layers have none, or one */
+            if (i % 2) { /* the second and the last have half the heads: a kind of which the last layers have none or one */
                 config.own[1] = (struct layer_config){.heads = config.heads / 2, .kv_heads = config.kv_heads / 2};
                 config.own_of[1] = config.own_of[LAYERS - 1] = 1;
             }
@@ -183,7 +183,7 @@ static void estimates_hold_for_both_kinds(void **state)
     model_destroy(alike);
 }
 
-/* A search goes on from the findings of steps on its grid: its best is at least as fast, whatever was estimated to be faster. */
+/* A search that starts from placements found by steps on its grid ends with one at least as fast, whatever estimates promise. */
 static void goes_on_from_what_was_found(void **state)
 {
     (void)state;
@@ -211,8 +211,8 @@ static void goes_on_from_what_was_found(void **state)
     model_destroy(m);
 }
 
-/* Moving parameters and gradients off the device saves an amount that depends on the place of activations, since the peak is at
- * another moment. A placement that fits was estimated not to, by 4%, and left out. */
+/* Moving parameters and gradients off the device saves an amount that depends on the place of activations, as the peak moves.
+ * Before, estimates of a fitting placement were 4% too high, and it was left out. */
 static void estimates_hold_with_activations_elsewhere(void **state)
 {
     (void)state;

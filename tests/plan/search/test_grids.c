@@ -9,8 +9,8 @@
 #include "plan/report/describe.h"
 #include "plan/search/requests.h"
 
-/* Large programs start with larger tiles. A program of 100,000 instructions on the default grid was tried there on a few layers
- * only, and grids beside it were hardly looked at. */
+/* The search of large programs starts on larger tiles. Before, a program of 100,000 instructions on the default grid was tried on
+ * a few layers only, and neighbouring grids hardly. */
 static void large_programs_start_with_larger_tiles(void **state)
 {
     (void)state;

@@ -44,8 +44,8 @@ static void test_groups(void **state)
     check_case(&(struct groups_case){"optimizer on the host", "h200", OFFLOAD_CPU, AUTO, 0, EFFORT_NORMAL});
 }
 
-/* Returns the group of 125m's layers on eight GPUs that hold shares of all state: larger if messages are short of time, else by
- * the rule or as given. */
+/* Returns the group size for 125m's layers on eight GPUs that hold shares of all state: larger if messages limit the step, else
+ * by the rule or as given. */
 static int64_t group_of_ranks(int64_t tokens, int64_t group)
 {
     const int64_t limit[TIERS] = {70 * GIB, 100 * GIB, 100 * GIB};

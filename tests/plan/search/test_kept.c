@@ -10,7 +10,7 @@
 #include "plan/search/options.h"
 #include "plan/search/requests.h"
 
-/* The number of kept chunks is found between quarters, too: spare memory is used. */
+/* The number of kept chunks is not only a multiple of a quarter of all: spare memory is used. */
 static void keeps_what_fits(void **state)
 {
     (void)state;
@@ -49,7 +49,7 @@ static int64_t moved(const struct plan *plan)
     return bytes;
 }
 
-/* Less traffic costs at most a percent of the step, with links about as busy as compute. */
+/* To save traffic the planner gives up at most a percent of the step, with links about as busy as compute. */
 static void gives_little_for_less_traffic(void **state)
 {
     (void)state;
@@ -73,14 +73,14 @@ static void gives_little_for_less_traffic(void **state)
     model_destroy(m);
 }
 
-/* If the host holds the inputs of all layers, they are kept; else those of some layers. */
+/* If the host has room for the inputs of all layers, all are kept; if not, some. */
 static void keeps_inputs_that_fit(void **state)
 {
     (void)state;
     enum { LAYERS = 6 };
     struct model *m = wide(LAYERS);
     int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, 0};
-    for (int open = 0; open < 2; open++) { /* one placement, or a choice */
+    for (int open = 0; open < 2; open++) { /* a single placement, then a choice */
         struct plan_request s;
         few_choices(&s, OFFLOAD_CPU, 0);
         s.alpha = open ? AUTO : 0;
@@ -160,8 +160,8 @@ static void each_kind_keeps_its_own(void **state)
     model_destroy(m);
 }
 
-/* Given shares are judged rightly with few chunks. The search, which knows one number for all layers, counts no fewer chunks than
- * the plan keeps, and less than one of each layer too many. */
+/* Shares given by kind are judged rightly with few chunks. The search knows one number for all layers: it counts at least as many
+ * chunks as the plan keeps, and too many by less than one for each layer. */
 static void judges_given_kinds(void **state)
 {
     (void)state;
@@ -189,8 +189,8 @@ static void judges_given_kinds(void **state)
             }
 }
 
-/* One full layer above two with a window, on a host that has room for a few chunks more than all layers' share: the full one
- * keeps more, or the others fewer, and no number for all layers is as fast. The numbers found can be given by hand. */
+/* A model has one full layer and two with a window, on a host with room for a few more chunks than an equal number for all. The
+ * full layer keeps more, or the others fewer, which beats every equal number. The numbers found can also be given by hand. */
 static void keeps_by_kind(void **state)
 {
     (void)state;
@@ -240,8 +240,8 @@ static double seconds_with(const struct model *m, struct plan_request *s, double
     return seconds;
 }
 
-/* A share that is given to two of eight layers alone takes no more than a quarter of the time that it takes in all. Trials knew
- * the mean of both kinds, rounded up: the placement that they chose for it was far too small (20 s beside 11 s). */
+/* Given shares of two of eight layers cost at most a quarter of the time of the same share in all. Before, trials took the mean
+ * of both kinds, rounded up, and chose far too small a placement (20 s, not 11 s). */
 static void given_kinds_are_tried(void **state)
 {
     (void)state;

@@ -7,7 +7,8 @@
 #include "plan/lower/fixed.h"
 #include "plan/search/requests.h"
 
-/* A tenth more memory keeps the grid. It led the search to the default grid, while less memory had found one that is 6% faster. */
+/* With a tenth more memory the grid stays. Before, more memory led the search to the default grid, although a grid found with
+ * less memory was 6% faster. */
 static void more_memory_keeps_the_grid(void **state)
 {
     (void)state;
@@ -31,8 +32,8 @@ static void more_memory_keeps_the_grid(void **state)
     model_destroy(m);
 }
 
-/* Memory goes where it gains: gradients on the device, for which a loss tile a quarter as long leaves room; neither alone is
- * faster. The search gave the memory to the loss tile, and the step was 2% longer. */
+/* Memory goes where it gains: to gradients on the device, with a loss tile a quarter as long; neither change alone is faster.
+ * Before, the loss tile got the memory, and the step was 2% longer. */
 static void memory_goes_where_it_gains(void **state)
 {
     (void)state;
@@ -55,8 +56,8 @@ static void memory_goes_where_it_gains(void **state)
     model_destroy(m);
 }
 
-/* More memory is not fetched too early, with parameters that the host updates. A budget with room for a long prefetch distance
- * was 0.9% slower than a smaller one: copies to the device were in each other's way. */
+/* More memory does not lead to fetching too early, with parameters that the host updates. Before, a budget with room for a long
+ * prefetch distance was 0.9% slower than a smaller one: copies to the device delayed each other. */
 static void more_memory_is_not_fetched_too_early(void **state)
 {
     (void)state;
@@ -79,9 +80,9 @@ static void more_memory_is_not_fetched_too_early(void **state)
     model_destroy(m);
 }
 
-/* More memory is not kept on the device. With room for everything there, placements without traffic showed next to no stalls, but
- * more for every second of it than activations on the host cause. So the search did not try those, and the step was 1% longer
- * than with less memory. */
+/* More memory does not make the search keep everything on the device. Before, placements there showed high stalls for each second
+ * of their little traffic, so the search expected as much of placements with activations on the host and did not try them: the
+ * step was 1% longer. */
 static void more_memory_is_not_kept_on_the_device(void **state)
 {
     (void)state;

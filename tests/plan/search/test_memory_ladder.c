@@ -7,8 +7,8 @@
 #include "extent.h"
 #include "plan/search/requests.h"
 
-/* A placement that a smaller budget allows, a larger one does too; each may be slower than the fastest by the worth of less
- * traffic and slower links. Budgets shrink to three fifths each, with LTRAIN_LONG to four fifths. */
+/* A larger budget allows every placement of a smaller one. A step may be longer by what the search gives up for less traffic and
+ * for slow links. Budgets shrink to three fifths each, with LTRAIN_LONG to four fifths. */
 static void more_memory_is_never_slower(void **state)
 {
     (void)state;

@@ -7,8 +7,8 @@
 #include "plan/lower/mesh.h"
 #include "plan/search/requests.h"
 
-/* More memory lets both update: the state of one of two layers is on the device, which then updates beside the host. With 3% more
- * memory both layers' state fitted; the search left the half, and the step was 2.6% longer. */
+/* With more memory device and host both update: the device has the state of one of two layers. Before, with 3% more memory, which
+ * fits both layers' state, the search no longer found this, and the step was 2.6% longer. */
 static void more_memory_updates_on_both(void **state)
 {
     (void)state;

@@ -62,7 +62,7 @@ static struct program *scheduled(const struct subject *x, const struct strategy 
     return p;
 }
 
-/* Lowers a whole step. Returns its digest, and on every tier the bytes of the class that live there for good, or at one time. */
+/* Lowers a whole step. Returns its digest, and for every tier the most bytes of the class: persistent, or live at one time. */
 static uint64_t lowered(const struct subject *x, const struct strategy *s, enum tensor_class class, int64_t bytes[TIERS])
 {
     struct program *p = scheduled(x, s, WHOLE_STEP);
@@ -125,8 +125,8 @@ static void count_updates(const struct program *p, int *on_device, int *on_host)
     }
 }
 
-/* Both update: some layers' state is on the device while the host updates the others'. On one rank and on two with any stage, in
- * a whole step and after it, the values are the same, and as many updates run. */
+/* Host and device both update: some layers' state is on the device. On one rank and on two with any stage, with the update in a
+ * step or alone, the values are the same, and as many updates run. */
 static void both_update(void **state)
 {
     (void)state;
@@ -302,7 +302,7 @@ static void search_fills_the_device(void **state)
     check_filled(TIER_DEVICE);
 }
 
-/* Local search alone, from a placement with all of it on drives, finds the same, or a faster one. */
+/* Local search alone, from a placement with all of that class on drives, finds an equally fast placement, or a faster one. */
 static void local_search_fills_the_device(void **state)
 {
     (void)state;

@@ -8,8 +8,8 @@
 #include "plan/lower/mesh.h"
 #include "plan/search/requests.h"
 
-/* The fastest mesh is chosen on finer grids: only finer tiles fit the budget, on four meshes that lack about as much memory with
- * the usual ones. The mesh that lacked least took 11% longer there than another. */
+/* The fastest mesh is chosen, though only finer grids fit the budget and four meshes lack about as much memory on the default
+ * ones. Before, the mesh that lacked the least was chosen, which was 11% slower. */
 static void fastest_mesh_of_finer_grids(void **state)
 {
     (void)state;
@@ -47,7 +47,8 @@ static double weighed(const struct plan *plan)
     return t.total + 0.25 * (t.busy[LANE_WORLD] + t.busy[LANE_ULYSSES] + t.busy[LANE_RING]);
 }
 
-/* Four ranks that share a sequence and their state: the choice is within a percent of the best that can be given. */
+/* For four ranks that share a sequence and their state, the choice is within a percent of the best mesh and stage that can be
+ * given. */
 static void chooses_mesh_and_stage(void **state)
 {
     (void)state;

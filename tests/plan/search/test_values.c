@@ -24,8 +24,8 @@ static int64_t fetched_forward(const struct program *p)
     return bytes;
 }
 
-/* Checks that a step computes the same values wherever activations and their gradients are between visits, with some row chunks
- * apart or not. Ranks share the sequence. */
+/* A step computes the same values for all tiers of activations and of the gradients between visits, with some row chunks kept
+ * apart or not, also if ranks share the sequence. */
 static void same_wherever_gradients_pass(int ulysses, int ring)
 {
     static const enum residency pairs[][2] = {{RES_DEVICE, RES_DEVICE}, {RES_HOST, RES_DEVICE}, {RES_HOST, RES_HOST},
