@@ -246,7 +246,7 @@ static int free_mesh(const struct advisor *x, struct proposal_setup *to, int ran
     const int dp = x->s->mesh.degree[MESH_DP], chosen = (x->s->open_degrees & 1u << MESH_DP) != 0;
     to->s.mesh.degree[MESH_DP] = dp > 1 && !chosen ? dp : AUTO;
     to->s.mesh.degree[MESH_ULYSSES] = to->s.mesh.degree[MESH_RING] = AUTO;
-    /* a status other than OK: heads do not divide among so many ranks */
+    /* a status other than OK: heads do not divide among `ranks` */
     return plan_mesh(x->m, &to->s, ranks, to->hardware.devices) == OK && meshes_take_first(x->m, to->limit, &to->s) == OK;
 }
 
