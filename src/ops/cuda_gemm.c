@@ -214,8 +214,8 @@ static enum status digest_attribute(const struct prepared_product *p, cublasLtMa
 {
     uint32_t value = 0;
     size_t written;
-    const cublasStatus_t status =
-        gemm.lt->cublasLtMatmulAlgoConfigGetAttribute(&p->algorithm, attribute, &value, bytes, &written);
+    cublasStatus_t status;
+    status = gemm.lt->cublasLtMatmulAlgoConfigGetAttribute(&p->algorithm, attribute, &value, bytes, &written);
     if (status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_NOT_SUPPORTED)
         value = 0;
     else

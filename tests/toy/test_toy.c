@@ -126,7 +126,6 @@ static void gradients_are_the_losss(void **state)
     rig_defaults(&r, S);
     r.settings.plan.row_chunk = 16;
     r.settings.lr = r.settings.weight_decay = 0;
-    sequence_alloc(&q, S);
     sequence_random(&q, S, VOCAB, 3, DOCUMENTS);
     assert_int_equal(rig_start(&r, model_of(NULL)), OK);
     assert_int_equal(session_initialise(r.session, 7), OK);
@@ -178,7 +177,6 @@ static void texts_are_read_as_in_training(void **state)
     char scratch[] = "/tmp/ltrain-test-XXXXXX", *path = mkdtemp(scratch);
     (void)state;
     rig_defaults(&r, S);
-    sequence_alloc(&q, S);
     sequence_random(&q, S, VOCAB, 4, whole);
     assert_int_equal(rig_start(&r, model_of(NULL)), OK);
     assert_int_equal(session_initialise(r.session, 7), OK);
