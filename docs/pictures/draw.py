@@ -18,6 +18,7 @@ ROOM_COLOURS = {"runs": "#f2c4a0", "compiles": "#a9cbe8", "executes": "#b9dcae",
 
 
 def kind_of(module):
+    """Returns the part that a module plays, a key of ROOM_COLOURS."""
     if module in ("cli", "check", "eval", "export", "train", "checkpoint", "profile", "engine"):
         return "runs"
     if module.split("/")[0] in ("plan", "machine", "model", "seqpar", "verify", "program"):
@@ -46,6 +47,7 @@ def lines_of(module, others):
 
 
 def rooms():
+    """Returns the picture of the modules, as SVG."""
     rows = floors()
     modules = [m for row in rows for m in row]
     lines = {m: lines_of(m, modules) for m in modules}
@@ -79,10 +81,12 @@ WHAT = [  # colour, words of an instruction's name, in the legend
 
 
 def colour_of(name):
+    """Returns the colour of an instruction by its name."""
     return next(c for c, words, _ in WHAT if not words or any(w in name for w in words))
 
 
 def step(path):
+    """Returns the picture of a traced step, as SVG."""
     trace = json.load(open(path))["traceEvents"]
     names = {e["tid"]: e["args"]["name"] for e in trace if e.get("name") == "thread_name"}
     # When the plan starts each instruction, and how long it gives it: the same on a busy machine.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The targets of README and user documents exist: links between documents, with their headings, and files that they name.
-# bench/results/README.md names every result, and no other. Lines outside tables have at most 120 characters.
+# bench/results/README.md names every result, and no other. The picture of the rooms shows those of the include law. Lines outside tables have at most 120 characters.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"
@@ -50,6 +50,10 @@ for path in bench/results/*; do
 done
 for file in $(grep -o '`[^` ]*`' bench/results/README.md | tr -d '`' | grep -E '^[a-z0-9].*\.(txt|json|log|md)$' | sort -u); do
     [ -e "bench/results/$file" ] || bad "bench/results/README.md names $file, which is not there"
+done
+
+for room in $(sed -n "/^floors='/,/^'/p" tools/include-law.sh | grep -v "'"); do
+    grep -q ">$room</text>" docs/pictures/rooms.svg || bad "docs/pictures/rooms.svg lacks $room: docs/pictures/draw.py rooms >docs/pictures/rooms.svg"
 done
 
 [ "$failures" = 0 ]
