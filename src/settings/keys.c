@@ -320,7 +320,7 @@ const struct settings_key settings_keys[] = {
 _Static_assert(sizeof settings_keys / sizeof settings_keys[0] <= 8 * sizeof((struct settings *)0)->typed, "a bit for each key");
 const int settings_n_keys = sizeof settings_keys / sizeof settings_keys[0];
 
-/* Tells whether `said` is the name of a key; files may have underscores in place of dashes. */
+/* Tells whether `said` is `name`, in which dashes may be written as underscores. */
 static int names_equal(const char *said, const char *name)
 {
     while (*name && (*name == *said || (*name == '-' && *said == '_'))) {

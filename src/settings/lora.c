@@ -12,7 +12,7 @@ enum part { RANK, ALPHA, DROPOUT, TARGETS, EXCLUDED, LAYERS, LAYER_NAMES, STABIL
 static const char *const names[PARTS] = {
     "r",      "alpha",           "dropout",      "targets",      "exclude-modules", "layers-to-transform", "layers-pattern",
     "rslora", "modules-to-save", "rank-pattern", "alpha-pattern"};
-/* Names of the settings of --lora in PEFT, which are refused with ours in the message. */
+/* PEFT's names of the same settings, which are taken as well. */
 static const char *const theirs[PARTS] = {
     "rank",           "lora_alpha", "lora_dropout",    "target_modules", "exclude_modules", "layers_to_transform",
     "layers_pattern", "use_rslora", "modules_to_save", "rank_pattern",   "alpha_pattern"};

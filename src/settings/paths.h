@@ -1,4 +1,4 @@
-/* The files of a run, found from the directory in which it is resumed. Private to this folder. */
+/* Finding a run's files from any directory in which the run is resumed. Private to this folder. */
 #ifndef LTRAIN_SETTINGS_PATHS_H
 #define LTRAIN_SETTINGS_PATHS_H
 

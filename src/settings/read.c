@@ -76,10 +76,8 @@ static enum status apply_flags(const struct settings_flags *f, struct settings *
     for (int i = 0; i < f->n; i++) {
         const struct settings_key *k = f->flag[i].key;
         char where[64];
-        int again =
-            /* 1: the flag appends to a list: it is not the first with this key; a first one replaces the file's items, and flags
-             * of other keys replace the value */
-            0;
+        /* 1: an earlier flag has this key; a list's first flag replaces the file's items, and later ones append */
+        int again = 0;
         for (int j = 0; j < i; j++)
             again |= f->flag[j].key == k;
         snprintf(where, sizeof where, "--%s", k->name);

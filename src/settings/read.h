@@ -60,7 +60,8 @@ enum status settings_read_run(const char *run, struct settings *out);
 /* Finds whether RUN/config.yaml is gone or empty (*purged = 1), so that the newest checkpoint's is read instead. ERR_IO: the file
  * cannot be read. */
 enum status settings_run_is_purged(const char *run, int *purged);
-/* Writes the keys of a file, except `out`, that differ between two settings: "lr 0.001 (was 0.0003), steps ..."; "" if none does. */
+/* Writes the configuration keys, except `out`, whose values differ between two settings: "lr 0.001 (was 0.0003), steps ...";
+ * nothing if none does. */
 enum status settings_write_changes(const struct settings *now, const struct settings *before, FILE *f);
 
 /* Tells whether an item of `data` is PATH=WEIGHT: a number follows its last '=', and no file is named like the whole item.
@@ -68,8 +69,9 @@ enum status settings_write_changes(const struct settings *now, const struct sett
 int settings_weight(const char *item, size_t *length, double *weight);
 /* Adapts absolute paths in s, which was read from a run's file, if the run was moved together with its surroundings.
  *
- * s->out is the run's former directory, `run` its present one. Their last components that are equal have not moved; the part
- * before has. A path gets the new part only if nothing exists at the old path and something at the new one. */
+ * s->out is the run's former directory, `run` its present one. The trailing components that both have in common are left out;
+ * what stands before these is the old and the new prefix. A path below the old prefix gets the new one if nothing exists at the
+ * path and something does at the changed one. */
 enum status settings_move_paths(struct settings *s, const char *run);
 /* Makes the paths with which a run is resumed absolute, so that they are found from any directory: data, evaluation data, drives,
  * and the model unless `model_is_name`. settings_absolute_path does so for one path. */

@@ -23,11 +23,8 @@ enum offload { OFFLOAD_AUTO, OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
 enum device_kind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CPU_DISCRETE, DEVICE_CUDA };
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_WSD };
 enum update_on { UPDATE_AUTO, UPDATE_DEVICE, UPDATE_HOST };
-enum effort {
-    EFFORT_BEST,
-    EFFORT_NORMAL,
-    EFFORT_QUICK
-}; /* effort of the planner's search, from the most to the least; a value of 0 is the best plan */
+/* Effort of the planner's search, from the most to the least: 0 searches most. */
+enum effort { EFFORT_BEST, EFFORT_NORMAL, EFFORT_QUICK };
 enum carriers { CARRIER_AUTO, CARRIER_NCCL, CARRIER_STAGED };
 enum train_on { TRAIN_ON_ASSISTANT, TRAIN_ON_LAST, TRAIN_ON_ALL };
 enum turns_of_chats { TURNS_SPLIT, TURNS_WHOLE };
@@ -66,7 +63,7 @@ struct plan_request {
     int64_t steps, eval_every;     /* eval_every: steps between evaluations; 0: none */
     int eval_before;               /* 1: the loss is evaluated before the first step, too */
     int zero;                      /* ZeRO stage 0 .. 3; AUTO */
-    enum effort effort;            /* effort of the search; 0: everything is searched */
+    enum effort effort;            /* effort of the planner's search */
     struct mesh mesh;              /* degrees; AUTO: derived from the number of ranks (plan_mesh) */
     unsigned open_degrees;         /* not a key: a bit for each degree derived by plan_mesh that planning may change; 0: none */
     int per_host;                  /* not a key: ranks per host, used if open_degrees is not 0 */
@@ -74,21 +71,21 @@ struct plan_request {
     int ranks;                     /* processes to start on this machine; AUTO: none, another program starts the ranks */
     enum dtype dtype, optim_dtype; /* optim_dtype: type of AdamW's moments */
     enum dtype grad_dtype;         /* type of gradients sent between ranks */
-    enum offload params, grads, optim,
-        acts; /* tiers of the four classes; key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
+    /* tiers of the four classes; key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
+    enum offload params, grads, optim, acts;
     /* tier of hidden states between layers, set by the same key; not farther away than activations */
     enum offload passing;
-    double alpha;                 /* share of activations that are saved instead of computed again, 0..1; AUTO */
-    int alpha_by_kind;            /* 1: alpha holds for layers without a window only, window_alpha for the others */
-    double window_alpha;          /* alpha of layers with a window, 0..1 */
-    int64_t keep_inputs;          /* every keep_inputs-th layer keeps its input; AUTO */
-    double prefetch;              /* time ahead of use at which transfers start, in row chunks of compute; AUTO */
-    enum update_on update;        /* device that runs AdamW */
-    int64_t row_chunk;            /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */
+    double alpha;          /* share of row chunks whose recomputable activations are kept, not computed again, 0..1; AUTO */
+    int alpha_by_kind;     /* 1: alpha holds for layers without a window only, window_alpha for the others */
+    double window_alpha;   /* alpha of layers with a window, 0..1 */
+    int64_t keep_inputs;   /* every keep_inputs-th layer keeps its input, the others' are computed again; AUTO */
+    double prefetch;       /* distance by which data are fetched ahead, in row chunks of compute; AUTO: the farthest that fits */
+    enum update_on update; /* device that runs AdamW */
+    int64_t row_chunk;     /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */
     int64_t head_tile, loss_tile; /* query heads of a head tile, logits' rows of a loss tile; AUTO */
     int64_t group;                /* elements per update group and parameter transfer: tiles group=N; AUTO */
     enum device_kind device;
-    int64_t device_mem, host_mem, nvme_max; /* budgets of the tiers in bytes; AUTO: all that is free */
+    int64_t device_mem, host_mem, nvme_max; /* budgets of the tiers in bytes; AUTO: by what is free */
     char *machine;                          /* machine to plan for: a data sheet's name or a YAML file; NULL: this one */
     /* drives of each node of that machine, key: nvme=4x7GB/s; 0: none; AUTO: as the machine's description says */
     int nvme_drives;
@@ -99,8 +96,8 @@ struct plan_request {
     struct string_list freeze; /* globs of parameters that are not trained */
     struct lora lora;          /* adapters, which are trained in place of the model */
     enum frozen_base base;     /* format of frozen matrices; AUTO: as the model's files or the adapter say, else as stored */
-    char memory_limit
-        [400]; /* not a key: words for what limits this machine's memory, if anything beside free memory does; else "" */
+    /* not a key: words for what limits this machine's memory, if anything beside free memory does; else "" */
+    char memory_limit[400];
     char scarce[TIERS][320];   /* not a key: per tier, the rank with the smallest budget if others have more; else "" */
     struct hardware *hardware; /* not a key: measured figures for costs (machine/hardware.h), owned; NULL: assumed figures */
     int64_t kept_free;         /* not a key: bytes that the run writes to the nvme tier's drive beside that tier */
@@ -165,7 +162,7 @@ struct settings {
     int out_is_default; /* not a key: 1: `out` is a default name, which may be changed if it is taken */
     int64_t save_every, keep;
     enum save_failure on_save_failure;
-    int64_t trace; /* step of which the lanes' times are recorded; AUTO: none */
+    int64_t trace; /* step whose lanes are written as a Chrome trace; AUTO: none */
     enum stop_when stop;
     enum run_mode mode;
     char *resume;                   /* run directory to continue, or NULL */

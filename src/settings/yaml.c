@@ -188,7 +188,7 @@ static enum status set_document(struct file *f)
 static enum status load_failed(const char *path, const yaml_parser_t *parser)
 {
     const char *problem = parser->problem;
-    if (!problem) /* libyaml gives no text for a failed allocation only */
+    if (!problem) /* libyaml has a text for every fault but a failed allocation */
         return status_fail(ERR_NOMEM, "%s: out of memory", path);
     if (parser->error == YAML_READER_ERROR)
         return status_fail(ERR_INVALID, "%s: %s (at byte %zu)", path, problem, parser->problem_offset);
