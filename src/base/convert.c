@@ -93,9 +93,8 @@ int64_t convert_values(enum dtype from, const void *src, enum dtype to, void *ds
         const char *in = (const char *)src + at * dtype_size(from);
         char *out = (char *)dst + at * dtype_size(to);
         convert_chunk(from, in, to, out, m);
-        const int finite =
-            /* looks at the shorter of both where both show the same */
-            from == BF16 ? finite_in_chunk(BF16, in, m) : finite_in_chunk(to, out, m);
+        /* a source in bf16 is looked at itself: never longer than the result, and finite where that is */
+        const int finite = from == BF16 ? finite_in_chunk(BF16, in, m) : finite_in_chunk(to, out, m);
         if (finite < m)
             first = min_i64(first, at + finite);
     }

@@ -94,8 +94,8 @@ static int64_t quota_left(int fd, int kind, unsigned id)
 {
     struct dqblk q;
     memset(&q, 0, sizeof q);
-    const unsigned command =
-        QCMD((unsigned)Q_GETQUOTA, (unsigned)kind); /* unsigned, since the shifted number does not fit an int */
+    /* unsigned, since the shifted number does not fit an int */
+    const unsigned command = QCMD((unsigned)Q_GETQUOTA, (unsigned)kind);
     if (sys_quota(fd, command, id, &q) != 0 || q.dqb_bhardlimit == 0)
         return -1;
     return max_i64(0, (int64_t)q.dqb_bhardlimit * 1024 - (int64_t)q.dqb_curspace);

@@ -110,7 +110,7 @@ static int mend(struct sorter *s)
 }
 
 /* Sorts in half the passes, by 32-bit numbers that say where each key lies between the smallest and the largest. Returns 0 if the
- * keys are not spread evenly enough, as times are. */
+ * keys are not spread evenly enough; times usually are. */
 static int sort_spread(struct sorter *s)
 {
     double least = INFINITY, most = -INFINITY;

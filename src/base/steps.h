@@ -6,11 +6,8 @@
 
 #include <stdint.h>
 
-enum step_form {
-    STEP_FINAL,
-    STEP_OLD,
-    STEP_PARTIAL
-}; /* STEP_FINAL and STEP_OLD are whole checkpoints (checkpoint/checkpoint.c) */
+/* Forms of checkpoints' directories; STEP_FINAL and STEP_OLD are whole (checkpoint/checkpoint.c). */
+enum step_form { STEP_FINAL, STEP_OLD, STEP_PARTIAL };
 
 struct step_dir {
     char name[48];

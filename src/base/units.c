@@ -44,7 +44,7 @@ static enum status parse_scaled(const char *key, const char *text, const char *l
         end++;
     }
     double scaled = value * pow(1024.0, power);
-    if (letters[3] && power > 0) /* no number with a fraction and unit, such as 1.9T of bytes */
+    if (letters[3] && power > 0) /* a size such as 1.9T, which is no whole number of bytes, is rounded down */
         scaled = floor(scaled);
     if (*end || scaled != floor(scaled))
         return status_fail(ERR_INVALID, "%s: '%s' is not a %s like %s", key, text, letters[3] ? "size" : "whole number", example);

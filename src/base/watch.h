@@ -15,7 +15,7 @@ struct watch_call {
     int fd;            /* descriptor that the call is on, or -1 */
     const char *path;  /* path if there is no descriptor, copied; or NULL */
     int64_t bytes, at; /* bytes and offset of a transfer; bytes 0: the call is no transfer */
-    int device; /* 1: a GPU's call; `path` describes the work that has not ended, and the call is not reported before the end */
+    int device;        /* 1: a GPU's call; `path` describes the work that has not ended, and only the timeout reports the call */
 };
 
 /* Registers a call and returns a handle for watch_leave. If nothing is watched the handle is below 0, which watch_leave takes,
