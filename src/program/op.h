@@ -28,9 +28,9 @@ struct step_record {
     /* hyperparameters of the pending update */
     float lr, weight_decay, beta1, beta2, eps;
     float bias1, bias2; /* 1 - beta^t */
-    uint32_t rounding;  /* random word, new for each update, by which moments in bf16 are rounded */
-    uint32_t dropout[2],
-        sequence; /* dropout: random key of the run's masks; sequence: number, within the run, of the micro-batch's sequence */
+    uint32_t rounding;  /* random word, new for each update, by which moments in bf16 and int8 are rounded */
+    /* dropout: key of the run's masks; sequence: number, within the run, of the micro-batch's sequence */
+    uint32_t dropout[2], sequence;
     /* the rank's index in its group of each comm lane, which decides its shards and heads; by lane_comm */
     int32_t member[COMM_GROUPS];
 };
@@ -64,7 +64,7 @@ struct op_attrs {
             float scale;
             int32_t by_columns;
             /* accumulate: EMBED_GRAD adds to dtable; scale: factor of rows of `table`, 0: 1; by_columns: the table is stored
-         * [dim,vocab], as in files of adapters of embeddings, and there are no positions */
+             * [dim,vocab], as in files of adapters of embeddings, and there are no positions */
         } embed;
         struct {
             int64_t rows, dim;
@@ -77,7 +77,7 @@ struct op_attrs {
             float scale;
             int32_t c_first;
             /* lda, ldb, ldc: elements from row to row; scale: factor of the product, 0: 1; c_first: column of c at which the product
-         * begins */
+             * begins */
         } gemm;
         struct {
             int64_t rows, dim;
@@ -95,7 +95,7 @@ struct op_attrs {
             float factor, slope;
             int32_t period;
             /* inverse: 1: backward, rotates by -angle; rotated: elements of a head that are rotated, 0: all; factor: of the rotated
-         * elements, 0: 1; slope: growth of the factor with position / period, as rope.h says; 0: none */
+             * elements, 0: 1; slope: growth of the factor with position / period, as rope.h says; 0: none */
         } rope;
         struct {
             int64_t rows, dim;
@@ -108,14 +108,13 @@ struct op_attrs {
             float scale, cap;
             int32_t value_dim, o_fp32;
             /* cap: scores are cap * tanh(score / cap); 0: no cap; value_dim: width of v and o, 0: head_dim; o_fp32: 1: o is F32
-         * whatever dtype is, as a part that will be merged with others */
+             * whatever dtype is, as a part that will be merged with others */
         } attn;
         struct {
             int64_t rows, vocab;
-            int32_t gradient,
-                /* gradient: 1: the gradient replaces the logits; gradient_bf16: 1: it is written to dlogits in bf16 instead; both
-                 * 0: no gradient */
-                gradient_bf16;
+            /* gradient: 1: the gradient replaces the logits; gradient_bf16: 1: it is written to dlogits in bf16 instead; both 0:
+             * no gradient */
+            int32_t gradient, gradient_bf16;
             int64_t ld; /* elements from row to row of the logits and of their gradient; 0: vocab */
             float scale, cap;
         } loss; /* logits are cap * tanh(scale * logit / cap); scale 0: 1; cap 0: none */
@@ -127,7 +126,7 @@ struct op_attrs {
             int64_t rows;
             int32_t heads, head_dim, dtype, first, share, group;
             /* ATTN_SINK, ATTN_SINK_GRAD. dtype: type of the sinks; the rank has `heads` heads, from head member[group] * share +
-         * first of the model on */
+             * first of the model on */
         } sink;
         struct {
             int64_t n;
@@ -139,7 +138,7 @@ struct op_attrs {
             int32_t y_type, form;
             int64_t columns;
             /* takes elements first + r * ld + c of a matrix of n elements; form: enum quantised_form; columns: row length of an int8
-         * matrix */
+             * matrix */
         } dequantise;
         struct {
             int64_t rows, cols, y_first, x_first, y_ld, x_ld;
@@ -199,8 +198,8 @@ struct op_arg {
     uint8_t optional;
     uint8_t addend;        /* 1: this argument is what the op adds: without it, updated arguments keep their values */
     uint8_t element_bytes; /* 0: the attribute at type_at gives the type */
-    uint16_t flag_at, type_at,
-        fp32_at; /* byte offsets in op_attrs; fp32_at: of an attribute that makes the type F32 if not 0; 0: none */
+    /* byte offsets in op_attrs; fp32_at: of an attribute that makes the type F32 if not 0; 0: none */
+    uint16_t flag_at, type_at, fp32_at;
 };
 
 /* A product of an m by k and a k by n matrix of these types. ta, tb: 1: the operand is stored transposed. */

@@ -78,11 +78,11 @@ OP(GEMM, gemm, MATRIX, NEVER, a->gemm.a_type == BF16 || a->gemm.b_type == BF16 ?
    2.0 * a->gemm.m * a->gemm.n * a->gemm.k,
    SUM(c, AS(gemm.c_type), gemm.accumulate), IN(a, AS(gemm.a_type)), IN(b, AS(gemm.b_type)), WORK(work))
 
-/* y += bias: y [rows,dim], with rows ld elements apart, bias [dim] */
+/* y += bias: y [rows,dim], with rows ld elements apart (0: dim), bias [dim] */
 OP(BIAS, bias, ELEMENTWISE, NEVER, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
    INOUT(y, AS(bias.y_type)), IN(bias, T(bias)))
 
-/* dbias (+)= column sums of dy, in row order: dbias [dim], dy [rows,dim], with rows ld elements apart */
+/* dbias (+)= column sums of dy, in row order: dbias [dim], dy [rows,dim], with rows ld elements apart (0: dim) */
 OP(BIAS_GRAD, bias_grad, ELEMENTWISE, NEVER, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
    SUM(dbias, F32, bias.accumulate), IN(dy, AS(bias.y_type)))
 
@@ -132,8 +132,8 @@ OP(ATTN_BWD, attn_bwd, ATTENTION, FREELY, a->attn.dtype, 10.0 * pairs * a->attn.
 OP(ATTN_DELTA, attn_delta, ELEMENTWISE, NEVER, a->heads.dtype, 2.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
    OUT(delta, F32), IN(o, T(heads)), IN(do, T(heads)))
 
-/* Merges attention over two disjoint sets of keys: adds o_part and lse_part to o and lse, which then cover both sets: o, o_part
- * [rows,heads,head_dim], lse, lse_part [heads,rows] */
+/* Merges attention over two disjoint sets of keys: o and lse, of one set, become those of both; o_part and lse_part are the
+ * other's: o, o_part [rows,heads,head_dim], lse, lse_part [heads,rows] */
 OP(ATTN_MERGE, attn_merge, ELEMENTWISE, FREELY, F32, 3.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
    INOUT(o, F32), INOUT(lse, F32), ADDEND(o_part, F32), ADDEND(lse_part, F32))
 

@@ -78,9 +78,8 @@ struct operand {
     int64_t bytes : 40;
     int32_t tensor : 24;
     int64_t row0 : 38;
-    uint32_t
-        /* version that is read or written; an update in place turns version v into v + 1; copies have the version of their source */
-        version : 18;
+    /* version that is read or written; an update in place turns version v into v + 1; copies have the version of their source */
+    uint32_t version : 18;
     uint32_t arg : 6, access : 2; /* enum access */
 };
 
@@ -152,8 +151,8 @@ struct binding {
     int32_t buffer, tensor;
     int32_t version;
     int64_t offset, row0, row1;
-    int64_t extent_offset,
-        extent_bytes; /* nvme only: extent of the buffer that contains the rows (the store checks whole extents) */
+    /* nvme only: extent of the buffer that contains the rows (the store checks whole extents) */
+    int64_t extent_offset, extent_bytes;
 };
 
 struct program {

@@ -29,9 +29,11 @@ struct timeline {
     int submits;
 };
 
-/* Returns the instruction that kept `instr` from starting earlier: the one that ended last among those that it waits for and its
- * predecessor on the lane; the predecessor does not count if its start is enough. -1: none. *ready: the moment of that end; 0:
- * none. */
+/* Returns the instruction that kept `instr` from starting earlier, and in *ready the moment until which it did; -1, with *ready
+ * 0: none.
+ *
+ * This is the last to end among the instructions that `instr` waits for and its predecessor on the lane. On an I/O lane of a
+ * timeline that submits, the predecessor counts with its start instead of its end. */
 int stalls_released_by(const struct timeline *t, int instr, double *ready);
 
 /* Seconds for which compute stands still, by lane and class of the awaited data; summed over classes (lane) and over lanes
@@ -45,7 +47,7 @@ struct stalls {
  * charged. */
 void stalls_add(const struct timeline *t, double end, double count, struct stalls *s);
 
-/* Returns the class of the data that an instruction moves, which is not of the compute lane. */
+/* Returns the class of the data that an instruction of a lane other than compute moves. */
 enum tensor_class stalls_class(const struct program *p, const struct instr *in);
 
 #endif

@@ -1,11 +1,11 @@
-/* The machine code that a program is made for, as far as planning depends on kernels. */
+/* The backend and device that a program is made for, as far as planning depends on their kernels. */
 #ifndef LTRAIN_PROGRAM_TARGET_H
 #define LTRAIN_PROGRAM_TARGET_H
 
 #include "program/op.h"
 
 /* A target, which the planner's caller passes (settings.target), so that a plan is a function of its arguments on every machine.
- * Each backend has its own target; a named machine has one that stands for its backend. A target outlives the plans. */
+ * Each backend has its own target; for a named machine one is made from that machine's figures. A target outlives the plans. */
 struct target {
     /* Returns the bytes that an op needs as its argument `work`; 0: none. members: size of the group, for collectives only. */
     int64_t (*workspace)(const struct target *t, enum op_kind op, const struct op_attrs *attrs, int members);
