@@ -94,7 +94,7 @@ static enum status map_create(struct byte_map *m, int64_t *points, int n_points,
             return status_fail(ERR_NOMEM, "out of memory while verifying");
     }
     set_start(m, 0);
-    set_start(m, m->n - 1); /* a start at the last end point, where no segment is: loops then need no special case */
+    set_start(m, m->n - 1); /* a start at the last end point, where no segment is: cut_at then needs no special case */
     m->next[0] = m->n - 1;
     memcpy(m->cells, initial, cell_bytes);
     return OK;

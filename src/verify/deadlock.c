@@ -141,7 +141,7 @@ static void enqueue(struct run *v, int c)
     v->queue[(v->head + v->n_queued++) % v->n_colours] = c;
 }
 
-/* Returns the lane on which instruction `in`, the next of its own lane, has to wait; -1: none. */
+/* Returns a lane whose progress instruction `in`, the next on its own lane, still waits for; -1: none. */
 static int blocking_lane(const struct run *v, int c, const struct instr *in)
 {
     const struct program *p = mesh_program(v->x, v->rank_of[c]);
