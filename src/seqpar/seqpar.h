@@ -61,7 +61,7 @@ int64_t seq_pad(const struct seq_shape *shape, int64_t used, const struct seq_to
 
 struct seq_layout;
 
-/* Creates a layout in zigzag order. ERR_NOMEM; ERR_INVALID: chunk, chunks and padded of the shape contradict each other. */
+/* Creates a layout in zigzag order. ERR_NOMEM; ERR_INVALID: the shape does not divide as described above. */
 enum status seq_layout_create(const struct seq_shape *shape, struct seq_layout **out);
 void seq_layout_destroy(struct seq_layout *l); /* NULL is fine */
 const struct seq_shape *seq_layout_shape(const struct seq_layout *l);
