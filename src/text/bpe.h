@@ -18,7 +18,7 @@ struct merge {
 
 struct bpe {
     const struct vocab *keys; /* tokens by text: raw bytes (raw 1) or characters (raw 0); not owned */
-    int raw; /* 1: symbols are bytes, which stand in the vocabulary as characters of GPT-2's alphabet (byte_level.h) */
+    int raw; /* 1: symbols are bytes, which the tokenizer's file writes as characters of GPT-2's alphabet (byte_level.h) */
     int32_t single[256];   /* ids of bytes, or of ASCII characters; -1: unknown */
     int32_t fallback[256]; /* ids of the tokens <0x00> .. <0xFF>; -1: no such token */
     int byte_fallback, fuse_unk, ignore_merges;
@@ -30,9 +30,9 @@ struct bpe {
     uint64_t pair_mask, n_pairs;
     uint8_t ascii_pairs[128][128];
     /* set for sentencepiece's models only: */
-    int32_t n_ids; /* number of tokens; larger ids are single characters that are parts of tokens but no tokens themselves */
-    const uint8_t
-        *unused; /* [n_ids]: 1: a token that helps merging, but is split again afterwards; NULL: there are none; owned */
+    int32_t n_ids; /* number of tokens; ids from there on are single characters that are parts of tokens but no tokens */
+    /* [n_ids]: 1: a token that helps merging, but is split again afterwards; NULL: there are none; owned */
+    const uint8_t *unused;
     const struct trie *defined; /* user-defined tokens, which never merge; set only if `unused` is; not owned */
 };
 

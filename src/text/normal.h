@@ -63,8 +63,8 @@ struct normal {
 
 struct normal_room {
     struct text_buffer text[2];
-    size_t
-        zero; /* bytes at the result's beginning that come from the document's first character; Metaspace's "first" needs this */
+    /* bytes at the result's beginning that come from the document's first character; Metaspace's "first" needs this */
+    size_t zero;
 };
 
 /* Place of a text: at its document's beginning; where a document was cut; behind an added token. */

@@ -86,8 +86,8 @@ struct tokenizer {
     int64_t file_ids, rows; /* file_ids: number of ids in tokenizer.json alone; rows: of the model's embedding, 0: any number */
     char remark[512];       /* remark for users; "": none */
     int can_cut;
-    uint8_t no_cut_behind
-        [256]; /* by byte: 1: a newline behind this byte may belong to an added token, so that text is not cut there */
+    /* by byte: 1: a newline behind this byte may belong to an added token, so that text is not cut there */
+    uint8_t no_cut_behind[256];
 };
 
 /* ---- text between added tokens (encode.c) ---- */

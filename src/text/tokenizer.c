@@ -185,15 +185,14 @@ static int is_sentencepiece(const char *path)
     return strstr(slash ? slash : path, ".model") != NULL;
 }
 
-/* Hashes what the files beside the tokenizer contribute to encoding: added tokens and rules. */
+/* Hashes added tokens and rules, which the files beside the tokenizer may change. */
 static uint64_t hash_tokens(const struct tokenizer *t, uint64_t hash)
 {
     for (int64_t i = 0; i < t->added.n; i++) {
         const struct added_token *a = &t->added.token[i];
         const int32_t rest[] = {a->id, a->single_word, a->lstrip, a->rstrip, a->special, a->normal != NULL, t->splits_special};
-        const size_t n_rest =
-            /* older releases did not read these files: without them the hash is the same as theirs */
-            t->from_beside || t->splits_special ? 7 : 5;
+        /* older releases did not read these files: without them the hash is the same as theirs */
+        const size_t n_rest = t->from_beside || t->splits_special ? 7 : 5;
         hash = XXH3_64bits_withSeed(a->text, a->n, hash);
         hash = XXH3_64bits_withSeed(rest, n_rest * sizeof *rest, hash);
     }

@@ -188,8 +188,8 @@ static size_t skip_unknown(const uint8_t *text, size_t n, const uint8_t *y, size
 static void align(const uint8_t *text, size_t start, size_t end, const struct text_buffer *tokens, size_t *at)
 {
     size_t i = 0, from = start;
-    if (tokens->n > 0 && tokens->data[0] == ' ' &&
-        (start == end || text[start] != ' ')) { /* a space that the tokenizer has put in front */
+    /* a space that the tokenizer has put in front */
+    if (tokens->n > 0 && tokens->data[0] == ' ' && (start == end || text[start] != ' ')) {
         at[0] = at[1] = start;
         i = 1;
     }

@@ -1,4 +1,4 @@
-/* Encoding text of several origins, with the place of each token, so that special tokens typed by a user are read as plain text. */
+/* Encoding text of several origins: finds each token's place, and reads special tokens typed by a user as plain text. */
 #ifndef LTRAIN_TEXT_ZONES_H
 #define LTRAIN_TEXT_ZONES_H
 
