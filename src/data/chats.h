@@ -63,15 +63,14 @@ struct chat_counts {
     int64_t unended;           /* trained turns after which no token that ends a turn was found */
     int64_t messages_dropped;  /* messages that the template leaves out */
     int64_t calls_dropped;     /* messages whose given tool calls the template leaves out */
-    int64_t
-        contents_dropped; /* assistants' messages whose text the template leaves out, as they have tool calls or reasoning, too */
-    int64_t tools_dropped; /* conversations whose given tools the template leaves out */
-    int64_t empty;         /* trained turns with an empty text */
-    int64_t other_roles;   /* messages whose role is none of the usual ones */
-    int64_t untrained;     /* turns meant to be trained that are wholly or partly not */
-    int64_t otherwise;     /* trained turns that do not begin where the template's generation prompt would end */
-    int64_t typed;         /* messages that contain special tokens or the template's own text: these are read as plain letters */
-    int64_t arguments;     /* tool calls whose arguments were given as text and were parsed into objects */
+    int64_t contents_dropped;  /* assistants' messages whose text is left out, as they have tool calls or reasoning, too */
+    int64_t tools_dropped;     /* conversations whose given tools the template leaves out */
+    int64_t empty;             /* trained turns with an empty text */
+    int64_t other_roles;       /* messages whose role is none of the usual ones */
+    int64_t untrained;         /* turns meant to be trained that are wholly or partly not */
+    int64_t otherwise;         /* trained turns that do not begin where the template's generation prompt would end */
+    int64_t typed;     /* messages that contain special tokens or the template's own text: these are read as plain letters */
+    int64_t arguments; /* tool calls whose arguments were given as text and were parsed into objects */
     int32_t ends[CHAT_MOST_ENDS]; /* distinct special tokens that end trained turns, as many as fit, in no order */
     int32_t n_ends;
 };

@@ -116,8 +116,8 @@ static enum status pack_sources(struct corpus *c)
         c->report.eval_sequences = c->report.train_sequences - trained;
         c->report.train_sequences = trained;
         c->report.packed.train_tokens = tokens;
-        c->report.chats.n_ends =
-            ends; /* end tokens of the sources of --data only: conversations that are only evaluated teach no end */
+        /* end tokens of the sources of --data only: conversations that are only evaluated teach no end */
+        c->report.chats.n_ends = ends;
     }
     return mix(c);
 }

@@ -18,7 +18,7 @@ struct corpus;
 struct corpus_report {
     int64_t documents, bytes;     /* training and evaluation data together; empty files do not count */
     int64_t repaired;             /* broken UTF-8 characters of texts that became U+FFFD; 0 where the bytes are the tokens */
-    const char *repaired_path;    /* the file with the most broken characters; NULL: there are none */
+    const char *repaired_path;    /* a file with many of them; NULL: there are none */
     int cached;                   /* 1: all tokens come from files that a former run has left in the cache */
     int64_t tokens;               /* number in all documents */
     int64_t empty;                /* files and rows without a token, which are no documents */
@@ -38,10 +38,10 @@ struct corpus_report {
 struct corpus_config {
     const char *const *paths; /* files, directories (recursive, sorted by path), globs */
     int n_paths;
-    struct exclusion
-        *exclude;          /* files of paths and eval_paths that are left out; a pattern that matches none is an error; or NULL */
-    const double *weights; /* [n_paths]: each path is a source of its own, with that share of the tokens (any scale); NULL: all
-                                    * are one source */
+    /* patterns of files of paths and eval_paths that are left out; a pattern that matches none is an error; or NULL */
+    struct exclusion *exclude;
+    /* [n_paths]: each path is a source of its own, with that share of the tokens (any scale); NULL: all are one source */
+    const double *weights;
     const char *const *eval_paths; /* files that are only evaluated; NULL: none */
     int n_eval_paths;
     double eval_fraction; /* share of each source's tokens that is held out, at the source's end; 0: none */
@@ -126,13 +126,13 @@ enum status corpus_check_eval(const struct corpus *c);
 /* One packed sequence; all arrays [seq_len], owned by the caller. Tokens are numbered 0 .. seq_len-1. */
 struct sequence {
     int32_t *tokens;
-    int32_t *
-        targets; /* next token of the same document, also beyond the sequence's end; -1: the document ends here, or the next token is held out, cut off or not trained */
+    /* next token of the same document, also beyond the sequence's end; -1: the document ends here, or the next token is held out,
+     * cut off or not trained */
+    int32_t *targets;
     int32_t *positions; /* number of each token in its document's part in this sequence, from 0 */
-    int32_t *lo,
-        /* attended keys lo .. hi of each token: from its document's start, or from own number - window + 1 if that is later, to
-         * its own number; both non-decreasing */
-        *hi;
+    /* attended keys lo .. hi of each token: from its document's start, or from own number - window + 1 if that is later, to its own
+     * number; both non-decreasing */
+    int32_t *lo, *hi;
     int64_t n_targets;
     int64_t n_tokens; /* number of tokens before the padding; a padding token is 0, has no target and attends to itself alone */
     double pairs;     /* attended pairs of query and key: the sum of hi - lo + 1 over n_tokens */

@@ -129,9 +129,8 @@ enum status corpus_train_sequence(struct corpus *c, uint64_t cursor, struct sequ
     int source = mixture_at(c->mixture, cursor, &before);
     const struct source *s = &c->sources[source];
     uint64_t n = (uint64_t)packing_get_report(s->packing)->train_sequences;
-    uint64_t seed =
-        c->seed ^
-        (uint64_t)source * 0x9e3779b97f4a7c15u; /* so that sources with equal numbers of sequences are permuted differently */
+    /* by source, so that sources with equal numbers of sequences are permuted differently */
+    uint64_t seed = c->seed ^ (uint64_t)source * 0x9e3779b97f4a7c15u;
     int64_t number = (int64_t)order_permute(seed, before / n, before % n, n);
     if (!take_kept(c, source, number, out)) {
         TRY(read_tokens(c, s, number, packing_train_end(s->packing), out));

@@ -495,7 +495,8 @@ enum status st_find(const struct st_file *f, const char *name, struct st_info *i
     return OK;
 }
 
-/* bytes read, and bytes of values before conversion: both and the result fit a second-level cache */
+/* Bytes read at a time: READ_BYTES of values that keep their type, SCRATCH of values to be converted. These and their result fit
+ * a second-level cache. */
 enum { READ_BYTES = 128 << 10, SCRATCH = 64 << 10 };
 
 /* Reads n values from byte `at` of the file on. */

@@ -16,8 +16,8 @@ enum { CHUNK = 1 << 16 }; /* elements converted at a time */
 /* Place of a tensor's elements in the data. */
 struct place {
     enum dtype dtype;
-    int64_t each, elements,
-        begin; /* each: bytes of an element; then number of elements, and first byte; types below 8 bits count bytes as elements */
+    /* bytes of an element; number of elements; first byte. Types below 8 bits count bytes as elements. */
+    int64_t each, elements, begin;
 };
 
 struct st_writer {

@@ -41,8 +41,8 @@ static enum status tokenize(struct stream *s, const struct stream_config *config
     return st;
 }
 
-/* Finds the number of different ids: 256 for bytes, the tokenizer's number, or the vocabulary's for files of ids. The shifted ids
- * of untrained tokens are not counted. */
+/* Finds the bound of ids: 256 for bytes, the tokenizer's, or the vocabulary's for files of ids. The shifted ids of untrained
+ * tokens are not counted. */
 static void find_ids(struct stream *s, const struct stream_config *config, const struct file_kind *kinds)
 {
     enum { BYTES = 256 };
@@ -334,7 +334,7 @@ enum status stream_read(const struct stream *s, int64_t at, int64_t n, int32_t *
 {
     if (s->tokens)
         return read_tokens(s, at, n, out, next);
-    /* bytes at the end of `out`, widened in place: token i is written before byte i + 1 would be overwritten */
+    /* bytes at the end of `out`, widened in place: token i ends before byte i + 1, which is not read yet */
     uint8_t *bytes = (uint8_t *)out + 3 * n;
     TRY(documents_read(s->d, at, n, bytes, next));
     for (int64_t i = 0; i < n; i++)

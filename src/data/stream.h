@@ -23,7 +23,7 @@ struct stream_config {
     const char *cache;                 /* directory where files of tokens are kept for later runs */
     const char *column;                /* key of the member of .jsonl rows that is the text */
     int append_eos;                    /* 1: texts end with the tokenizer's eos, which must exist */
-    int64_t vocab;                     /* number of different ids in files of ids, if there is no tokenizer */
+    int64_t vocab;                     /* bound of ids in files of ids, if there is no tokenizer: all are below */
     int token_bytes;                   /* bytes of an id in files of ids without a header; 0: such files are refused */
     int threads;
 };
@@ -46,13 +46,12 @@ void stream_close(struct stream *s);
 int64_t stream_documents(const struct stream *s);
 int64_t stream_tokens(const struct stream *s);
 int64_t stream_text_bytes(const struct stream *s);
-int64_t stream_repaired(const struct stream *s,
-                        const char **most);      /* broken characters of the text, and the file with the most of them */
+/* Counts the broken characters of the text; *most: the file with the most of them. */
+int64_t stream_repaired(const struct stream *s, const char **most);
 int64_t stream_empty(const struct stream *s);    /* files and rows that have no token and are no documents */
 int64_t stream_left_out(const struct stream *s); /* number of files that patterns leave out */
-int64_t stream_json_rows(const struct stream *s,
-                         /* number of files that hold rows but are read as whole texts; *first: one of them, or NULL */
-                         const char **first);
+/* Counts the files that hold rows but are read as whole texts; *first: one of them, or NULL. */
+int64_t stream_json_rows(const struct stream *s, const char **first);
 struct chat_counts stream_chats(const struct stream *s); /* totals of the stream's conversations */
 int stream_is_cached(const struct stream *s);            /* 1: the tokens come from a former run */
 int stream_is_masked(const struct stream *s);            /* 1: some tokens are not trained */
@@ -61,7 +60,7 @@ unsigned stream_holds(const struct stream *s);           /* kinds of the files, 
 /* Refuses texts read as bytes if the vocabulary has fewer than 256 ids: ERR_INVALID. */
 enum status stream_check_bytes(const struct stream_config *config, const struct stream *s);
 int stream_has_ids(const struct stream *s); /* 1: ids come from files of ids, and there is no tokenizer that says what ids mean */
-int64_t stream_ids(const struct stream *s); /* number of different ids */
+int64_t stream_ids(const struct stream *s); /* bound of ids: all are below */
 
 /* Reads the files once, in order, for their fingerprints, if their bytes are the tokens. Adds to counts [ids] (may be NULL) how
  * often each id is among the first n tokens. Must come before the first stream_read. */

@@ -49,7 +49,7 @@ struct job {
     struct documents *d;
     const struct tokenize_config *config;
     const struct file_kind *kind; /* kind of each file */
-    int64_t ids;                  /* number of different ids of the vocabulary */
+    int64_t ids;                  /* bound of the vocabulary's ids, which are all below */
     struct token_writer *writer;
     struct fingerprint *print; /* fingerprint of each file */
     pthread_mutex_t reading, writing;
@@ -63,8 +63,8 @@ struct job {
     int64_t next_written;
     int failed;
     struct token_totals totals;
-    int64_t repaired_now, repaired_most,
-        repairing; /* broken characters of the file numbered `repairing`, and of the file that has the most */
+    /* broken characters of the file numbered `repairing`, and of the file that has the most */
+    int64_t repaired_now, repaired_most, repairing;
 };
 
 /* ---- reading ---- */
@@ -486,7 +486,7 @@ static enum status find_facts(const struct documents *d, const struct tokenize_c
     return OK;
 }
 
-/* Returns the number of different ids; shifted ids of untrained tokens are not counted. */
+/* Returns the bound of ids, which are all below, except the shifted ids of untrained tokens. */
 static int64_t vocabulary(const struct tokenize_config *config, const struct facts *any)
 {
     enum { BYTES = 256 };

@@ -16,7 +16,7 @@ struct tokenize_config {
     const char *column; /* key of the member of .jsonl rows that is the text; NULL: "text" */
     int append_eos;     /* 1: texts, in rows too, end with the tokenizer's eos, which must exist */
     const char *dir;
-    int64_t vocab;   /* number of different ids in files of ids, if there is no tokenizer */
+    int64_t vocab;   /* bound of ids in files of ids, if there is no tokenizer: all are below */
     int token_bytes; /* bytes of an id in files without a header */
     int threads;
 };
@@ -29,7 +29,7 @@ struct tokenize_config {
  * documents' fingerprints are known.
  *
  * Rows of .jsonl files are documents: texts, conversations, or ids (data/lines.h). In the latter two a token that is not trained
- * is stored as id + N, N the number of different ids of the tokenizer (or vocab); stored ids are then below 2 N. */
+ * is stored as id + N, N being tokenizer_ids (or vocab); stored ids are then below 2 N. */
 enum status tokenize_documents(struct documents *d, const struct tokenize_config *config, const struct file_kind *kinds,
                                struct token_file **out, int *cached);
 
