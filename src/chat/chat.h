@@ -27,7 +27,7 @@ enum status chat_template_parse(const char *source, size_t n, const char *name, 
 #define CHAT_TOOL_TEMPLATE "tool_use"                   /* name of the template for conversations with tools */
 
 /* Loads the templates of a Hugging Face directory, as transformers does. chat_template.jinja is the template `default`, and
- * additional_chat_templates/NAME.jinja the template NAME. Without chat_template.jinja, `chat_template` of tokenizer_config.json
+ * additional_chat_templates/NAME.jinja the template NAME. Without any of these files `chat_template` of tokenizer_config.json
  * counts: a string, or a list of {name, template}.
  *
  * *out is the default, with tool_use, if there is one, for conversations with tools (chat_template_for_tools), and with the
@@ -113,7 +113,7 @@ enum chat_train {
 struct chat_options {
     int add_generation_prompt;
     enum chat_train train;
-    /* object of further variables ("enable_thinking": false), or NULL; the conversation's chat_template_kwargs come before these */
+    /* object of further variables ("enable_thinking": false), or NULL; the conversation's chat_template_kwargs override these */
     const json_t *variables;
     /* special tokens of the tokenizer, ended by NULL, some of which end turns; NULL: the template's tokens, and texts that look
      * like tokens (<|...|>, </s>, <end_of_turn>) */

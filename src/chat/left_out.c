@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    ANSWERED = 1,
-    TYPED = 2
-}; /* bits of account beside the marks: ANSWERED: words that are neither calls nor reasoning; TYPED: special tokens typed as text */
+/* Bits of a message beside its marks. ANSWERED: words that are neither calls nor reasoning; TYPED: special tokens typed as text. */
+enum { ANSWERED = 1, TYPED = 2 };
 
 struct account {
     const struct chat_template *t;

@@ -245,11 +245,11 @@ static enum status check_row_member(const char *key, const json_t *value, enum c
     static const char *const words[] = {"train", "trained", "training",  "trainable",  "loss",         "mask",
                                         "masks", "masked",  "supervise", "supervised", "unsupervised", NULL};
     static const char *const of_lists[] = {"weight", "weights", NULL};
-    static const char *const tags[] = {"label", "kto_tag",
-                                       "kto_label"}; /* "label": 0 is not refused, as it may be the number of a class */
+    /* "label": 0 is not refused, as it may be the number of a class */
+    static const char *const tags[] = {"label", "kto_tag", "kto_label"};
     const int is_list = json_is_array(value) || json_is_object(value);
-    if (json_is_null(value) ||
-        (is_list && kind == CHAT_ROW_IDS)) /* in rows of ids a list has a value for each id, and is read elsewhere */
+    /* in rows of ids a list has a value for each id, and is read elsewhere */
+    if (json_is_null(value) || (is_list && kind == CHAT_ROW_IDS))
         return OK;
     TRY(refuse_left_out_row(key, value, kind, file, line));
     for (size_t i = 0; i < sizeof tags / sizeof *tags && kind == CHAT_ROW_CHAT; i++)

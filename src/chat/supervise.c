@@ -230,8 +230,8 @@ static enum status find_empty(struct search *s, size_t i, size_t limit, struct c
         s->text->untrained++;
         return OK;
     }
-    for (size_t at = begin;
-         at < limit;) { /* finds the last special token, which ends the turn in templates without a usual one */
+    /* finds the last special token, which ends the turn in templates without a usual one */
+    for (size_t at = begin; at < limit;) {
         size_t length = chat_special_at(s->t, s->options, bytes, limit, at);
         last = length > 0 ? at : last;
         at += length > 0 ? length : 1;

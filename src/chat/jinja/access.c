@@ -181,9 +181,8 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value v, cons
     int64_t step = part[2].kind == JINJA_NONE ? 1 : at[2];
     if (step == 0)
         jinja_fail(run->task, "a slice's step is 0");
-    step = step > n    ? n + 1
-           : step < -n ? -n - 1
-                       : step; /* limited, so that sums cannot overflow; longer steps give the same slice */
+    /* limited, so that sums cannot overflow; longer steps give the same slice */
+    step = step > n ? n + 1 : step < -n ? -n - 1 : step;
     int64_t first = part[0].kind == JINJA_NONE ? (step < 0 ? n - 1 : 0) : clamp(at[0], n, step);
     int64_t end = part[1].kind == JINJA_NONE ? (step < 0 ? -1 : n) : clamp(at[1], n, step);
     if (v.kind == JINJA_TEXT)

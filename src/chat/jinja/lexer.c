@@ -28,7 +28,7 @@ static void add_data(struct jinja_lexer *x, size_t first, size_t end)
 }
 
 /* Returns the end of the text [first, end) before a tag, after dropping the whitespace that the tag removes. sign: the character
- * behind the tag's opening brace and sign ('-', '+', ...). */
+ * behind the tag's "{%", "{{" or "{#", perhaps '-' or '+'. block: 0 for "{{". */
 static size_t strip_end(const struct jinja_lexer *x, size_t first, size_t end, char sign, int block)
 {
     struct jinja_text all = {.bytes = x->s, .n = end};

@@ -22,7 +22,7 @@ enum jinja_token_kind {
 struct jinja_token {
     enum jinja_token_kind kind;
     int line;
-    const char *bytes; /* text of DATA and STRING (escapes replaced); of NAME and OPERATOR, which a 0 ends */
+    const char *bytes; /* text of DATA, STRING (escapes replaced), NAME and OPERATOR; the last two are 0-terminated */
     size_t n;
     int64_t i;
     double f;
