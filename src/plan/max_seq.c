@@ -264,7 +264,7 @@ static enum status narrow(struct range *x, struct bracket *b)
 
 /* The longest length that fits in the first variant, if longer ones seem to fit in another one. */
 struct sure {
-    int64_t tokens; /* 0: no length fits */
+    int64_t tokens; /* 0: there is no such length */
     struct variant variant;
 };
 

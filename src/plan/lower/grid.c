@@ -188,8 +188,8 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
     return OK;
 }
 
-/* Sets row chunks twice as long (i = 0) or half as long (1), if the loss tile divides the new length: it need not divide half a
- * sequence. Returns 0 if that is not legal. */
+/* Sets row chunks twice as long (i = 0) or half as long (1). Returns 0 if that is not legal: the loss tile must divide the new
+ * length, unless one chunk has all rows. */
 static int other_rows(const struct model *m, const struct plan_request *s, int i, struct strategy *t)
 {
     int64_t other = i == 0 ? min_i64(2 * t->key.row_chunk, t->rows) : t->key.row_chunk / 2;

@@ -115,7 +115,7 @@ static int same_source(const struct source *a, const struct source *b)
     return a->tensor == b->tensor && a->version == b->version && a->row == b->row && a->first == b->first && a->n == b->n;
 }
 
-/* Returns the product that was last made for the map in this visit; NULL: there is none. */
+/* Returns the last product that was made for the map, if it is still there; NULL: there is none. */
 static struct product *find(struct product *all, const struct model_linear *w)
 {
     for (int i = 0; i < AT_WORK; i++)

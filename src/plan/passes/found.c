@@ -28,8 +28,8 @@ static enum status plan_as_tried(const struct problem *p, const struct candidate
     return OK;
 }
 
-/* Tells whether the plan of the i-th candidate takes no longer than its trial promised. If the next candidate's trial had all
- * layers, no excess is allowed, since that candidate is then surely worth planning. */
+/* Tells whether the plan of the i-th candidate takes no longer than its trial promised. The allowance is smaller
+ * (PLAN_HOLDS_WHOLE) if this trial or that of the next candidate, which is then surely worth planning, had all layers. */
 static int trial_holds(const struct search *search, int i, const struct plan *plan)
 {
     const struct candidate *c = &search->candidates[i];

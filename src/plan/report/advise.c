@@ -237,7 +237,7 @@ enum status advise_early(const struct model *m, const struct plan_request *s, co
     proposal_shorten(&x, s->seq_len, &t);
     TRY(advise_estimate(m, &t.s, limit, &c));
     *beyond = !isinf(c.excess) &&
-              is_beyond(&c, limit); /* infinite excess: a program exceeds its tables, which need not hold for other tiers */
+              is_beyond(&c, limit); /* infinite excess: a program exceeds its tables, which with other tiles it may not */
     if (!*beyond)
         return OK;
     memcpy(estimated->arena, c.bytes, sizeof estimated->arena);

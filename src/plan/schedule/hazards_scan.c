@@ -130,7 +130,7 @@ static int stretch_of(const struct scan *s, int tier, int64_t at)
     return s->first_stretch[tier] + (int)(at >> s->shift[tier]);
 }
 
-/* Moves a tier's cursor from segment k to segment `to` (-1: none), since segment k will begin at another address. */
+/* Moves a tier's cursor from segment k to segment `to` (-1: none), since segment k will no longer begin where it does now. */
 static void move_cursor(struct scan *s, int tier, int k, int to)
 {
     int *cursor = &s->cursor[stretch_of(s, tier, s->segment[k].lo)];

@@ -9,12 +9,11 @@
  * no gaps, so a plan is seldom faster. */
 struct candidate {
     struct strategy strategy;
-    double estimate;      /* seconds of a step, all micro-batches */
-    double compute;       /* busy seconds of compute, recomputation included */
-    double least_compute; /* part of compute that no tile sizes change: attention, and products at the best rate */
-    double traffic;       /* busy seconds of all other lanes */
-    /* bytes needed: by an estimate, the least, with instructions in lowering order; by a trial, those of its schedule */
-    double messages;
+    double estimate;            /* seconds of a step, all micro-batches */
+    double compute;             /* busy seconds of compute, recomputation included */
+    double least_compute;       /* part of compute that no tile sizes change: attention, and products at the best rate */
+    double traffic;             /* busy seconds of all other lanes */
+    double messages;            /* part of traffic on the lanes between ranks */
     double written;             /* part of traffic that writes to drives */
     int64_t bytes[TIERS];       /* bytes needed: by estimate the least, in lowering order; by a trial those found */
     int64_t layer_bytes[TIERS]; /* bytes that one layer more adds */

@@ -93,7 +93,8 @@ static enum status measure_short_lived(const struct model *m, const struct progr
     uint8_t *moment = sys_malloc((size_t)p->n_instrs + 1);
     if (!moment)
         return status_no_memory("while planning");
-    for (int i = 0, now = 0; i < p->n_instrs; i++) { /* only transfers: placements differ in these, hardly in computations */
+    /* moments follow computations: these hardly differ between placements, transfers do */
+    for (int i = 0, now = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
         now = in->lane == LANE_COMPUTE || in->phase == PHASE_UPDATE ? moment_of(m, in) : now;
         moment[i] = (uint8_t)now;

@@ -142,8 +142,8 @@ static enum status step(struct key_search *b, enum tile_size which, int i, struc
     return OK;
 }
 
-/* Steps in one size of the grid as long as steps are faster: heads only up, rows up or down, loss tiles at once to the longest,
- * since the default one is short. *moved: 1 if any step was taken. */
+/* Steps in one size of the grid as long as steps are faster: heads only up, rows down or up, loss tiles by the largest step
+ * first, since the default one is short. *moved: 1 if any step was taken. */
 static enum status vary_size(struct key_search *b, enum tile_size which, struct point *at, int *moved)
 {
     static const int first[TILE_SIZES] = {[TILE_HEADS] = 0, [TILE_ROWS] = 1, [TILE_LOSS] = 2};

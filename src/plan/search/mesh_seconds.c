@@ -183,7 +183,7 @@ static void add_activations(struct part *x)
     x->all += x->least;
 }
 
-/* Returns the seconds of one micro-batch: the larger of compute (with waits for messages) and of messages with transfers.
+/* Returns the seconds of one micro-batch: the largest of compute (with waits for messages), messages, and transfers.
  * Activations beyond the device's room are fetched; optional ones that cannot be fetched behind compute are computed again. */
 static double micro_batch_seconds(const struct part *x, const int64_t limit[TIERS])
 {

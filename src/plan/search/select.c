@@ -33,8 +33,8 @@ static int is_smaller(const struct candidate *a, const struct candidate *b, cons
 /* Tries the smallest placements from the n-th on, at the given prefetch level, until one fits or is far from fitting. *out: the
  * index of the first one not tried.
  *
- * Of about equally small placements the listed first comes first (it keeps the most near), then those that need the least
- * elsewhere. */
+ * Of placements that are estimated to be equally small, the first in the list comes first, since it keeps the most near; then
+ * those that need the least elsewhere. */
 static enum status try_smallest(const struct trials *t, struct search *x, int n, int level, int *out)
 {
     int first = n, end = (int)min_i64(x->n, n + SMALLEST_TRIES), settled = 0;

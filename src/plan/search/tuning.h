@@ -293,7 +293,7 @@ enum { KINDS_TRIES = 12, KINDS_LATER = 2 };
 #define GROUP_MESSAGES_BUSY 0.5
 /* Elements of the largest group tried: gathered in bf16 it takes 128 MiB of a device, its gradient in fp32 twice as much. */
 #define GROUP_MESSAGES_MOST (1 << 26)
-/* Programs planned or verified at the same time: only two of a set are large, and each takes memory of its own. */
+/* Programs planned or verified at the same time: a set's large programs come in pairs, and each takes memory of its own. */
 #define PROGRAMS_AT_ONCE 2
 
 /* --- The longest sequence (max_seq.c) ----------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ static struct model_linear kv_slice(const struct lowering *L, const struct head_
 
 /* --- Forward --- */
 
-/* Copies a KV head from the ulysses member before, which shares it. */
+/* Copies a KV head from the tiles of the previous ulysses member: both members attend with the same head. */
 static void produce_replica(struct lowering *L, struct value *v, int i)
 {
     const struct tile *t = &v->tiles[i], *from = &v->tiles[i - L->n_chunks];
