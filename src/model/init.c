@@ -96,7 +96,7 @@ static double frequency(const struct model_config *c, int64_t n, int64_t tokens,
         return scale_yarn(c, n, i, freq);
     case ROPE_LONGROPE:
         return freq / ((double)tokens > c->rope_original_positions ? c->rope_long : c->rope_short)[i];
-    case ROPE_PROPORTIONAL: /* like default, but the other pairs of the head are not rotated */
+    case ROPE_PROPORTIONAL: /* like linear for the first pairs of a head; the others are not rotated */
         return i < (int64_t)(0.5 * (c->rope_share > 0.0 ? c->rope_share : 1.0) * (double)n) ? freq / c->rope_factor : 0.0;
     case ROPE_DEFAULT:
     case ROPE_DYNAMIC:
