@@ -21,7 +21,7 @@ struct prepared_call {
     struct op_attrs attrs;
     struct gemm_shape shape;
     struct cuda_slabs slabs;
-    int64_t c_at;                       /* bytes from the call's C to the slab's first column */
+    int64_t c_at;                       /* bytes from the argument's start to the call's first column of C */
     struct prepared_product product[2]; /* [0]: for all slabs but the last; [1]: for the last */
 };
 

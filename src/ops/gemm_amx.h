@@ -37,8 +37,8 @@ struct gemm_amx_out {
 };
 
 /* Computes C[m][n] over `depth` elements of k, a multiple of AMX_UNIT. Called between amx_begin and amx_end (base/amx.h) on the
- * same thread. An element is a sum over steps, in order; each step adds the sum over its even elements plus the sum over its odd
- * ones. */
+ * same thread. Each element of C is summed over steps of AMX_UNIT elements of k, in order; a step adds the sum over its even
+ * elements plus the sum over its odd ones. */
 void gemm_amx_task(const struct gemm_amx_left *a, const char *b, int64_t depth, const struct gemm_amx_out *out, int64_t m,
                    int64_t n);
 
