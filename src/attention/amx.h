@@ -39,7 +39,7 @@ static inline AMX void amx_load(vi r[SIDE], const struct amx_rows *x, int64_t ro
             i < n ? _mm512_maskz_loadu_epi16(mask, x->x + ((row + i) * x->heads + x->head) * x->d + c) : _mm512_setzero_si512();
 }
 
-/* Makes pairs of the low (amx_pairs_high: high) halves of two rows of 32. */
+/* Interleaves the first 16 elements of a and of b: a0, b0, a1, b1, ... (amx_pairs_high: the last 16). */
 static inline AMX vi amx_pairs_low(vi a, vi b)
 {
     const vi at = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35,

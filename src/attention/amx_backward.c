@@ -147,7 +147,8 @@ static inline AMX void span_gradient(const float *s, const float *dp, float fact
                 if (cap != 0)
                     g[j][h] = g[j][h] * (vf_set(1.0f) - turned * turned);
             }
-        for (int64_t j = 0; j < 2; j++) { /* 16 keys from one tile to the next, SPANS tiles apart */
+        /* the rows of a tile are 16 keys; the tile of the next 16 keys lies SPANS tiles further on */
+        for (int64_t j = 0; j < 2; j++) {
             const int64_t at = (i + j) / SIDE * SPANS * TILE + (i + j) % SIDE * 64;
             _mm512_store_si512(pt + at, (vi)_mm512_cvtne2ps_pbh(p[j][1], p[j][0]));
             _mm512_store_si512(dst + at, (vi)_mm512_cvtne2ps_pbh(g[j][1], g[j][0]));
