@@ -12,8 +12,8 @@ extern "C" {
 #endif
 
 enum tma_type { TMA_BF16, TMA_F32 };
-/* Swizzles, numbered by their spans in bytes: an inner box is at most that wide, its tile aligned to 1024 (128), 512 (64), 256
- * (32), 128. */
+/* Swizzle modes, numbered by span in bytes: a box's inner dimension has at most that many bytes (none: any number). Its tile in
+ * shared memory is aligned to 1024 bytes for a span of 128, 512 for 64, 256 for 32, 128 for none. */
 enum tma_swizzle { TMA_SWIZZLE_NONE = 0, TMA_SWIZZLE_32 = 32, TMA_SWIZZLE_64 = 64, TMA_SWIZZLE_128 = 128 };
 
 /* A tensor in global memory, dimension 0 innermost and contiguous. base: 16-byte aligned device memory; strides: multiples of 16. */
