@@ -29,7 +29,8 @@ enum status run_flush(struct run *r);
 /* Fills in the record that programs read. targets: number of trained tokens of the step; sequence: the run's number of the
  * sequence, by which dropout masks are drawn. */
 void run_fill_record(struct run *r, int64_t targets, uint64_t sequence);
-/* Tells whether the section is cut and this rank owes no collective any more, so that nothing of the step is left to run. */
+/* Tells whether the present run of programs was ended early (comm_is_cut) and this rank owes the others no collective any more,
+ * so that nothing of the step is left to run. */
 int run_is_over(const struct run *r);
 
 /* Returns the schedule's learning rate of the step with that index; 0 is the first. */
