@@ -454,7 +454,7 @@ enum status executor_run(struct executor *e, const struct program *p, struct tra
     pthread_cond_broadcast(&e->go);
     pthread_mutex_unlock(&e->lock);
     if (e->device)
-        (void)device_lanes_submit(e->device); /* a failure is on the board */
+        (void)device_lanes_submit(e->device); /* a failure is on the board of tickets, whose status is returned below */
     else
         run_lane(e, LANE_COMPUTE);
     if (e->x.backend->may_stop)

@@ -10,8 +10,9 @@
 
 struct source {
     const struct model *model;
-    struct st_file *file;    /* NULL: initial values */
-    struct st_file *adapter; /* trained parameters of a model with adapters; NULL: the model's parameters and initial values */
+    struct st_file *file; /* NULL: initial values */
+    /* file of the trained parameters of a model with adapters; NULL: adapters get initial values, all else comes from `file` */
+    struct st_file *adapter;
     const char *prefix;      /* prefix of tensor names in `adapter` */
     struct st_file *masters; /* fp32 masters of trained parameters, from a checkpoint of a bf16 run; NULL: none */
     uint64_t seed;           /* seed of initial values */
