@@ -102,7 +102,7 @@ static void check_moved(struct rig *r, const struct cell *c, int runs[PLAN_PROGR
     }
 }
 
-/* Hashes the gradients of the last step, as check reads them. */
+/* Hashes the gradients of the last step, read as `ltrain check` reads them. */
 static uint64_t digest_of_gradients(struct rig *r, const struct cell *c)
 {
     uint64_t hash = 1;
@@ -197,7 +197,8 @@ static int must_differ(const struct cell *a, const struct cell *b)
             return 1;
     if (cell_passing(a) != cell_passing(b))
         return 1;
-    if ((a->level[F_INPUTS] > 0) != (b->level[F_INPUTS] > 0)) /* at most one of three layers can lack its input */
+    /* levels above 0 make equal programs: of three layers at most one can lack its input */
+    if ((a->level[F_INPUTS] > 0) != (b->level[F_INPUTS] > 0))
         return 1;
     int passes = a->level[F_PARAMS] == 2 || a->level[F_GRADS] == 2 || a->level[F_ACTS] == 2 ||
                  (a->level[F_OPTIM] == 2 && a->level[F_UPDATE] == 0);

@@ -68,8 +68,8 @@ static void alone(void **state)
     program_destroy(p);
 }
 
-/* Comm lanes that share a stream run in the program's order. A program has one once prefetched instructions have no time of their
- * own. */
+/* Comm lanes that share a stream run one after the other: in the program's order or, with release times, before the program has
+ * an order, as they become ready. */
 static void chained(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Tests how the extent store moves bytes: sizes, alignments, ways, many in flight, both directions at once, corruption. */
+/* Tests how the extent store moves bytes: sizes, alignments, both kinds of I/O (io_uring and threads), many in flight, both
+ * directions at once, corruption. */
 #include "offload_test.h"
 
 #include "offload/arena.h"

@@ -463,8 +463,8 @@ static double descend(enum dtype moments)
     return loss;
 }
 
-/* The loss converges as with fp32 moments. Rounding changes a moment by at most 2^-8 of itself, without bias; a step divides
- * means of some ten and a thousand moments, so its length changes by less than 1%, at random, and the loss by no more. */
+/* The loss converges as with fp32 moments. Rounding changes a moment by at most 2^-8 of itself, without bias. m averages some
+ * 10 steps and v some 1000, so a step's length changes by less than 1%, at random, and the loss by no more. */
 static void test_bf16_converges(void **state)
 {
     (void)state;

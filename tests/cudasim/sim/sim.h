@@ -98,8 +98,9 @@ struct copy_group { /* cp.async of one commit, of one thread */
 
 struct bulk_op { /* a bulk or TMA store of one thread */
     uint32_t group, shared, bytes;
-    std::vector<unsigned char> read; /* contents of shared memory once waited for that far */
-    void *global;                    /* contiguous, where not tensor */
+    /* copy of the bytes in shared memory, made once a wait ensures that this store has read them; empty before */
+    std::vector<unsigned char> read;
+    void *global; /* contiguous, where not tensor */
     bool tensor, add;
     CUtensorMap map;
     int rank, at[5];
