@@ -49,7 +49,7 @@ enum sys_call {
     SYS_THREAD,      /* pthread_create */
     SYS_URING_SETUP, /* io_uring_queue_init_params */
     SYS_URING_ENTER, /* first submission, which shows whether the kernel lets the process in */
-    SYS_URING_FIRST, /* failures in the results of the first submission */
+    SYS_URING_FIRST, /* results of the first submission */
     SYS_URING_BUFFERS,
     SYS_URING_SUBMIT,
     SYS_URING_CQE, /* a completion's result */

@@ -182,9 +182,8 @@ static enum status mark_trained(const struct chat_encoder *x, struct chat_sample
         const struct token_place *p = &x->places.at[i];
         while (k < text->n_supervised && text->supervised[k].end <= p->first)
             k++;
-        const size_t last =
-            /* the last byte, or the place of a token without bytes: a space put in front of the next token */
-            p->end > p->first ? p->end - 1 : p->first;
+        /* the last byte, or the place of a token without bytes: a space put in front of the next token */
+        const size_t last = p->end > p->first ? p->end - 1 : p->first;
         s->trained[i] = k < text->n_supervised && text->supervised[k].first <= last;
         s->n_trained += s->trained[i];
     }

@@ -221,8 +221,8 @@ struct encoding {
     const char *path;
 };
 
-/* Tells whether a text, whose tokens begin at number `first`, needs an eos: the text has tokens, and neither they nor the ids put
- * behind every text (`behind`) have an eos at the end. */
+/* Tells whether a text, whose tokens begin at number `first`, needs an eos: the text has tokens, the last of which is no eos, and
+ * the ids put behind every text (`behind`) have none. */
 static int lacks_eos(const struct encoding *x, size_t first, const struct ids *behind)
 {
     const int32_t eos = tokenizer_eos(x->job->config->tokenizer);

@@ -20,7 +20,7 @@ static int touches(const struct program *p, const struct instr *in, const uint8_
     return 0;
 }
 
-/* Follows whole buffers, not bytes: every write into a buffer that a marked instruction reads is marked. */
+/* Follows whole buffers, not bytes: every earlier write into a buffer that a marked instruction reads is marked. */
 enum status updates_mark(const struct program *p, uint8_t *mark, int *n)
 {
     uint8_t *needed = sys_calloc((size_t)p->n_buffers + 1, sizeof *needed);

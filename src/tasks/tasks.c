@@ -95,7 +95,7 @@ static enum status try_size(struct fit *x, int64_t size, struct task_sample *out
     return st;
 }
 
-/* Finds the largest size that fits; each size tried follows from the tokens that a unit (a sentence, say) has taken so far. */
+/* Finds nearly the largest size that fits; each size tried follows from the tokens that a unit (a sentence, say) has taken so far. */
 static enum status grow(struct fit *x, int64_t question, struct task_sample *out)
 {
     int64_t size = FIRST_SIZE, tokens;

@@ -81,7 +81,7 @@ struct adding {
     int32_t next;
 };
 
-/* Adds a token that is sought in raw text. If the vocabulary has the token and the files call it special, it becomes special. */
+/* Adds a token that is sought in raw text. If the token was added before, it only becomes special if special is 1. */
 static enum status add(struct adding *x, const json_t *value, int64_t id, int special)
 {
     struct added_token like;

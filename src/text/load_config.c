@@ -131,8 +131,8 @@ static enum status put_named(const json_t *value, struct items *out)
     return put(out, &one);
 }
 
-/* Lists the tokens of other members such as image_token, first tokenizer_config.json's, then special_tokens_map.json's; then the
- * named tokens of objects in `extras`. */
+/* Lists the tokens of other members such as image_token, then the named tokens of objects in `extras`. Members of
+ * special_tokens_map.json come first, but if tokenizer_config.json has the same member, with that value. */
 static enum status list_named_otherwise(const struct beside *b, const json_t *const extras[2], struct items *out)
 {
     const char *key;

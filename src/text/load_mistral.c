@@ -11,7 +11,7 @@
 #define FIXED                                                                                                                         \
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}" \
     "\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-enum { LEAST_TOKENS = 100000 }; /* fewest tokens of a vocabulary that transformers warns of */
+enum { LEAST_TOKENS = 100000 }; /* most tokens of a vocabulary about which transformers never warns */
 
 static int is_of_mistral(const json_t *model)
 {

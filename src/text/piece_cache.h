@@ -14,7 +14,7 @@
 #define PIECE_IDS 3    /* most ids of a piece that is kept */
 #define PIECE_SLOTS (1 << 15)
 
-/* Key from which a piece can be restored: its first 8 and last 8 bytes, which may overlap, and its length. */
+/* Key that has the whole piece: its first and its last bytes, which may overlap, and its length. */
 struct piece_key {
     uint64_t first, last;
     uint32_t n;

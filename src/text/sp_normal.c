@@ -36,7 +36,7 @@ static struct prefix prefix_of(const struct sp_rules *r, const uint8_t *text, si
 }
 
 /* Tells whether a byte always stays as it is. A character with which a longer string of the map or a user-defined piece begins
- * does not count. */
+ * is not plain. */
 static int is_plain(const struct sp_rules *r, uint8_t c)
 {
     uint8_t text[2] = {c, 0};

@@ -110,7 +110,7 @@ static void map_destroy(struct byte_map *m)
     free(m->cells);
 }
 
-/* Returns the index of an address among the end points, to which it belongs. */
+/* Returns the index of an end point, given its address. */
 static int32_t point_index(const struct byte_map *m, int64_t address)
 {
     int64_t stretch = (address - m->at[0]) >> m->shift;
