@@ -15,9 +15,19 @@
 enum { DIM = 1024, VOCAB = 8192, HEAD_DIM = 64, ARGS = 8, MOST = 128 << 20 };
 static const double AT_LEAST = 4e-3; /* seconds of a measurement */
 
-/* One character an argument. T: rows x dim of the type, Z: of zeros, which remain so, F: the same in fp32, t, f: dim of them, h:
- * rows x heads in fp32, i: rows of integers, s: a few numbers, w: workspace, '-': absent. times: how often it is read or written.
- */
+/* Ops, with a letter in `args` and a digit in `times` for each argument. The digit: how often the argument is read or written. The
+ * letter:
+ *
+ *     T    rows x DIM elements of the measured type
+ *     Z    the same, all zeros, which the op leaves zeros
+ *     F    rows x DIM elements in fp32
+ *     t    DIM elements of the measured type
+ *     f    DIM elements in fp32
+ *     h    rows x heads elements in fp32
+ *     i    an integer for each row
+ *     s    a few small positive numbers
+ *     w    workspace
+ *     -    absent argument */
 static const struct {
     const char *name;
     enum op_kind op;
@@ -164,7 +174,7 @@ int main(void)
                 moved += (double)((cases[c].times[i] - '0') * n * (strchr("TZ", kind) && dtype == BF16 ? 2 : 4));
             }
         }
-        if (kernel != stream) /* which leaves numbers as sound as it finds them */
+        if (kernel != stream) /* a copy fills nothing, and leaves numbers that serve the op filled before */
             strcpy(filled, line);
         printf("{\"seconds\": %.9f, \"bytes\": %.17g}\n", seconds_of(kernel, &attrs, arg), moved);
         fflush(stdout);

@@ -1,16 +1,22 @@
-/* Duration of planning, tightness of its memory and the cost of that, each case in a process of its own, on one H200.
+/* Measuring the planner: its time, its memory, and how tightly it packs; each case in a process of its own, for one H200.
  *
  *     plan_bench                      ten models at three lengths
- *     plan_bench MODEL TOKENS         one of them
- *     plan_bench LAYERS TOKENS        layers of dim 8192, 64 heads on 8 (70B at 80 layers)
+ *     plan_bench MODEL TOKENS         one of these models
+ *     plan_bench LAYERS TOKENS        layers of dim 8192 with 64 heads on 8 KV heads (70B at 80 layers)
  *     plan_bench LAYERS TOKENS lean   everything on the host, alpha 0: one placement, no search
  *     plan_bench ranks N              an 8B at 1m tokens on N ranks of 8xh100 nodes, verified together
- *     plan_bench --effort WORD ...    any of them with that effort (best)
+ *     plan_bench --effort WORD ...    any of these with that effort; best if not given
  *
- * A line a case: whether it fits; instructions of the largest program; seconds to plan and seconds to verify all programs, by the
- * clock and of processors; most MiB of memory until they were planned, and until they were verified; of each tier, arena and
- * arena over lower bound; the step; what using addresses again adds to it (against memory without end); what links 20% slower
- * than planned for add to it, and how much of that is for want of memory. */
+ * Each case prints a line with the model, its layers and tokens, and then
+ *
+ *     fits            "fits" or "no"
+ *     instructions    number of instructions of the largest program
+ *     plan, verify    seconds to plan, and to verify all programs; each by the clock, then of processors
+ *     MiB             most memory of the process after planning, then after verifying
+ *     tiers           arena of the first program in each tier, and its ratio to the lower bound
+ *     step            seconds of the first program, and three percentages: by how much waits for addresses lengthen the step;
+ *                     by how much links 20% slower than planned lengthen it; and by how much waits for addresses lengthen it
+ *                     on these slower links */
 #include "base/units.h"
 #include "engine/backend_cpu.h"
 #include "machine/hardware.h"
@@ -47,7 +53,7 @@ static const struct shape shapes[] = {
 
 static const int64_t lengths[] = {32 << 10, 256 << 10, 1 << 20};
 
-static enum effort effort; /* zero: best */
+static enum effort effort; /* EFFORT_BEST if not given */
 
 static struct plan_request settings_of(int64_t tokens)
 {
@@ -94,7 +100,7 @@ static double seconds(clockid_t clock)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Since the program started. */
+/* Time and memory that the process has taken since its start. */
 struct moment {
     double wall, cpu; /* seconds; cpu: of this process, whatever else runs */
     double mib;       /* most memory so far */
@@ -110,8 +116,8 @@ static struct moment now(void)
     return (struct moment){seconds(CLOCK_MONOTONIC) - start, seconds(CLOCK_PROCESS_CPUTIME_ID), (double)use.ru_maxrss / 1024};
 }
 
-/* Simulates the step with links so many times as fast as planned for: with the program's waits, or with those of data alone, as
- * if memory had no end. Returns its seconds; -1: failed. */
+/* Simulates the step on links `speed` times as fast as planned, with the program's waits or (endless) with those for data only, as
+ * if memory were infinite. Returns the step's seconds; -1: failed. */
 static double with_links(struct program *p, const struct cost_model *planned, double speed, int endless)
 {
     struct cost_model m;

@@ -1,26 +1,28 @@
-/* The searched placement beside random ones, and over a sweep of device budgets, on the virtual clock.
+/* Comparing searched placements with random ones, and with each other over a sweep of device budgets, on the virtual clock.
  *
  *     plan_random [WHAT] [PARTS] [--budgets FROM,TO,RATIO]
  *
  * WHAT is one of
- *     --row N               the N-th of ten models x machines; may be repeated (default: all ten)
- *     --drawn FROM-TO       models x machines that are drawn, by number: nobody tuned the search by them
+ *     --row N               the N-th of ten pairs of model and machine; may be repeated (default: all ten)
+ *     --drawn FROM-TO       pairs that are drawn at random, by number: the search was not tuned by them
  *     --model NAME --machine NAME --layers N --tokens N [--host SHARE]
- *                           one that is named
- * and PARTS are any of
- *     --search              the searched placement
- *     --random N            N random placements that fit, at most 200, beside the searched one
- *     --sweep               the search alone, over a sweep of device budgets
- * Without PARTS a row has all three, with 200 random placements, and anything else the sweep.
+ *                           a pair given by name
+ * PARTS are any of
+ *     --search              plans the searched placement
+ *     --random N            the same, and N random placements that fit, at most 200
+ *     --sweep               plans searched placements over a sweep of device budgets
+ * Without PARTS, rows run all three with 200 random placements, other pairs the sweep only.
  *
- * The models are cut to a few layers. The device's budget is a share of what everything on the device takes; the host's too,
- * where placements are to need drives. Random: until N placements fit, each class's tier, k of n chunks kept, how many last
- * layers' activations stay on the device, the update's place and the prefetch distance are drawn; each is lowered and scheduled
- * as the planner does, at the tiles of the searched one, and not verified. Mark: the searched plan takes at most 3% more than the
- * best of 200. Sweep: from a quarter of what everything on the device takes to all of it in steps of 10%, or as --budgets says:
- * the first share, one above the last, and the ratio of neighbours. A budget counts as slower by what its plan takes more than
- * the fastest plan of less memory. The search gives some of a step for what it is planned by, its price: what links 20% slower
- * would add, and writes to drives. */
+ * Models are cut to a few layers. The device's budget is a share of the bytes that the device needs to hold everything; so is the
+ * host's in cases that shall need drives.
+ *
+ * A random placement draws the tier of each class, the number of kept chunks, the number of last layers whose activations stay on
+ * the device, the place of the update and the prefetch distance. It is lowered and scheduled as the planner does, on the tiles of
+ * the searched placement, and not verified. The mark: the searched plan takes at most 3% more than the best of 200.
+ *
+ * The sweep goes from a quarter of the bytes of everything on the device up to all, in steps of 10%, or as --budgets says: first
+ * share, a share above the last, ratio of neighbours. A budget is slower by the time that its plan takes beyond the fastest plan
+ * of a smaller budget. The search minimises a price rather than the step: with a charge for slow links and for drive writes. */
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "base/units.h"
@@ -46,7 +48,7 @@ struct test_case {
     const char *model, *machine;
     int64_t layers, tokens;
     int ranks;
-    double device, host; /* budgets, of what everything on the device takes; host 0: without end */
+    double device, host; /* budgets, of what everything on the device takes; host 0: no limit */
 };
 
 static const struct test_case cases[] = {
@@ -170,7 +172,7 @@ static enum status hopeless(const struct subject *x, const struct strategy *s, i
     return OK;
 }
 
-/* One of those drawn. */
+/* A random placement, and the result of planning it. */
 struct drawn {
     const struct subject *x;
     struct strategy strategy;

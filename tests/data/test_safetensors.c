@@ -93,7 +93,6 @@ static struct st_writer *open_writer(const char *path, const struct st_decl *dec
     return w;
 }
 
-/* written from the last piece to the first */
 /* The stamp of unchanged files stays the same. It differs once their times or sizes do, or once other files have their names. */
 static void test_stamp(void **state)
 {
@@ -111,6 +110,7 @@ static void test_stamp(void **state)
     assert_true(stamp[0] == stamp[1] && stamp[1] != stamp[2] && stamp[2] != stamp[3]);
 }
 
+/* Writes elements of a tensor from the last piece to the first. */
 static void write_pieces(struct st_writer *w, int tensor, const float *x, int64_t n, int64_t piece)
 {
     for (int64_t at = (n - 1) / piece * piece; at >= 0; at -= piece)

@@ -35,7 +35,8 @@ for path in sorted(glob.glob("src/**/*", recursive=True)):
             print(f"not ok: {path}:{line}: nobody looks at what {functions[0]} returns")
             failures += 1
 
-# tests/engine/test_cuda.c goes through two files by itself, tests/ops/test_cuda_gemm.c through all calls of cuBLASLt by their number.
+# Files in which tests make every CUDA call fail: the first two by tests/engine/test_cuda.c, by the calls' names; the last by
+# tests/ops/test_cuda_gemm.c, call number n of cuBLASLt for every n.
 swept = {"src/device/cuda/device.c", "src/device/cuda/streams.c", "src/ops/cuda_gemm.c"}
 named = open("tests/engine/test_cuda_failures.sh").read() + open("tests/engine/test_cuda_sim.c").read()
 named += '"cudaLaunchKernelExC"' if '"kernel launch"' in named else "" # the simulator's has another name

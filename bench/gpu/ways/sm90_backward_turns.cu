@@ -1,6 +1,5 @@
-/* Hopper's backward attention whose warpgroups take turns up to head dimension 64, else as it is: in the place of
- * sm90_backward.cu
- * (`tools/gpu-check.sh bench-ways`). */
+/* Hopper's backward attention whose warpgroups take turns, for heads up to 64 without a soft cap; for all others the usual kernel.
+ * `tools/gpu-check.sh bench-ways` builds and measures libraries with this file in place of sm90_backward.cu. */
 #define attn_sm90_backward attn_sm90_backward_apart
 #include "attention/sm90_backward.cu"
 #undef attn_sm90_backward
@@ -20,7 +19,8 @@ INLINE void turn_pass(int w)
     bar_arrive(2 + (w ^ 1), 2 * WARPGROUP);
 }
 
-/* Computes keys_attend of keys_shape<64, 3>; a turn lasts from a step's dQ until the next one's scores and dK are started. */
+/* Does the work of keys_attend in turns. A turn begins with the previous step's dQ and ends once this step's dK and the next
+ * step's scores are started. */
 template <>
 __device__ __forceinline__ void keys_attend<turns_shape>(turns_shape::shared &s, const backward_params &p, const backward_tile &t,
                                                          int w, ring<3> &q, ring<2> &ds, ring<2> &buffer, float (&dk)[32],
@@ -75,7 +75,7 @@ __device__ __forceinline__ void keys_attend<turns_shape>(turns_shape::shared &s,
         pipe_release(s.q_bar[slot]);
     }
     if (w == 0)
-        turn_wait(0); /* takes back the turn nobody used */
+        turn_wait(0); /* takes the last turn, which no warpgroup used */
     keys_dq<T>(s, w, ds, true, dq);
     wgmma_wait<0>();
     fragment_ready(dq);

@@ -1,11 +1,11 @@
-/* Hopper's backward attention with 128 queries a step up to head dimension 64, else as it is: in the place of sm90_backward.cu
- * (`tools/gpu-check.sh bench-ways`). */
+/* Hopper's backward attention with 128 queries in a step, for heads up to 64 without a soft cap; for all others the usual kernel.
+ * `tools/gpu-check.sh bench-ways` builds and measures libraries with this file in place of sm90_backward.cu. */
 #define attn_sm90_backward attn_sm90_backward_narrow
 #include "attention/sm90_backward.cu"
 #undef attn_sm90_backward
 
-/* A variant of keys_shape in which a warpgroup computes all columns of dQ for its 64 queries: each product reads its operands for
- * twice as many columns. Stages, both dS and both dQ are rings of two that turn together. */
+/* A variant of keys_shape in which a warpgroup computes all columns of dQ for its 64 queries, so that the operands that a product
+ * reads serve twice as many columns. Stages, dS and dQ are rings of two buffers each, which advance together. */
 struct wide_shape {
     static constexpr int D = 64, NQ = 128, CONSUMERS = 2, STAGES = 2, M = 64 * CONSUMERS;
     static constexpr bool CAP = false;
@@ -17,7 +17,7 @@ struct wide_shape {
         smem_tile<M, D> k, v;
         smem_tile<NQ, D> q[STAGES], go[STAGES];
         smem_tile<M, NQ> ds[2];
-        alignas(1024) float dq[WRITERS][CONSUMERS][COLUMNS / 32][64][32]; /* a warpgroup's queries */
+        alignas(1024) float dq[WRITERS][CONSUMERS][COLUMNS / 32][64][32]; /* by buffer and warpgroup: its 64 queries */
         attn_row_stat stat[STAGES][NQ];
         pipe kv_bar, q_bar[STAGES], dq_bar[WRITERS];
         uint64_t go_full[STAGES], ds_full[2];
@@ -35,7 +35,7 @@ __device__ __forceinline__ void reduce_dq<wide_shape>(wide_shape::shared &s, con
             tma_reduce_add_3d(dq_map, smem_addr(s.dq[buffer][w][i]), 32 * i, head, row + 64 * w);
 }
 
-/* Returns the place of step n in the rings: one register instead of two for each. */
+/* Returns the place of step n in the rings: n takes one register, whereas each ring takes two. */
 INLINE ring<2> ring_at(int n)
 {
     ring<2> r;
@@ -44,7 +44,7 @@ INLINE ring<2> ring_at(int n)
     return r;
 }
 
-/* Half of a fragment's columns. */
+/* Returns the first (half 0) or second half of a fragment's columns. */
 INLINE float (&half_of(float (&x)[64], int half))[32]
 {
     return *reinterpret_cast<float(*)[32]>(x + 32 * half);
@@ -105,7 +105,7 @@ INLINE void wide_hand(wide_shape::shared &s, const backward_params &p, const flo
         mbar_arrive(smem_addr(&s.dq_bar[step.slot].full));
 }
 
-/* Starts dQ of a step, whose dS is waited for if `begun`. */
+/* Starts dQ of a step; if `begun`, waits for the step's dS first. */
 INLINE void wide_dq(wide_shape::shared &s, int w, const ring<2> &step, bool begun, float (&dq)[32])
 {
     if (begun)
@@ -118,7 +118,7 @@ INLINE void wide_dq(wide_shape::shared &s, int w, const ring<2> &step, bool begu
     wgmma_commit();
 }
 
-/* Scores become probabilities. Ranges and rows are read for each step: there are no registers to keep them. */
+/* Turns scores into probabilities. Ranges and rows are read in every step, since no registers are left to keep them. */
 INLINE void wide_probabilities(const wide_shape::shared &s, const backward_params &p, int w, int slot, float (&acc)[64], int at)
 {
     const attn_range range = s.tile.range;
@@ -127,8 +127,8 @@ INLINE void wide_probabilities(const wide_shape::shared &s, const backward_param
     keys_probabilities<wide_shape::NQ>(acc, s.stat[slot], p.scores.log2);
 }
 
-/* Computes dV of a step beside dS, by halves, the last queries first, as steps of 64 would come; dK and dQ of the step before
- * beside the next step's probabilities. The last step computes its own anew. */
+/* Does the work of keys_attend. A step computes dS and dV together, by halves, the last queries first, the order of steps of 64.
+ * Its dK and the previous step's dQ run during the next step's probabilities; the last step computes its own scores again. */
 template <>
 __device__ __forceinline__ void keys_attend<wide_shape>(wide_shape::shared &s, const backward_params &p, const backward_tile &t,
                                                         int w, ring<2> &q, ring<2> &, ring<2> &, float (&dk)[32], float (&dv)[32])
@@ -183,7 +183,7 @@ __device__ __forceinline__ void keys_attend<wide_shape>(wide_shape::shared &s, c
         begun = true;
         wgmma_wait<0>();
         fragment_ready(dk);
-        wide_store(s, w, step, da); /* after its dQ of the step before, as in keys_attend */
+        wide_store(s, w, step, da); /* after this warpgroup's dQ of the previous step, as in keys_attend */
         pipe_release(s.q_bar[step.slot]);
         n++;
     } while (x.left > 0);
