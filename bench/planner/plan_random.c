@@ -63,7 +63,7 @@ enum {
     MOST_RANDOM = 200,
     MOST_DRAWS = 20000,
     AT_ONCE = 2, /* random plans, each on a thread */
-    WHOLE_STEP = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST
+    WHOLE_STEP = DUTY_UPDATE | DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST
 };
 
 struct subject {

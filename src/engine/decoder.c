@@ -31,7 +31,7 @@ static int64_t largest_block(const struct program *p)
     int64_t most = 1;
     for (int i = 0; i < p->n_live_in; i++) {
         const struct binding *b = &p->live_in[i];
-        if (b->role >= BINDING_CACHE_K)
+        if (b->kind >= BINDING_CACHE_K)
             most = max_i64(most, (b->row1 - b->row0) * p->tensors[b->tensor].row_bytes);
     }
     return most;
@@ -56,7 +56,7 @@ static enum status clear(struct decoder *d)
     const struct program *p = plan_any(d->s->plan);
     memset(d->block, 0, (size_t)d->block_bytes);
     for (int i = 0; i < p->n_live_in; i++)
-        if (p->live_in[i].role >= BINDING_CACHE_K)
+        if (p->live_in[i].kind >= BINDING_CACHE_K)
             TRY(move(d, &p->live_in[i], STATE_WRITE));
     return OK;
 }
@@ -116,9 +116,9 @@ static int mask_of_layer(const struct model *m, int unit)
 /* Finds the home of the slot that begins at `row`, of the layer and kind (K or V) of `tail`. Attention has one tile of all heads. */
 static const struct binding *slot_of(const struct program *p, const struct binding *tail, int64_t row)
 {
-    int role = tail->role == BINDING_TAIL_K ? BINDING_CACHE_K : BINDING_CACHE_V;
+    int kind = tail->kind == BINDING_TAIL_K ? BINDING_CACHE_K : BINDING_CACHE_V;
     const struct binding *b = p->live_in;
-    while (b->role != role || b->unit != tail->unit || b->row0 != row)
+    while (b->kind != kind || b->unit != tail->unit || b->row0 != row)
         b++;
     return b;
 }
@@ -129,7 +129,7 @@ static enum status move_block(struct decoder *d, int64_t j, enum state_access sl
     const struct program *p = plan_any(d->s->plan);
     for (int i = 0; i < p->n_live_in; i++) {
         const struct binding *tail = &p->live_in[i];
-        if (tail->role != BINDING_TAIL_K && tail->role != BINDING_TAIL_V)
+        if (tail->kind != BINDING_TAIL_K && tail->kind != BINDING_TAIL_V)
             continue;
         int64_t n = cached_slots(d->s->model, d->strategy, mask_of_layer(d->s->model, tail->unit));
         if (n == 0)

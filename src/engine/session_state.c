@@ -55,12 +55,12 @@ enum dtype session_state_type(const struct session *s, enum state_kind kind)
     return kind == STATE_PARAM ? st->key.dtype : kind == STATE_M || kind == STATE_V ? st->key.moments : F32;
 }
 
-/* Returns the role by which the flush program binds a kind of state. At ZeRO stage 1 the update reads sums of gradients, not
+/* Returns the kind of binding by which the flush program binds a kind of state. At ZeRO stage 1 the update reads sums of gradients, not
  * gradients. */
-static enum binding_role role_of(const struct session *s, enum state_kind kind)
+static enum binding_kind binding_of(const struct session *s, enum state_kind kind)
 {
-    static const enum binding_role roles[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
-    return kind == STATE_GRAD && s->plan->strategy.key.zero == 1 ? BINDING_GRAD_SUM : roles[kind];
+    static const enum binding_kind kinds[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
+    return kind == STATE_GRAD && s->plan->strategy.key.zero == 1 ? BINDING_GRAD_SUM : kinds[kind];
 }
 
 /* Sets the piece to the rank's elements of the unit's index-th group. */
@@ -105,10 +105,10 @@ static int next_of_kind(struct walk *w, struct piece *x)
 {
     const struct program *flush = w->s->plan->programs[PLAN_FLUSH], *p = flush ? flush : plan_any(w->s->plan);
     const enum state_kind kind = (enum state_kind)w->kind;
-    const enum binding_role role = role_of(w->s, kind);
+    const enum binding_kind as = binding_of(w->s, kind);
     while (w->at < p->n_live_in) {
         x->at = p->live_in[w->at++];
-        if (x->at.role != role || x->at.unit != w->unit)
+        if (x->at.kind != as || x->at.unit != w->unit)
             continue;
         if (!x->at.sharded && kind == STATE_GRAD)
             join(w, p, x);
@@ -216,7 +216,7 @@ enum status session_visit_packed(struct session *s, int unit, enum state_access 
     const struct program *p = plan_any(s->plan);
     int index = 0;
     for (int i = 0; i < p->n_live_in; i++)
-        if (p->live_in[i].role == BINDING_PACKED && p->live_in[i].unit == unit)
+        if (p->live_in[i].kind == BINDING_PACKED && p->live_in[i].unit == unit)
             TRY(visit_packed_group(s, &p->live_in[i], index++, access, visit, user));
     return OK;
 }

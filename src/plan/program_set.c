@@ -12,24 +12,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sets the roles of the programs that a run needs; 0: not needed. */
-static void program_roles(const struct plan_request *s, int role[PLAN_PROGRAMS])
+/* Sets the duties of the programs that a run needs; 0: not needed. */
+static void program_duties(const struct plan_request *s, int duties[PLAN_PROGRAMS])
 {
-    int first = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
-    memset(role, 0, sizeof(int) * PLAN_PROGRAMS);
-    role[PLAN_FLUSH] = ROLE_UPDATE;
+    int first = DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | (s->grad_accum == 1 ? DUTY_LAST : 0);
+    memset(duties, 0, sizeof(int) * PLAN_PROGRAMS);
+    duties[PLAN_FLUSH] = DUTY_UPDATE;
     if (s->evaluation) { /* the evaluation stands for the program by whose time plans are compared */
-        role[PLAN_UPDATE_STEP] = plan_first_role(s);
+        duties[PLAN_UPDATE_STEP] = plan_first_duties(s);
         return;
     }
-    role[PLAN_STEP] = first;
-    role[PLAN_UPDATE_STEP] = first | ROLE_UPDATE;
+    duties[PLAN_STEP] = first;
+    duties[PLAN_UPDATE_STEP] = first | DUTY_UPDATE;
     if (s->grad_accum > 2)
-        role[PLAN_MORE] = ROLE_FORWARD | ROLE_BACKWARD;
+        duties[PLAN_MORE] = DUTY_FORWARD | DUTY_BACKWARD;
     if (s->grad_accum > 1)
-        role[PLAN_LAST] = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST;
+        duties[PLAN_LAST] = DUTY_FORWARD | DUTY_BACKWARD | DUTY_LAST;
     if (s->eval_every > 0 || s->eval_before)
-        role[PLAN_EVAL] = ROLE_FORWARD;
+        duties[PLAN_EVAL] = DUTY_FORWARD;
 }
 
 void plan_account(struct plan *plan)
@@ -58,7 +58,7 @@ struct program_job {
     const struct plan *plan;
     const struct model *m;
     enum plan_program which;
-    int role, level;
+    int duties, level;
     int nowhere; /* 1: known to exceed its tables */
     double slack;
     struct io_buffers io;
@@ -69,7 +69,7 @@ static enum status plan_one(void *job)
 {
     struct program_job *x = job;
     return x->nowhere ? fit_nothing(&x->program)
-                      : fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->role, x->plan->limit, x->slack, FIT_SERIAL,
+                      : fit_program(x->m, &x->plan->strategy, &x->plan->cost, x->duties, x->plan->limit, x->slack, FIT_SERIAL,
                                     &x->level, &x->io, &x->program);
 }
 
@@ -98,8 +98,8 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
                                  const struct candidate *candidate)
 {
     const int at_once = programs_at_once(candidate), nowhere = candidate->bytes[TIER_DEVICE] == FIT_NOWHERE;
-    int role[PLAN_PROGRAMS];
-    program_roles(s, role);
+    int duties[PLAN_PROGRAMS];
+    program_duties(s, duties);
     plan->fits = 1;
     plan->seconds = 0;
     for (int i = 0; i < TRAINING_PROGRAMS && plan->fits; i += at_once) {
@@ -107,13 +107,13 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
         int n = 0;
         for (int k = i; k < i + at_once; k++) {
             enum plan_program which = order_of_planning[k];
-            if (role[which])
+            if (duties[which])
                 x[n++] = (struct program_job){.plan = plan,
                                               .m = m,
                                               .which = which,
-                                              .role = role[which],
+                                              .duties = duties[which],
                                               .nowhere = nowhere,
-                                              .level = role[which] & ROLE_BACKWARD ? plan->level : 0,
+                                              .level = duties[which] & DUTY_BACKWARD ? plan->level : 0,
                                               .slack = slack};
         }
         enum status st = parallel_run(plan_one, x, sizeof *x, n);

@@ -127,7 +127,7 @@ static enum status fits_serially(const struct model *m, const struct strategy *s
     for (int i = 0; i < n; i++) {
         struct strategy r = with_rows(s, size[i].rows);
         int64_t arena[TIERS];
-        TRY(fit_serially(m, &r, ROLE_FORWARD, arena));
+        TRY(fit_serially(m, &r, DUTY_FORWARD, arena));
         for (int t = 0; t < TIERS; t++)
             need[t] = max_i64(need[t], arena[t]);
     }
@@ -146,7 +146,7 @@ static enum status make_programs(const struct model *m, const struct strategy *s
         struct strategy r = with_rows(s, size[i].rows);
         int level = 0;
         struct program **p = &plan->programs[size[i].which];
-        TRY(fit_program(m, &r, &plan->cost, ROLE_FORWARD, plan->limit, 0, FIT_SERIAL, &level, &plan->io, p));
+        TRY(fit_program(m, &r, &plan->cost, DUTY_FORWARD, plan->limit, 0, FIT_SERIAL, &level, &plan->io, p));
         plan->fits = fit_within((*p)->arena, plan->limit, &plan->misfit);
     }
     plan_account(plan);

@@ -124,9 +124,9 @@ struct instr {
     double start, end; /* simulated seconds */
 };
 
-/* Part of a unit's state in a persistent buffer. A gradient's sum over the ranks has a role of its own, as a rank may keep its
+/* Part of a unit's state in a persistent buffer. A gradient's sum over the ranks has a kind of its own, as a rank may keep its
  * own gradient beside it. */
-enum binding_role {
+enum binding_kind {
     BINDING_OTHER,
     BINDING_PARAM,
     BINDING_MASTER,
@@ -142,12 +142,12 @@ enum binding_role {
     BINDING_STATE   /* numbers that summarise the text so far */
 };
 
-/* Contents of a persistent buffer when a program starts (version 0) or ends (the last version). role, sharded and unit follow
+/* Contents of a persistent buffer when a program starts (version 0) or ends (the last version). kind, sharded and unit follow
  * from the tensor's name, so that digests hash only the name. */
 struct binding {
-    uint8_t role;    /* enum binding_role */
+    uint8_t kind;    /* enum binding_kind */
     uint8_t sharded; /* 1: only the rank's shard; 0: the whole */
-    int16_t unit;    /* unit of the model; -1: none, as for all bindings without a role */
+    int16_t unit;    /* unit of the model; -1: none, as for BINDING_OTHER */
     int32_t buffer, tensor;
     int32_t version;
     int64_t offset, row0, row1;

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static int is_state(enum binding_role r)
+static int is_state(enum binding_kind r)
 {
     return r == BINDING_PARAM || r == BINDING_MASTER || r == BINDING_M || r == BINDING_V;
 }
@@ -27,7 +27,7 @@ enum status updates_mark(const struct program *p, uint8_t *mark, int *n)
     if (!needed)
         return status_fail(ERR_NOMEM, "out of memory for the program %s", p->name);
     for (int i = 0; i < p->n_live_out; i++)
-        if (is_state((enum binding_role)p->live_out[i].role))
+        if (is_state((enum binding_kind)p->live_out[i].kind))
             needed[p->live_out[i].buffer] = 1;
     *n = 0;
     for (int i = p->n_instrs - 1; i >= 0; i--) {

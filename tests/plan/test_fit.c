@@ -97,7 +97,7 @@ static void slow_links_find_room(void **state)
         struct program *p;
         struct io_buffers io;
         int at = level;
-        assert_int_equal(fit_program(m, &strategy, &cost, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, limit, 0,
+        assert_int_equal(fit_program(m, &strategy, &cost, DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST, limit, 0,
                                      FIT_SERIAL, &at, &io, &p),
                          OK);
         assert_int_equal(at, level);

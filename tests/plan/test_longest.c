@@ -178,7 +178,7 @@ static void trials_know_what_turns_need(void **state)
         for (int passing = RES_DEVICE; passing <= RES_HOST; passing++) {
             t.placement.passing = (enum residency)passing;
             assert_int_equal(search_fits(&problem, &t, &c), OK);
-            assert_int_equal(fit_serially(m, &t, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, whole), OK);
+            assert_int_equal(fit_serially(m, &t, DUTY_UPDATE | DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST, whole), OK);
             print_message("inputs 1/%d, gradients of activations on the %s: the host needs %lld bytes as tried, %lld whole\n",
                           every, tier_name((enum tier)passing), (long long)c.bytes[TIER_HOST], (long long)whole[TIER_HOST]);
             assert_false(c.all_layers);

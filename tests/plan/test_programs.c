@@ -151,7 +151,7 @@ static void evaluation_saves_nothing(void **state)
         strategy.placement.passing = pairs[i][1];
         strategy.placement.device_layers = 1;
         plan_cost_model(&s, &cost);
-        assert_int_equal(lower_program(m, &strategy, ROLE_FORWARD, &io, &p), OK);
+        assert_int_equal(lower_program(m, &strategy, DUTY_FORWARD, &io, &p), OK);
         assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, 1), OK);
         if (program_verify(p) != OK)
             fail_msg("%s", status_message());

@@ -242,7 +242,7 @@ static void backward(struct lowering *L, struct block *b)
 static void leave(struct lowering *L, struct block *b)
 {
     struct toy_layer *v = b->values;
-    for (int i = 0; i < v->state.n_tiles && !(L->role & ROLE_BACKWARD); i++)
+    for (int i = 0; i < v->state.n_tiles && !(L->duties & DUTY_BACKWARD); i++)
         value_forget(&v->state, i);
 }
 
@@ -258,7 +258,7 @@ static void layer_values(struct lowering *L, struct block *b)
     activation_of_layer(L, b, -1, &(struct activation){&v->g, "toy_g", width(b), L->s.key.dtype, CHUNKS, produce_g});
     snprintf(name, sizeof name, "layer%d.toy_state", b->layer);
     value_create(L, &v->state, name, CLASS_ACT, max_i64(L->n_chunks - 1, 1), width(b) * 4, 1,
-                 L->role & ROLE_BACKWARD ? activation_residency(L, b->layer) : RES_DEVICE);
+                 L->duties & DUTY_BACKWARD ? activation_residency(L, b->layer) : RES_DEVICE);
 }
 
 static void chunk_values(struct lowering *L)

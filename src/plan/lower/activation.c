@@ -57,7 +57,7 @@ static void keep_first(const struct lowering *L, int layer, struct value *v)
 {
     const int kept = strategy_kept(&L->s, model_is_light(L->m, layer));
     for (int i = 0; i < v->n_tiles; i++)
-        if (i % L->n_chunks >= kept || !(L->role & ROLE_BACKWARD))
+        if (i % L->n_chunks >= kept || !(L->duties & DUTY_BACKWARD))
             v->tiles[i].residency = RES_NONE;
 }
 
@@ -71,7 +71,7 @@ enum residency activation_residency(const struct lowering *L, int layer)
  * program without a backward pass has no use for the home. */
 static void stay_between_visits(const struct lowering *L, struct value *v, enum residency home)
 {
-    int backward = L->role & ROLE_BACKWARD;
+    int backward = L->duties & DUTY_BACKWARD;
     v->staged = backward && home == RES_NVME && L->s.placement.passing == RES_HOST;
     v->lingers = home != RES_DEVICE && L->s.placement.passing == RES_DEVICE;
     for (int i = 0; i < v->n_tiles && !backward && L->s.placement.passing < home; i++)

@@ -108,7 +108,7 @@ int64_t lower_logits_ld(const struct lowering *L)
 
 int lower_says_each(const struct lowering *L)
 {
-    return L->s.evaluates && (L->role & ROLE_FORWARD) && !(L->role & ROLE_BACKWARD);
+    return L->s.evaluates && (L->duties & DUTY_FORWARD) && !(L->duties & DUTY_BACKWARD);
 }
 
 void lower_loss_chunk(struct lowering *L, int c, int gradient)

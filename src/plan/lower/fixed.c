@@ -8,10 +8,10 @@
 #include <assert.h>
 #include <math.h>
 
-int plan_first_role(const struct plan_request *s)
+int plan_first_duties(const struct plan_request *s)
 {
-    return s->evaluation ? ROLE_FORWARD
-                         : ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | (s->grad_accum == 1 ? ROLE_LAST : 0);
+    return s->evaluation ? DUTY_FORWARD
+                         : DUTY_UPDATE | DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | (s->grad_accum == 1 ? DUTY_LAST : 0);
 }
 
 static int chunks_of(const struct strategy *grid, double alpha)

@@ -6,8 +6,8 @@
 #include "plan/lower/strategy.h"
 #include "settings/settings.h"
 
-/* Returns the role (enum program_role) of the first program of a set, with its update: a whole step, or an evaluation. */
-int plan_first_role(const struct plan_request *s);
+/* Returns the duties (enum program_duty) of the first program of a set, with its update: a whole step, or an evaluation. */
+int plan_first_duties(const struct plan_request *s);
 
 /* Sets all that is decided before the placement: mesh, rows, types, tiles. Errors: as plan_tiles. */
 enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out);

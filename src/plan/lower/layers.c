@@ -256,7 +256,7 @@ static void output_and_logits(struct lowering *L, int l)
 
 void lower_forward(struct lowering *L)
 {
-    int layers = (int)L->m->config.layers, last = L->m->n_units - 1, gradient = (L->role & ROLE_BACKWARD) != 0;
+    int layers = (int)L->m->config.layers, last = L->m->n_units - 1, gradient = (L->duties & DUTY_BACKWARD) != 0;
     L->phase = PHASE_FORWARD;
     L->layer = 0;
     unit_fetch(L, 0);

@@ -147,7 +147,7 @@ static struct linear_side side_of(const struct lowering *L, struct value *v, int
 
 int adapter_drops(const struct lowering *L)
 {
-    return L->m->config.lora.dropout > 0 && L->role & ROLE_BACKWARD;
+    return L->m->config.lora.dropout > 0 && L->duties & DUTY_BACKWARD;
 }
 
 /* Returns the transients of dropout for inputs of `cols` columns; the first call for a width creates them. */

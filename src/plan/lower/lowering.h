@@ -25,7 +25,7 @@ struct layer {
 struct lowering {
     const struct model *m;
     struct strategy s;
-    int role;
+    int duties;
     struct program *p;
     struct memory *memory; /* memory of all values */
     int n_chunks;

@@ -1,4 +1,4 @@
-/* One program of a set: persistent buffers, values, the passes of its role, and the bindings that are live at its start and end. */
+/* One program of a set: persistent buffers, values, the passes of its duties, and the bindings that are live at its start and end. */
 #include "plan/lower/program.h"
 
 #include "base/progress.h"
@@ -72,9 +72,9 @@ static void bind_persistent(struct lowering *L, int end)
 {
     units_bind(L, end);
     if (end) {
-        if (L->role & ROLE_FORWARD)
+        if (L->duties & DUTY_FORWARD)
             value_bind(L, L->s.ranks > 1 ? &L->all_loss : &L->loss, 1);
-        if (L->role & ROLE_LAST)
+        if (L->duties & DUTY_LAST)
             value_bind(L, &L->norm, 1);
         if (lower_says_each(L))
             value_bind(L, &L->each, 1);
@@ -91,7 +91,7 @@ static void bind_persistent(struct lowering *L, int end)
         value_bind(L, last[i], 0);
     if (L->m->config.lora.dropout > 0)
         value_bind(L, &L->numbers, 0);
-    if (L->role & ROLE_UPDATE)
+    if (L->duties & DUTY_UPDATE)
         value_bind(L, &L->norm, 0);
 }
 
@@ -99,9 +99,9 @@ static void load_inputs(struct lowering *L)
 {
     L->phase = PHASE_IO;
     L->layer = -1;
-    if (L->role != ROLE_UPDATE || !L->s.placement.update_on_host || strategy_updates_on_both(&L->s))
+    if (L->duties != DUTY_UPDATE || !L->s.placement.update_on_host || strategy_updates_on_both(&L->s))
         value_get(L, &L->record, 0);
-    if (!(L->role & ROLE_FORWARD))
+    if (!(L->duties & DUTY_FORWARD))
         return;
     value_get(L, &L->tokens, 0);
     value_get(L, &L->targets, 0);
@@ -166,36 +166,37 @@ static void update_units(struct lowering *L)
     }
 }
 
-/* Lowers the passes of the program's role. */
+/* Lowers the passes of the program's duties. */
 static void lower_passes(struct lowering *L)
 {
     bind_persistent(L, 0);
     load_inputs(L);
-    if (L->role & ROLE_LAST)
+    if (L->duties & DUTY_LAST)
         value_open_full(L, &L->sums);
-    if (L->role & ROLE_FORWARD) {
+    if (L->duties & DUTY_FORWARD) {
         value_open_full(L, &L->loss);
         lower_forward(L);
     } else {
         update_units(L);
     }
-    if (L->st == OK && (L->role & ROLE_BACKWARD))
+    if (L->st == OK && (L->duties & DUTY_BACKWARD))
         lower_backward(L);
-    if (L->st == OK && (L->role & ROLE_FORWARD))
+    if (L->st == OK && (L->duties & DUTY_FORWARD))
         lower_loss_sum(L);
-    if (L->st == OK && (L->role & ROLE_LAST))
+    if (L->st == OK && (L->duties & DUTY_LAST))
         lower_norm(L);
     if (L->st == OK)
         bind_persistent(L, 1);
 }
 
-enum status lower_program(const struct model *m, const struct strategy *s, int role, struct io_buffers *io, struct program **out)
+enum status lower_program(const struct model *m, const struct strategy *s, int duties, struct io_buffers *io,
+                          struct program **out)
 {
     static const char *const names[] = {"", "update ", "forward ", "update+forward "};
-    struct lowering L = {.m = m, .s = *s, .role = role};
+    struct lowering L = {.m = m, .s = *s, .duties = duties};
     char name[sizeof L.p->name];
-    int n = snprintf(name, sizeof name, "%s%s%s%s", names[role & 3], role & ROLE_BACKWARD ? "backward" : "",
-                     role & ROLE_FIRST ? " first" : "", role & ROLE_LAST ? " last" : "");
+    int n = snprintf(name, sizeof name, "%s%s%s%s", names[duties & 3], duties & DUTY_BACKWARD ? "backward" : "",
+                     duties & DUTY_FIRST ? " first" : "", duties & DUTY_LAST ? " last" : "");
     if (n > 0 && name[n - 1] == ' ')
         name[n - 1] = 0;
     if (s->cached_tokens > 0)

@@ -9,12 +9,13 @@
 #include "plan/lower/strategy.h"
 #include "program/program.h"
 
-enum program_role {
-    ROLE_UPDATE = 1, /* a pending update, interleaved with the forward pass (or alone) */
-    ROLE_FORWARD = 2,
-    ROLE_BACKWARD = 4,
-    ROLE_FIRST = 8, /* the first micro-batch of a step: gradients start anew */
-    ROLE_LAST = 16, /* the last micro-batch of a step: the gradient norm follows */
+/* Duties of a program of the set, bits of an int. */
+enum program_duty {
+    DUTY_UPDATE = 1, /* a pending update, interleaved with the forward pass (or alone) */
+    DUTY_FORWARD = 2,
+    DUTY_BACKWARD = 4,
+    DUTY_FIRST = 8, /* the first micro-batch of a step: gradients start anew */
+    DUTY_LAST = 16, /* the last micro-batch of a step: the gradient norm follows */
 };
 
 /* Persistent host buffers of a program, by index: the engine fills inputs before the program and reads outputs after it. */
@@ -25,7 +26,8 @@ struct io_buffers {
     int each;                    /* every token's loss, written by programs without a backward pass; -1: no buffer */
 };
 
-/* Lowers one program of the set. Persistent buffers come first and are the same for every role. */
-enum status lower_program(const struct model *m, const struct strategy *s, int role, struct io_buffers *io, struct program **out);
+/* Lowers one program of the set. Persistent buffers come first and are the same for all duties. */
+enum status lower_program(const struct model *m, const struct strategy *s, int duties, struct io_buffers *io,
+                          struct program **out);
 
 #endif

@@ -96,9 +96,9 @@ void home_create_apart(struct lowering *L, struct value *v, enum residency r)
     }
 }
 
-/* Purpose of a binding: its role, and the unit of the model that the bound rows belong to. */
+/* Purpose of a binding: its kind, and the unit of the model that the bound rows belong to. */
 struct purpose {
-    enum binding_role role;
+    enum binding_kind kind;
     int unit;
 };
 
@@ -107,7 +107,7 @@ static void bind(struct lowering *L, const struct value *v, struct purpose x, in
     for (int i = 0; i < v->n_tiles; i++) {
         const struct tile *t = &v->tiles[i];
         program_add_binding(L->p, live_out,
-                            (struct binding){.role = (uint8_t)x.role,
+                            (struct binding){.kind = (uint8_t)x.kind,
                                              .sharded = (uint8_t)v->sharded,
                                              .unit = (int16_t)x.unit,
                                              .buffer = t->home.buffer,
@@ -139,9 +139,9 @@ void value_bind(struct lowering *L, struct value *v, int end)
     bind_state(L, v, (struct purpose){BINDING_OTHER, -1}, end);
 }
 
-void value_bind_as(struct lowering *L, struct value *v, enum binding_role role, int unit, int end)
+void value_bind_as(struct lowering *L, struct value *v, enum binding_kind kind, int unit, int end)
 {
-    bind_state(L, v, (struct purpose){role, unit}, end);
+    bind_state(L, v, (struct purpose){kind, unit}, end);
 }
 
 static int compare_i64(const void *a, const void *b)
@@ -372,8 +372,8 @@ void units_create(struct lowering *L, unit_cuts *pieces)
 
 void units_bind(struct lowering *L, int end)
 {
-    int backward = (L->role & ROLE_BACKWARD) != 0, update = (L->role & ROLE_UPDATE) != 0;
-    int further = backward && !(L->role & ROLE_FIRST), last = (L->role & ROLE_LAST) != 0;
+    int backward = (L->duties & DUTY_BACKWARD) != 0, update = (L->duties & DUTY_UPDATE) != 0;
+    int further = backward && !(L->duties & DUTY_FIRST), last = (L->duties & DUTY_LAST) != 0;
     for (int u = 0; u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
         bind_state(L, L->s.key.zero == 3 ? &v->param_shard : &v->param, (struct purpose){BINDING_PARAM, u}, end);

@@ -42,7 +42,7 @@ void units_bind(struct lowering *L, int end);
 void home_create(struct lowering *L, struct value *v, int unit, enum residency r);
 /* Binds the contents of one value's home at the program's start (end = 0) or end (1). */
 void value_bind(struct lowering *L, struct value *v, int end);
-void value_bind_as(struct lowering *L, struct value *v, enum binding_role role, int unit, int end);
+void value_bind_as(struct lowering *L, struct value *v, enum binding_kind kind, int unit, int end);
 /* Gives each tile of a persistent value a fixed address and an extent of its own. */
 void home_create_apart(struct lowering *L, struct value *v, enum residency r);
 /* Returns the fp32 value that AdamW updates. */

@@ -78,7 +78,7 @@ void unit_fetch(struct lowering *L, int unit)
     enum phase phase = L->phase;
     int layer = L->layer;
     L->layer = unit;
-    if ((L->role & ROLE_UPDATE) && !u->updated)
+    if ((L->duties & DUTY_UPDATE) && !u->updated)
         unit_update(L, unit);
     L->phase = phase;
     for (int k = 0; k < unit_groups(L, unit); k++)
@@ -227,10 +227,10 @@ void unit_update(struct lowering *L, int unit)
         value_open_full(L, &u->param);
     for (int k = 0; k < groups; k++) {
         update_group(L, unit, k);
-        if ((L->role & ROLE_FORWARD) && on_host) /* at once, so that the host holds the parameters of one group only */
+        if ((L->duties & DUTY_FORWARD) && on_host) /* at once, so that the host holds the parameters of one group only */
             group_fetch(L, &u->param, &u->param_shard, unit_group(L, unit, k));
     }
-    if (!(L->role & ROLE_FORWARD))
+    if (!(L->duties & DUTY_FORWARD))
         unit_drop(L, unit);
 }
 
@@ -241,7 +241,7 @@ void grads_begin(struct lowering *L, int unit)
     struct unit_values *u = &L->units[unit];
     if (L->m->units[unit].trained_elements == 0)
         return;
-    u->target = (L->role & ROLE_FIRST) && L->s.key.zero < 2 ? &u->grad : &u->micro;
+    u->target = (L->duties & DUTY_FIRST) && L->s.key.zero < 2 ? &u->grad : &u->micro;
     struct value *g = u->target;
     int at_home = g == &u->grad && g->tiles[0].residency == RES_DEVICE;
     if (!at_home) {
@@ -272,7 +272,7 @@ static void accumulate(struct lowering *L, struct value *sum, struct value *part
 static struct value *finish_group(struct lowering *L, struct unit_values *u, struct group g)
 {
     if (L->s.key.zero >= 2) {
-        int first = (L->role & ROLE_FIRST) != 0;
+        int first = (L->duties & DUTY_FIRST) != 0;
         reduce_group(L, first ? &u->grad : &u->micro_shard, &u->micro, g);
         if (!first)
             accumulate(L, &u->grad, &u->micro_shard, g.shard_first, g.shard_end);
@@ -280,7 +280,7 @@ static struct value *finish_group(struct lowering *L, struct unit_values *u, str
     }
     if (u->target == &u->micro)
         accumulate(L, &u->grad, &u->micro, g.first, g.end);
-    if (!(L->role & ROLE_LAST) || mesh_members(&L->s.key.mesh, g.lane) == 1)
+    if (!(L->duties & DUTY_LAST) || mesh_members(&L->s.key.mesh, g.lane) == 1)
         return &u->grad;
     if (L->s.key.zero == 0) {
         all_reduce_group(L, &u->grad, g);
@@ -301,7 +301,7 @@ void grads_finish(struct lowering *L, int unit)
         struct group g = unit_group(L, unit, k);
         struct value *sum = finish_group(L, u, g);
         int64_t a = sum->sharded ? g.shard_first : g.first, b = sum->sharded ? g.shard_end : g.end;
-        if (L->role & ROLE_LAST) {
+        if (L->duties & DUTY_LAST) {
             int64_t row = u->first_sum + k;
             value_new(L, &L->sums, (int)row);
             struct op_attrs *attrs = emit(L, OP_SUMSQ, LANE_COMPUTE);

@@ -4,7 +4,7 @@
 
 #include "plan/lower/lowering.h"
 
-/* Brings a unit's parameters to the device, after its pending update if the role has one. */
+/* Brings a unit's parameters to the device, after its pending update if the program has one. */
 void unit_fetch(struct lowering *L, int unit);
 /* Ends a visit: forgets the device's copies of parameters whose home is elsewhere. */
 void unit_drop(struct lowering *L, int unit);

@@ -38,7 +38,8 @@ static enum status schedule_first(struct climb *c, const struct strategy *s, str
     struct program *program;
     enum tier which;
     int level = c->first_level;
-    TRY(fit_program(p->model, s, &p->cost, plan_first_role(&p->request), p->limit, 0, c->last_level, &level, &step.io, &program));
+    TRY(fit_program(p->model, s, &p->cost, plan_first_duties(&p->request), p->limit, 0, c->last_level, &level, &step.io,
+                    &program));
     step.programs[PLAN_UPDATE_STEP] = program;
     step.seconds = program->seconds;
     c->spent += program->n_instrs;

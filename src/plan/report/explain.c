@@ -172,7 +172,7 @@ static enum status mean_takes(const struct explainer *x, double *times)
     if (!kinds_differ(&mean))
         return OK;
     mean.placement.full_more = mean.placement.light_fewer = 0;
-    TRY(fit_program(x->m, &mean, &p->cost, plan_first_role(x->s), p->limit, 0, FIT_SERIAL, &level, &io, &program));
+    TRY(fit_program(x->m, &mean, &p->cost, plan_first_duties(x->s), p->limit, 0, FIT_SERIAL, &level, &io, &program));
     if (isfinite(program->seconds) && fit_within(program->arena, p->limit, &which))
         *times = program->seconds / p->programs[PLAN_UPDATE_STEP]->seconds;
     program_destroy(program);

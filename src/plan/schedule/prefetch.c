@@ -139,7 +139,7 @@ enum status fit_nothing(struct program **out)
     return OK;
 }
 
-enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
+enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int duties,
                         const int64_t limit[TIERS], double slack, int last, int *level, struct io_buffers *io,
                         struct program **out)
 {
@@ -148,7 +148,7 @@ enum status fit_program(const struct model *m, const struct strategy *s, const s
     struct cost_model slow;
     enum status st;
     cost_with_links(cost, FIT_SLOW, &slow);
-    TRY(lower_program(m, s, role, io, &p));
+    TRY(lower_program(m, s, duties, io, &p));
     p->write_depth = s->placement.write_depth;
     if (p->excess) {
         fit_nowhere(p);
@@ -179,11 +179,11 @@ done:
     return st;
 }
 
-enum status fit_serially(const struct model *m, const struct strategy *s, int role, int64_t arena[TIERS])
+enum status fit_serially(const struct model *m, const struct strategy *s, int duties, int64_t arena[TIERS])
 {
     struct program *p;
     struct io_buffers io;
-    TRY(lower_program(m, s, role, &io, &p));
+    TRY(lower_program(m, s, duties, &io, &p));
     if (p->excess)
         fit_nowhere(p);
     enum status st = p->excess ? OK : schedule_pack_serially(p);

@@ -22,20 +22,20 @@ int fit_within(const int64_t arena[TIERS], const int64_t limit[TIERS], enum tier
  * are INFINITY, and fewer pieces may help. */
 #define FIT_NOWHERE INT64_MAX
 
-/* Lowers the program of a role and schedules it at the first level from *level on that fits, with the longest distance; sets
+/* Lowers the program of given duties and schedules it at the first level from *level on that fits, with the longest distance; sets
  * *level to it. Memory grows with the distance. If no distance fits, the order is serial, which takes the least memory, even if
  * that does not fit either.
  *
  * last: the last level to try, mostly FIT_SERIAL; a program that does not fit at `last` is not finished and its seconds are
  * INFINITY. slack: as for pack_tier. The caller destroys *out. */
-enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role,
+enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int duties,
                         const int64_t limit[TIERS], double slack, int last, int *level, struct io_buffers *io,
                         struct program **out);
 
 /* Creates an empty program that needs FIT_NOWHERE, in place of a program that is known to exceed its tables. */
 enum status fit_nothing(struct program **out);
 
-/* Finds the memory that the program of a role takes in the serial order, or FIT_NOWHERE. */
-enum status fit_serially(const struct model *m, const struct strategy *s, int role, int64_t arena[TIERS]);
+/* Finds the memory that the program of given duties takes in the serial order, or FIT_NOWHERE. */
+enum status fit_serially(const struct model *m, const struct strategy *s, int duties, int64_t arena[TIERS]);
 
 #endif

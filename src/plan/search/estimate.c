@@ -107,7 +107,7 @@ static enum status measure_short_lived(const struct model *m, const struct progr
     return st;
 }
 
-static enum status measure(const struct model *m, const struct strategy *s, const struct problem *problem, int role,
+static enum status measure(const struct model *m, const struct strategy *s, const struct problem *problem, int duties,
                            struct need *out)
 {
     const struct cost_model *cost = &problem->cost;
@@ -115,7 +115,7 @@ static enum status measure(const struct model *m, const struct strategy *s, cons
     struct program *p;
     struct io_buffers io;
     plan_keep_as_given(m, &problem->request, &given);
-    TRY(lower_program(m, &given, role, &io, &p));
+    TRY(lower_program(m, &given, duties, &io, &p));
     if (p->excess > EXCESS_BYTES) {
         enum status beyond = program_built(p);
         program_destroy(p);
@@ -163,7 +163,7 @@ struct subject {
     const struct model *m;
     const struct options *options;
     const struct problem *problem;
-    int role;
+    int duties;
 };
 
 /* Measures by how much each further option of a class changes the needs `first`, measured with the first option. */
@@ -173,7 +173,7 @@ static enum status find_elsewhere(const struct subject *x, const struct strategy
     struct strategy elsewhere = *s;
     for (int i = 1; i < x->options->n[class]; i++) {
         decision_set(&elsewhere, class, x->options->value[class][i]);
-        TRY(measure(x->m, &elsewhere, x->problem, x->role, &out[i]));
+        TRY(measure(x->m, &elsewhere, x->problem, x->duties, &out[i]));
         need_add(&out[i], -1, first);
     }
     return OK;
@@ -202,13 +202,13 @@ static struct strategy first_options(const struct options *o, const struct strat
 }
 
 static enum status find_differences(const struct model *m, const struct options *o, const struct strategy *fixed,
-                                    const struct problem *p, int role, struct differences *d)
+                                    const struct problem *p, int duties, struct differences *d)
 {
     struct strategy base = first_options(o, fixed);
-    const struct subject x = {m, o, p, role}, alone = {m, o, p, ROLE_UPDATE};
+    const struct subject x = {m, o, p, duties}, alone = {m, o, p, DUTY_UPDATE};
     const int n_acts = o->n[DECISION_ACTS];
     memset(d, 0, sizeof *d);
-    TRY(measure(m, &base, p, role, &d->base));
+    TRY(measure(m, &base, p, duties, &d->base));
     for (int i = 0; i < n_acts; i++)
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
@@ -220,7 +220,7 @@ static enum status find_differences(const struct model *m, const struct options 
                 d->acts[i][1] = d->acts[i][0];
                 continue;
             }
-            TRY(measure(m, &s, p, role, &d->acts[i][fewest]));
+            TRY(measure(m, &s, p, duties, &d->acts[i][fewest]));
             need_add(&d->acts[i][fewest], -1, &d->base);
         }
     /* measured with activations off the device, the case when memory is scarce: the peak then comes at another moment */
@@ -233,7 +233,7 @@ static enum status find_differences(const struct model *m, const struct options 
     TRY(find_elsewhere(&x, &away, DECISION_GRADS, &first, d->grads));
     for (int u = 0; u < o->n[DECISION_UPDATE]; u++) {
         base.placement.update_on_host = o->value[DECISION_UPDATE][u];
-        TRY(measure(m, &base, p, ROLE_UPDATE, &d->update[u].base));
+        TRY(measure(m, &base, p, DUTY_UPDATE, &d->update[u].base));
         TRY(find_elsewhere(&alone, &base, DECISION_PARAMS, &d->update[u].base, d->update[u].params));
         TRY(find_elsewhere(&alone, &base, DECISION_GRADS, &d->update[u].base, d->update[u].grads));
         TRY(find_elsewhere(&alone, &base, DECISION_OPTIM, &d->update[u].base, d->update[u].optim));
@@ -244,7 +244,7 @@ static enum status find_differences(const struct model *m, const struct options 
 /* Measures the fixed cost of activations split between two tiers: keeps half of the chunks on the device and subtracts the
  * changes that are in proportion to chunks. */
 static enum status find_beside(const struct model *m, const struct options *o, const struct strategy *fixed,
-                               const struct problem *p, int role, struct differences *d)
+                               const struct problem *p, int duties, struct differences *d)
 {
     struct strategy s = first_options(o, fixed);
     double chunks = chunks_of(fixed);
@@ -253,7 +253,7 @@ static enum status find_beside(const struct model *m, const struct options *o, c
     for (int i = 1; i < o->n[DECISION_ACTS]; i++) {
         struct need half;
         set_activations(o, i, &s);
-        TRY(measure(m, &s, p, role, &half));
+        TRY(measure(m, &s, p, duties, &half));
         need_add(&half, -1, &d->base);
         need_add(&half, s.placement.device_chunks / chunks - 1, &d->acts[i][1]);
         need_add(&half, -s.placement.device_chunks / chunks, &d->acts[0][1]);
@@ -461,7 +461,7 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
 }
 
 typedef enum status find(const struct model *m, const struct options *o, const struct strategy *fixed, const struct problem *p,
-                         int role, struct differences *d);
+                         int duties, struct differences *d);
 
 /* One model to be measured, as a job. */
 struct measuring {
@@ -476,12 +476,12 @@ static enum status measure_layers(void *job)
     struct estimator *e = x->e;
     struct model *few = NULL;
     const int64_t more = x->which == SHORT ? 0 : e->fixed.placement.keep_inputs;
-    int role = ROLE_FORWARD | ROLE_BACKWARD | ROLE_LAST | (e->problem->request.grad_accum == 1 ? ROLE_FIRST : 0);
+    int duties = DUTY_FORWARD | DUTY_BACKWARD | DUTY_LAST | (e->problem->request.grad_accum == 1 ? DUTY_FIRST : 0);
     if (e->problem->request.evaluation)
-        role = ROLE_FORWARD;
+        duties = DUTY_FORWARD;
     int of_kind[MODEL_KINDS];
     TRY(problem_few(e->problem, e->short_layers, more, x->which - 1, x->which == SHORT ? e->short_kinds : of_kind, &few));
-    enum status st = x->what(few, &e->options, &e->fixed, e->problem, role, &e->measured[x->which]);
+    enum status st = x->what(few, &e->options, &e->fixed, e->problem, duties, &e->measured[x->which]);
     model_destroy(few);
     return st;
 }

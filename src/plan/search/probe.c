@@ -117,7 +117,7 @@ enum status probe_all_layers(const struct model *m, const struct plan_request *s
 {
     if (c->all_layers)
         return OK;
-    TRY(fit_serially(m, &c->strategy, plan_first_role(s), c->bytes));
+    TRY(fit_serially(m, &c->strategy, plan_first_duties(s), c->bytes));
     c->excess = budget_excess(c->bytes, limit);
     c->all_layers = 1;
     return OK;

@@ -35,8 +35,8 @@ struct scheduled {
     const struct trials *trials;
     const struct strategy *strategy;
     int64_t layers, limit[TIERS];
-    int role;  /* program; 0: the first one of the set */
-    int level; /* in: the first prefetch level; out: the level found */
+    int duties; /* enum program_duty; 0: those of the first program of the set */
+    int level;  /* in: the first prefetch level; out: the level found */
     double seconds, slow;
     double *messages; /* NULL, or seconds of messages between all ranks */
     int64_t arena[TIERS];
@@ -60,7 +60,7 @@ static enum status schedule_layers(void *job)
     struct io_buffers io;
     struct cost_model slow;
     struct strategy s = *out->strategy;
-    int role = out->role ? out->role : plan_first_role(&x->problem->request);
+    int duties = out->duties ? out->duties : plan_first_duties(&x->problem->request);
     s.placement.promoted_layers =
         (int)(s.placement.promoted_layers * out->layers / x->problem->model->config.layers); /* the same share of layers */
     if (out->layers ==
@@ -69,10 +69,10 @@ static enum status schedule_layers(void *job)
     TRY(problem_shortened(x->problem, out->layers, &m));
     enum status st;
     if (out->level == FIT_SERIAL) { /* seconds mean nothing */
-        st = fit_serially(m, &s, role, out->arena);
+        st = fit_serially(m, &s, duties, out->arena);
         goto done;
     }
-    TRY_GOTO(fit_program(m, &s, &x->problem->cost, role, out->limit, x->slack, x->last_level ? x->last_level : FIT_SERIAL,
+    TRY_GOTO(fit_program(m, &s, &x->problem->cost, duties, out->limit, x->slack, x->last_level ? x->last_level : FIT_SERIAL,
                          &out->level, &io, &p),
              done);
     out->seconds = out->slow = p->seconds;
@@ -136,7 +136,7 @@ static enum status trial_serially(const struct trials *x, struct candidate *c)
 static enum status also_without_update(const struct trials *x, struct candidate *c, const struct scheduled *tried)
 {
     struct scheduled step = *tried;
-    step.role = plan_first_role(&x->problem->request) & ~ROLE_UPDATE;
+    step.duties = plan_first_duties(&x->problem->request) & ~DUTY_UPDATE;
     TRY(schedule_layers(&step));
     for (int t = 0; t < TIERS; t++)
         c->bytes[t] = max_i64(c->bytes[t], step.arena[t]);
@@ -160,18 +160,18 @@ static struct sizes sizes_of(const struct trials *x, const struct candidate *c, 
 }
 
 /* Schedules a program of c, a part of the model `of`, with a few layers, and scales its seconds to all of them. */
-static enum status schedule_part(const struct trials *x, const struct candidate *c, const struct candidate *of, int role,
+static enum status schedule_part(const struct trials *x, const struct candidate *c, const struct candidate *of, int duties,
                                  struct sizes n, int level, double *messages, struct scheduled *larger)
 {
     const int two = n.shorter < n.larger;
     const double times = two ? (double)(x->problem->model->config.layers - n.larger) / (double)(n.larger - n.shorter) : 0;
     double busy[2] = {0};
-    struct scheduled models[2] = {{.trials = x, .strategy = &c->strategy, .layers = n.larger, .role = role, .level = level},
+    struct scheduled models[2] = {{.trials = x, .strategy = &c->strategy, .layers = n.larger, .duties = duties, .level = level},
                                   {.trials = x,
                                    .strategy = &c->strategy,
                                    .layers = n.shorter,
                                    .limit = {INT64_MAX, INT64_MAX, INT64_MAX},
-                                   .role = role,
+                                   .duties = duties,
                                    .level = level}},
                      *shorter = &models[1];
     for (int i = 0; i < 2 && messages; i++)
@@ -250,19 +250,19 @@ enum status trial_run(const struct trials *x, struct candidate *c, int level)
 
 enum status trial_step(const struct trials *x, const struct candidate *c, struct step_trial *out)
 {
-    const int first = plan_first_role(&x->problem->request), both = ROLE_FORWARD | ROLE_BACKWARD;
+    const int first = plan_first_duties(&x->problem->request), both = DUTY_FORWARD | DUTY_BACKWARD;
     const int64_t n = x->problem->request.grad_accum;
     const struct {
-        int role;
+        int duties;
         int64_t times;
-    } programs[] = {{first, 1}, {both, n - 2}, {both | ROLE_LAST, n > 1}};
+    } programs[] = {{first, 1}, {both, n - 2}, {both | DUTY_LAST, n > 1}};
     *out = (struct step_trial){.fits = 1};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         struct scheduled larger;
         double messages;
         if (programs[i].times <= 0)
             continue;
-        TRY(schedule_part(x, c, c, programs[i].role, sizes_of(x, c, STEP_LAYERS), c->level, &messages, &larger));
+        TRY(schedule_part(x, c, c, programs[i].duties, sizes_of(x, c, STEP_LAYERS), c->level, &messages, &larger));
         out->seconds += (double)programs[i].times * larger.seconds;
         out->fits &= larger.arena[TIER_DEVICE] != FIT_NOWHERE && isfinite(larger.seconds);
         out->messages = messages / larger.seconds;

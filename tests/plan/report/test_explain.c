@@ -132,7 +132,7 @@ static double seconds_with_depth(const struct model *m, const struct plan *plan,
     struct io_buffers io;
     int level = 0;
     strategy.placement.write_depth = write_depth;
-    assert_int_equal(fit_program(m, &strategy, &plan->cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST,
+    assert_int_equal(fit_program(m, &strategy, &plan->cost, DUTY_UPDATE | DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST,
                                  plan->limit, 0, FIT_SERIAL, &level, &io, &p),
                      OK);
     double seconds = p->seconds;

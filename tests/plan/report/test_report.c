@@ -95,13 +95,13 @@ static void bounds(void **state)
     assert_int_equal(plan_fixed(m, &s, &fixed), OK);
     fixed.placement.params = fixed.placement.acts = fixed.placement.passing = RES_HOST;
     plan_cost_model(&s, &cost);
-    assert_int_equal(lower_program(m, &fixed, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
+    assert_int_equal(lower_program(m, &fixed, DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST, &io, &p), OK);
     assert_int_equal(schedule_program(p, &cost, SCHEDULE_SERIAL, 0), OK);
     for (int t = 0; t < TIERS; t++)
         assert_int_equal(p->lower_bound[t], p->serial_bound[t]);
     int64_t serial = p->serial_bound[TIER_DEVICE];
     program_destroy(p);
-    assert_int_equal(lower_program(m, &fixed, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
+    assert_int_equal(lower_program(m, &fixed, DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST, &io, &p), OK);
     assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, 1), OK);
     assert_int_equal(p->serial_bound[TIER_DEVICE], serial);
     assert_true(p->lower_bound[TIER_DEVICE] > serial);

@@ -72,7 +72,7 @@ static struct busy busy_of(const struct program *p, enum lane lane, const struct
 }
 
 /* Returns the share of the lane's time that hides behind compute if the lane is busy for 70% of compute's time. */
-static double hidden(const struct model *m, const struct strategy *s, enum lane lane, int role)
+static double hidden(const struct model *m, const struct strategy *s, enum lane lane, int duties)
 {
     struct plan_request none = {0};
     struct cost_model cost;
@@ -82,7 +82,7 @@ static double hidden(const struct model *m, const struct strategy *s, enum lane 
     for (int l = 0; l < LANES; l++)
         cost.lane_bytes[l] = 1e15; /* no other lane slows the step */
     cost.overhead = 0;
-    assert_int_equal(lower_program(m, s, role, &io, &p), OK);
+    assert_int_equal(lower_program(m, s, duties, &io, &p), OK);
     struct busy b = busy_of(p, lane, &cost);
     cost.lane_bytes[lane] = 1e15 * b.comm / (0.7 * b.compute);
     b = busy_of(p, lane, &cost);
@@ -90,13 +90,13 @@ static double hidden(const struct model *m, const struct strategy *s, enum lane 
     double chunk = b.compute / (double)(3 * m->config.layers * ceil_div(s->rows, s->key.row_chunk));
     assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, s->placement.prefetch * chunk), OK);
     double share = 1 - (p->seconds - b.compute) / b.comm;
-    printf("%s ulysses=%d ring=%d role %d: compute %.3f s, messages %.3f s, step %.3f s, hidden %.1f%%\n", lane_name(lane),
-           s->key.mesh.degree[MESH_ULYSSES], s->key.mesh.degree[MESH_RING], role, b.compute, b.comm, p->seconds, 100 * share);
+    printf("%s ulysses=%d ring=%d duties %d: compute %.3f s, messages %.3f s, step %.3f s, hidden %.1f%%\n", lane_name(lane),
+           s->key.mesh.degree[MESH_ULYSSES], s->key.mesh.degree[MESH_RING], duties, b.compute, b.comm, p->seconds, 100 * share);
     program_destroy(p);
     return share;
 }
 
-enum { STEP = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST };
+enum { STEP = DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST };
 
 static void rings(void **state)
 {
@@ -105,7 +105,7 @@ static void rings(void **state)
     for (int ring = 4; ring <= 16; ring *= 2) {
         struct strategy s;
         strategy_of(&s, 1, ring, 1 << 20);
-        assert_true(hidden(m, &s, LANE_RING, ROLE_FORWARD) >= 0.95);
+        assert_true(hidden(m, &s, LANE_RING, DUTY_FORWARD) >= 0.95);
         assert_true(hidden(m, &s, LANE_RING, STEP) >= 0.95);
     }
     model_destroy(m);
@@ -117,7 +117,7 @@ static void ulysses(void **state)
     struct model *m = wide(2);
     struct strategy s;
     strategy_of(&s, 2, 1, 1 << 20);
-    assert_true(hidden(m, &s, LANE_ULYSSES, ROLE_FORWARD) >= 0.9);
+    assert_true(hidden(m, &s, LANE_ULYSSES, DUTY_FORWARD) >= 0.9);
     assert_true(hidden(m, &s, LANE_ULYSSES, STEP) >= 0.9);
     model_destroy(m);
 }
@@ -126,7 +126,7 @@ static void ulysses(void **state)
 
 /* Makes the program of 8 ranks with sequences of their own, on links that need `part` of the compute time for a further
  * micro-batch's messages. */
-static struct program *sharded(const struct model *m, int zero, int role, double part, enum schedule_mode mode, struct busy *b)
+static struct program *sharded(const struct model *m, int zero, int duties, double part, enum schedule_mode mode, struct busy *b)
 {
     struct plan_request none = {0};
     struct strategy s;
@@ -142,7 +142,7 @@ static struct program *sharded(const struct model *m, int zero, int role, double
     for (int l = 0; l < LANES; l++)
         cost.lane_bytes[l] = 1e15;
     cost.overhead = 0;
-    assert_int_equal(lower_program(m, &s, role, &io, &p), OK);
+    assert_int_equal(lower_program(m, &s, duties, &io, &p), OK);
     *b = busy_of(p, LANE_WORLD, &cost);
     cost.lane_bytes[LANE_WORLD] = 1e15 * b->comm / (part * b->compute);
     *b = busy_of(p, LANE_WORLD, &cost);
@@ -161,8 +161,8 @@ static void gradients(void **state)
     struct model *m = wide(8);
     for (int zero = 2; zero <= 3; zero++) {
         struct busy b, at_once;
-        program_destroy(sharded(m, zero, ROLE_FORWARD | ROLE_BACKWARD, 0.5, SCHEDULE_OVERLAPPED, &b));
-        program_destroy(sharded(m, zero, ROLE_FORWARD | ROLE_BACKWARD, 0.5, SCHEDULE_SETTLED, &at_once));
+        program_destroy(sharded(m, zero, DUTY_FORWARD | DUTY_BACKWARD, 0.5, SCHEDULE_OVERLAPPED, &b));
+        program_destroy(sharded(m, zero, DUTY_FORWARD | DUTY_BACKWARD, 0.5, SCHEDULE_SETTLED, &at_once));
         printf("zero %d: compute %.3f s, messages %.3f s, step %.3f s, settled at once %.3f s\n", zero, b.compute, b.comm,
                b.total, at_once.total);
         assert_true(b.total - b.compute < 0.125 * b.comm);
@@ -177,7 +177,7 @@ static void messages_alone_limit(void **state)
     (void)state;
     struct model *m = wide(8);
     struct busy b;
-    program_destroy(sharded(m, 3, ROLE_FORWARD | ROLE_BACKWARD, 2, SCHEDULE_OVERLAPPED, &b));
+    program_destroy(sharded(m, 3, DUTY_FORWARD | DUTY_BACKWARD, 2, SCHEDULE_OVERLAPPED, &b));
     printf("compute %.3f s, messages %.3f s, step %.3f s\n", b.compute, b.comm, b.total);
     assert_true(b.total < 1.08 * b.comm);
     model_destroy(m);
@@ -191,7 +191,7 @@ static void gradients_settle_later(void **state)
     enum { LAYERS = 8 };
     struct model *m = wide(LAYERS);
     struct busy b;
-    struct program *p = sharded(m, 2, ROLE_FORWARD | ROLE_BACKWARD, 0.5, SCHEDULE_OVERLAPPED, &b);
+    struct program *p = sharded(m, 2, DUTY_FORWARD | DUTY_BACKWARD, 0.5, SCHEDULE_OVERLAPPED, &b);
     double reduced[LAYERS + 2], ended[LAYERS + 2] = {0}, added[LAYERS + 2] = {0};
     for (int u = 0; u < LAYERS + 2; u++)
         reduced[u] = 1e300;
@@ -221,8 +221,8 @@ static void updates_precede_gathers(void **state)
     (void)state;
     struct model *m = wide(8);
     struct busy b, without;
-    const int step = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST;
-    program_destroy(sharded(m, 3, step | ROLE_UPDATE, 0.5, SCHEDULE_OVERLAPPED, &b));
+    const int step = DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST;
+    program_destroy(sharded(m, 3, step | DUTY_UPDATE, 0.5, SCHEDULE_OVERLAPPED, &b));
     program_destroy(sharded(m, 3, step, 0.5, SCHEDULE_OVERLAPPED, &without));
     printf("with the update: compute %.3f s, step %.3f s; without: %.3f s, %.3f s\n", b.compute, b.total, without.compute,
            without.total);

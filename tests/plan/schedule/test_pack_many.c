@@ -42,7 +42,7 @@ static int64_t arena(enum model_base base, int64_t tokens)
     t.placement.params = t.placement.grads = t.placement.optim = RES_HOST;
     t.placement.acts = t.placement.passing = RES_NVME;
     t.placement.update_on_host = 1;
-    assert_int_equal(lower_program(m, &t, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
+    assert_int_equal(lower_program(m, &t, DUTY_UPDATE | DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST, &io, &p), OK);
     assert_int_equal(schedule_pack_serially(p), OK);
     const int64_t needed = p->arena[TIER_DEVICE], live = p->lower_bound[TIER_DEVICE];
     print_message("%lld tokens: %d buffers, %lld bytes live at once, packed in %.4f times as many\n", (long long)tokens,

@@ -14,14 +14,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { STEP = ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST };
+enum { STEP = DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST };
 
 /* Finds the needs of a program of the whole model, in lowering order. */
-static void needed(const struct model *m, const struct strategy *s, int role, int64_t out[TIERS])
+static void needed(const struct model *m, const struct strategy *s, int duties, int64_t out[TIERS])
 {
     struct program *p;
     struct io_buffers io;
-    assert_int_equal(lower_program(m, s, role, &io, &p), OK);
+    assert_int_equal(lower_program(m, s, duties, &io, &p), OK);
     assert_int_equal(pack_live_in_order(p, out), OK);
     for (int b = 0; b < p->n_persistent; b++)
         out[p->buffers[b].tier] += round_up(p->buffers[b].bytes, BUFFER_ALIGN);
@@ -60,7 +60,7 @@ static void estimates_hold_for_every_placement(void **state)
             (c.strategy.placement.kept_chunks != options_most_kept(&o) &&
              c.strategy.placement.kept_chunks != options_fewest_kept(&o)))
             continue;
-        needed(m, &c.strategy, ROLE_UPDATE | STEP, bytes);
+        needed(m, &c.strategy, DUTY_UPDATE | STEP, bytes);
         compared++;
         int64_t all = bytes[TIER_DEVICE] + bytes[TIER_HOST] + bytes[TIER_NVME];
         for (int t = 0; t < TIERS; t++) {
@@ -116,12 +116,12 @@ static void estimates_hold_for_kept_inputs(void **state)
 }
 
 /* Returns the seconds of compute of a program of the whole model. */
-static double computes(const struct model *m, const struct strategy *s, const struct cost_model *cost, int role)
+static double computes(const struct model *m, const struct strategy *s, const struct cost_model *cost, int duties)
 {
     struct program *p;
     struct io_buffers io;
     double seconds = 0;
-    assert_int_equal(lower_program(m, s, role, &io, &p), OK);
+    assert_int_equal(lower_program(m, s, duties, &io, &p), OK);
     for (int i = 0; i < p->n_instrs; i++)
         if (p->instrs[i].lane == LANE_COMPUTE)
             seconds += cost_seconds(cost, &p->instrs[i], program_call(p, &p->instrs[i]));
@@ -170,7 +170,7 @@ static void estimates_hold_for_both_kinds(void **state)
             given = c.strategy;
             plan_keep_as_given(m, &s, &given);
             needed(m, &given, STEP, bytes);
-            const double seconds = computes(m, &given, &problem.cost, ROLE_UPDATE | STEP);
+            const double seconds = computes(m, &given, &problem.cost, DUTY_UPDATE | STEP);
             print_message("pattern %x, the %s keep all: %.4f of compute, %.4f of the host's bytes\n", patterns[i],
                           window ? "windowed" : "others", c.compute / seconds,
                           (double)c.bytes[TIER_HOST] / (double)bytes[TIER_HOST]);

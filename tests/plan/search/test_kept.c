@@ -272,7 +272,7 @@ static double seconds_at(const struct model *m, const struct plan_request *s, co
     struct io_buffers io;
     strategy.placement.write_depth = write_depth;
     plan_cost_model(s, &cost);
-    assert_int_equal(fit_program(m, &strategy, &cost, ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, limit,
+    assert_int_equal(fit_program(m, &strategy, &cost, DUTY_UPDATE | DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST, limit,
                                  0, FIT_SERIAL, &level, &io, &p),
                      OK);
     double seconds = p->seconds;

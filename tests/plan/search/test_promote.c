@@ -24,7 +24,7 @@ enum {
     LAYERS = 6,
     TOKENS = 4096,
     HUGE = 1 << 30,
-    WHOLE_STEP = ROLE_UPDATE | ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST
+    WHOLE_STEP = DUTY_UPDATE | DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST
 };
 
 struct subject {
@@ -52,12 +52,12 @@ static void create(struct subject *x)
 
 static const int64_t ample[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, (int64_t)HUGE << 4};
 
-static struct program *scheduled(const struct subject *x, const struct strategy *s, int role)
+static struct program *scheduled(const struct subject *x, const struct strategy *s, int duties)
 {
     int level = 0;
     struct io_buffers io;
     struct program *p;
-    if (fit_program(x->m, s, &x->cost, role, ample, 0, FIT_SERIAL, &level, &io, &p) != OK || program_verify(p) != OK)
+    if (fit_program(x->m, s, &x->cost, duties, ample, 0, FIT_SERIAL, &level, &io, &p) != OK || program_verify(p) != OK)
         fail_msg("%s", status_message());
     return p;
 }
@@ -130,7 +130,7 @@ static void count_updates(const struct program *p, int *on_device, int *on_host)
 static void both_update(void **state)
 {
     (void)state;
-    static const int roles[] = {WHOLE_STEP, ROLE_UPDATE};
+    static const int duties[] = {WHOLE_STEP, DUTY_UPDATE};
     for (int zero = 0; zero <= 3; zero++)
         for (int r = 0; r < 2; r++) {
             struct subject x;
@@ -148,7 +148,7 @@ static void both_update(void **state)
                 s.placement.promoted_class = CLASS_OPTIM;
                 s.placement.promote_tier = RES_DEVICE;
                 s.placement.promoted_layers = some ? LAYERS / 2 : 0;
-                struct program *p = scheduled(&x, &s, roles[r]);
+                struct program *p = scheduled(&x, &s, duties[r]);
                 assert_int_equal(program_value_digest(p, &digest[some]), OK);
                 count_updates(p, &on_device[some], &on_host[some]);
                 program_destroy(p);

@@ -54,7 +54,7 @@ static void same_wherever_gradients_pass(int ulysses, int ring)
         strategy.placement.device_layers = strategy.placement.acts == RES_DEVICE ? 0 : 1;
         strategy.placement.device_chunks = split ? 2 : 0;
         plan_cost_model(&s, &cost);
-        assert_int_equal(lower_program(m, &strategy, ROLE_FORWARD | ROLE_BACKWARD | ROLE_FIRST | ROLE_LAST, &io, &p), OK);
+        assert_int_equal(lower_program(m, &strategy, DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST, &io, &p), OK);
         assert_int_equal(schedule_program(p, &cost, SCHEDULE_OVERLAPPED, 1), OK);
         if (program_verify(p) != OK || program_value_digest(p, &digest) != OK)
             fail_msg("%s", status_message());

@@ -289,7 +289,7 @@ static void lse_value(struct lowering *L, struct value *v, int layer, int tile, 
     char name[48];
     snprintf(name, sizeof name, "layer%d.lse%d", layer, tile);
     value_create(L, v, name, CLASS_ACT, heads, L->attn_rows * 4, heads,
-                 L->role & ROLE_BACKWARD ? activation_residency(L, layer) : RES_NONE);
+                 L->duties & DUTY_BACKWARD ? activation_residency(L, layer) : RES_NONE);
 }
 
 static void layer_values(struct lowering *L, struct block *b)
