@@ -98,7 +98,7 @@ END {
         if (leads(end[2], end[1]))
             print "circle: " end[1] " calls " end[2]
     }
-}' | LC_ALL=C sort >>"$offenders"
+}' >>"$offenders"
 
 # A public name that no other object needs is unused if the sources of src, CUDA's too, have it in its definition alone. Resolvers of
 # functions with several versions are the compiler's.
@@ -131,7 +131,7 @@ END {
     for (name in reason)
         if (times[name] != 1)
             print allowed ": " name " is used in src, or gone"
-}' tools/for-tests.txt "$names" $(echo "$sources" | grep -v '\.h$') | LC_ALL=C sort >>"$offenders"
+}' tools/for-tests.txt "$names" $(echo "$sources" | grep -v '\.h$') >>"$offenders"
 
 # shellcheck disable=SC2086
 awk '
@@ -146,7 +146,7 @@ FNR == 1 { start = 0 }
 spoken='src tests bench tools'
 for room in $spoken; do
     find "$room" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \) -exec awk -f tools/speech.awk {} +
-done | LC_ALL=C sort >>"$offenders"
+done >>"$offenders"
 
 # Not those that ask the kernel alone (/proc, /sys, /dev), the watch that sys.c itself calls, and the plugin of src/device. A close is left
 # out, as pipes have it.
@@ -161,7 +161,13 @@ for file in $sources; do
         grep -nE "(^|[^A-Za-z0-9_.>])($calls) ?\(" | sed "s,^\([0-9]*\):.*,$file:\1: calls the system by src/base/sys.h," || true
 done >>"$offenders"
 
-tools/format.sh --check >>"$offenders" || [ $? != 77 ] || sed -i '$d' "$offenders" # the last line says that it needs clang-format
+status=0
+said=$(tools/format.sh --check) || status=$?
+case $status in
+0 | 77) ;; # 77: no clang-format 14
+1) echo "$said" ;;
+*) echo "tools/format.sh: exit status $status" ;;
+esac >>"$offenders"
 
-cat "$offenders"
+LC_ALL=C sort "$offenders"
 [ ! -s "$offenders" ]

@@ -2,9 +2,13 @@
 # tools/structure.sh finds each fault: they are planted one by one in a small tree without faults.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
-command -v nm >/dev/null && command -v cc >/dev/null || { echo "no nm or cc"; exit 77; }
+for program in nm cc git; do
+    command -v $program >/dev/null || { echo "no $program"; exit 77; }
+done
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
+git init -q "$tree" # tools/format.sh formats what git knows
+cp "$root/.clang-format" "$tree"
 failures=0
 
 fresh() {
@@ -12,9 +16,10 @@ fresh() {
     mkdir -p "$tree/tools" "$tree/src/base" "$tree/build/src/liblt_base.a.p"
     sed "s,^spoken=.*,spoken='src/a'," "$root/tools/structure.sh" >"$tree/tools/structure.sh"
     chmod +x "$tree/tools/structure.sh"
-    cp "$root/tools/speech.awk" "$tree/tools/"
-    echo 'int low(void); int low(void) { return 1; }' >"$tree/src/base/low.c"
-    echo 'int low(void); int high(void); int high(void) { return low(); }' >"$tree/src/base/high.c"
+    cp "$root/tools/speech.awk" "$root/tools/format.sh" "$tree/tools/"
+    echo "high: it is the top of the planted tree" >"$tree/tools/for-tests.txt"
+    printf 'int low(void)\n{\n    return 1;\n}\n' >"$tree/src/base/low.c"
+    printf 'int low(void);\nint high(void)\n{\n    return low();\n}\n' >"$tree/src/base/high.c"
     for folder in a b c d e f g h; do # eight of equal size: 12.4% each
         mkdir -p "$tree/src/$folder"
         yes '/* a line */' | head -n 100 >"$tree/src/$folder/lines.h"
@@ -27,6 +32,7 @@ compiled() {
 }
 check() { # WHAT STATUS PATTERN
     compiled
+    git -C "$tree" add -A src
     status=0
     said=$("$tree/tools/structure.sh" build) || status=$?
     if [ "$status" != "$2" ] || ! echo "$said" | grep -q "$3"; then
@@ -62,6 +68,7 @@ echo 'int wait(void); int wait(void) { return pthread_cond_timedwait(a, b, c); }
 check "a wait by the wall clock" 1 'wait.h:1: '
 fresh
 {
+    echo '/* clang-format off */'
     echo '/* Calls stat (it), open(it) */'
     echo 'static int there(const char *p) { struct stat s; return sys_stat(p, &s) == 0 && x->open(x) && x.close(x); } /* not stat(p) */'
     echo 'static const char *text = "by \"open(2)\"";'
@@ -75,4 +82,21 @@ done
 fresh
 echo 'int stat_it(void); int stat_it(void) { return stat(p, &s); }' >"$tree/src/a/sys.h"
 check "a file of the name of sys.h" 1 'src/a/sys.h:1: calls'
+fresh
+echo 'int top(void) { return 1; }' >"$tree/src/base/top.c"
+check "a name that nothing uses" 1 '^top: nothing of src uses it'
+fresh
+echo 'low: it is used' >>"$tree/tools/for-tests.txt"
+check "a reason for a name that is used" 1 '^tools/for-tests.txt: low is used in src, or gone$'
+fresh
+rm "$tree/tools/for-tests.txt"
+check "no list of reasons" 2 '' 2>/dev/null
+fresh
+echo 'exit 3' >"$tree/tools/format.sh"
+check "a check of the format that fails" 1 '^tools/format.sh: exit status 3$'
+fresh
+echo 'int  wide;' >"$tree/src/a/wide.h"
+status=0
+"$tree/tools/format.sh" --check >/dev/null || status=$?
+[ "$status" = 77 ] || check "a file that is not formatted" 1 '^src/a/wide.h:.*: not as tools/format.sh writes it$'
 [ "$failures" = 0 ]
