@@ -10,7 +10,7 @@
 void check_alone_settings(const struct settings *given, enum check_tiles tiles, struct settings *out)
 {
     *out = *given;
-    out->plan.mesh = (struct mesh){{1, 1, 1}};
+    out->plan.mesh = mesh_uniform(1);
     out->plan.open_degrees = 0;
     out->sp = SP_NONE;
     out->plan.ranks = AUTO;

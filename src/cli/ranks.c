@@ -301,9 +301,7 @@ static void adapt_mesh(const struct comm *c, const struct settings_flags *f, str
         return;
     printf("resume: the run had %d ranks (%s), now there are %d: the mesh is chosen anew\n", (int)mesh_ranks(&s->plan.mesh),
            mesh_format(&s->plan.mesh, mesh), comm_size(c));
-    s->plan.mesh = (struct mesh){{[MESH_DP] = AUTO,
-                                  [MESH_ULYSSES] = s->sp == SP_NONE || s->sp == SP_RING ? 1 : AUTO,
-                                  [MESH_RING] = s->sp == SP_NONE || s->sp == SP_ULYSSES ? 1 : AUTO}};
+    s->plan.mesh = settings_sp_mesh(s->sp);
 }
 
 enum status ranks_read_settings(struct comm *c, const struct settings_flags *f, enum settings_use use, struct settings *out)

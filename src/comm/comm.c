@@ -26,9 +26,11 @@ static enum status meet(struct comm *c)
 enum status comm_create(const struct launch *launch, double timeout_seconds, struct comm **out)
 {
     struct comm *c = sys_calloc(1, sizeof *c);
+    struct mesh side_by_side = mesh_uniform(1);
     enum status st = OK;
     if (!c)
         return status_fail(ERR_NOMEM, "out of memory for the communicator");
+    side_by_side.degree[MESH_DP] = launch->size;
     c->launch = *launch;
     pthread_mutex_init(&c->votes.lock, NULL);
     c->chunk = CHUNK_BYTES;
@@ -55,7 +57,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
         TRY_GOTO(meet(c), fail);
         TRY_GOTO(lastword_create(c), fail);
     }
-    TRY_GOTO(comm_set_mesh(c, &(struct mesh){{[MESH_DP] = launch->size, [MESH_ULYSSES] = 1, [MESH_RING] = 1}}), fail);
+    TRY_GOTO(comm_set_mesh(c, &side_by_side), fail);
     *out = c;
     return OK;
 fail:

@@ -82,15 +82,26 @@ void group_set_places(struct comm *c)
     }
 }
 
+/* Writes "dp 2, ring 1, ulysses 4": the degrees from the outermost dimension to the innermost. */
+static void describe_nesting(const struct mesh *m, char *text, size_t bytes)
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (int depth = MESH_DIMS - 1; depth >= 0; depth--)
+        for (int d = 0; d < MESH_DIMS; d++)
+            if (mesh_rows[d].depth == depth && n < bytes)
+                n += (size_t)snprintf(text + n, bytes - n, "%s%s %d", n ? ", " : "", mesh_rows[d].key, m->degree[d]);
+}
+
 void comm_describe(const struct comm *c, char *text, size_t bytes)
 {
-    const struct mesh m = c->mesh;
+    char mesh[2 * MESH_TEXT];
     int moved = 0;
     for (int p = 0; p < c->launch.size; p++)
         moved |= c->rank_at[p] != p;
-    snprintf(text, bytes, "%d rank%s (%s) on %d host%s: dp %d, ring %d, ulysses %d%s", c->launch.size,
-             c->launch.size > 1 ? "s" : "", c->launch.source, c->hosts, c->hosts > 1 ? "s" : "", m.degree[MESH_DP],
-             m.degree[MESH_RING], m.degree[MESH_ULYSSES], moved ? ", placed host by host" : "");
+    describe_nesting(&c->mesh, mesh, sizeof mesh);
+    snprintf(text, bytes, "%d rank%s (%s) on %d host%s: %s%s", c->launch.size, c->launch.size > 1 ? "s" : "", c->launch.source,
+             c->hosts, c->hosts > 1 ? "s" : "", mesh, moved ? ", placed host by host" : "");
 }
 
 void comm_describe_span(const struct comm *c, char *text, size_t bytes)

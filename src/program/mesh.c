@@ -22,6 +22,14 @@ static int degree(const struct mesh *m, enum mesh_dim d)
     return m->degree[d] > 0 ? m->degree[d] : 1;
 }
 
+struct mesh mesh_uniform(int degree)
+{
+    struct mesh m;
+    for (int d = 0; d < MESH_DIMS; d++)
+        m.degree[d] = degree;
+    return m;
+}
+
 int64_t mesh_ranks(const struct mesh *m)
 {
     int64_t ranks = 1;

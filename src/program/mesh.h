@@ -20,6 +20,8 @@ struct mesh_row {
 };
 extern const struct mesh_row mesh_rows[MESH_DIMS];
 
+/* Returns a mesh with that degree (1 or AUTO, say) along every dimension. */
+struct mesh mesh_uniform(int degree);
 /* Returns the product of the degrees; undecided ones count as 1. */
 int64_t mesh_ranks(const struct mesh *m);
 /* Dimensions along which the groups of each comm lane extend, a bit for each. A lane's dimensions are adjacent in the order of

@@ -216,19 +216,20 @@ static enum status resolve_ranks(struct settings *s, const struct settings_flags
     if (mesh && !sp)
         s->sp = SP_AUTO; /* drops the file's value */
     if (sp && !mesh)
-        s->plan.mesh = (struct mesh){{AUTO, AUTO, AUTO}};
-    int *ulysses = s->sp == SP_NONE || s->sp == SP_RING ? &s->plan.mesh.degree[MESH_ULYSSES] : NULL;
-    int *ring = s->sp == SP_NONE || s->sp == SP_ULYSSES ? &s->plan.mesh.degree[MESH_RING] : NULL;
-    if ((ulysses && *ulysses > 1) || (ring && *ring > 1))
-        return status_fail(ERR_INVALID, "--sp %s and --mesh %s=%d contradict each other; give one of them",
-                           s->sp == SP_NONE   ? "none"
-                           : s->sp == SP_RING ? "ring"
-                                              : "ulysses",
-                           ulysses && *ulysses > 1 ? "ulysses" : "ring", ulysses && *ulysses > 1 ? *ulysses : *ring);
-    if (ulysses)
-        *ulysses = 1;
-    if (ring)
-        *ring = 1;
+        s->plan.mesh = mesh_uniform(AUTO);
+    const struct mesh asked = settings_sp_mesh(s->sp);
+    for (int d = 0; d < MESH_DIMS; d++) {
+        int *degree = &s->plan.mesh.degree[d];
+        if (asked.degree[d] == AUTO)
+            continue;
+        if (*degree > asked.degree[d])
+            return status_fail(ERR_INVALID, "--sp %s and --mesh %s=%d contradict each other; give one of them",
+                               s->sp == SP_NONE   ? "none"
+                               : s->sp == SP_RING ? "ring"
+                                                  : "ulysses",
+                               mesh_rows[d].key, *degree);
+        *degree = asked.degree[d];
+    }
     if (flag_value(f, "grad-accum")) {
         if (flag_value(f, "batch"))
             return status_fail(ERR_INVALID,

@@ -1,4 +1,4 @@
-/* Setting the defaults of the table of keys. */
+/* Defaults of the table of keys, and the mesh that --sp asks for. */
 #include "settings/keys.h"
 
 enum status settings_defaults(struct settings *s, int64_t seq_len)
@@ -17,4 +17,14 @@ enum status plan_request_defaults(struct plan_request *r, int64_t seq_len)
     TRY(settings_defaults(&s, seq_len));
     *r = s.plan;
     return OK;
+}
+
+struct mesh settings_sp_mesh(enum sp_kind sp)
+{
+    struct mesh m = mesh_uniform(AUTO);
+    if (sp == SP_NONE || sp == SP_RING)
+        m.degree[MESH_ULYSSES] = 1;
+    if (sp == SP_NONE || sp == SP_ULYSSES)
+        m.degree[MESH_RING] = 1;
+    return m;
 }

@@ -248,6 +248,15 @@ static int may_share(const struct model *m, const struct plan_request *s, const 
            seq_degrees_check(sharing, ulysses, ring, kinds->heads, kinds->n) == OK;
 }
 
+static struct mesh with_degrees(const struct mesh *given, int dp, int ulysses, int ring)
+{
+    struct mesh mesh = *given;
+    mesh.degree[MESH_DP] = dp;
+    mesh.degree[MESH_ULYSSES] = ulysses;
+    mesh.degree[MESH_RING] = ring;
+    return mesh;
+}
+
 int plan_meshes(const struct model *m, const struct plan_request *s, struct mesh *out, int most)
 {
     const int ranks = (int)mesh_ranks(&s->mesh);
@@ -260,7 +269,7 @@ int plan_meshes(const struct model *m, const struct plan_request *s, struct mesh
         for (int ulysses = 1, sharing = ranks / dp; ulysses <= sharing; ulysses++)
             if (may_share(m, s, &kinds, sharing, ulysses)) {
                 if (n < most)
-                    out[n] = (struct mesh){{[MESH_DP] = dp, [MESH_ULYSSES] = ulysses, [MESH_RING] = sharing / ulysses}};
+                    out[n] = with_degrees(&s->mesh, dp, ulysses, sharing / ulysses);
                 n++;
             }
     }
