@@ -46,8 +46,6 @@ static enum status refuse_name(const char *dir)
 {
     struct stat sb;
     char target[16];
-    if (!dir[0])
-        return status_fail(ERR_INVALID, "--to is empty: give the directory that is to be written");
     if (sys_stat(dir, &sb) == 0)
         return S_ISDIR(sb.st_mode) ? OK : status_fail(ERR_INVALID, "--to: %s is a file: give a directory", dir);
     if (readlink(dir, target, sizeof target) >= 0)

@@ -1,6 +1,7 @@
 /* `ltrain export`: reading its arguments. */
 #include "cli/export.h"
 
+#include "cli/options.h"
 #include "export/export.h"
 
 #include <stdio.h>
@@ -20,30 +21,6 @@ static const char usage[] =
     "  --quantize  matrices of a whole model's layers in NF4 (4.13 bits an element) or int8, as transformers and bitsandbytes\n"
     "           read them; everything else as it is\n";
 
-static int value_of(int argc, char **argv, int *i, const char *name, const char **out)
-{
-    size_t n = strlen(name);
-    if (strncmp(argv[*i], name, n) != 0)
-        return 0;
-    if (argv[*i][n] == '=') {
-        *out = argv[*i] + n + 1;
-        return 1;
-    }
-    if (argv[*i][n] || *i + 1 >= argc)
-        return 0;
-    *out = argv[++*i];
-    return 1;
-}
-
-static int takes_value(const char *option)
-{
-    static const char *const names[] = {"--model", "--to", "--base", "--quantize"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(option, names[i]) == 0)
-            return 1;
-    return 0;
-}
-
 struct options {
     const char *model, *to, *base, *quantize;
     enum export_form form;
@@ -52,23 +29,16 @@ struct options {
 
 static enum status read_options(int argc, char **argv, struct options *o)
 {
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--adapter") == 0)
-            o->form = EXPORT_ADAPTER;
-        else if (strcmp(argv[i], "--original") == 0)
-            o->original = 1;
-        else if (i + 1 == argc && takes_value(argv[i]))
-            return status_fail(ERR_INVALID, "export: %s has no value", argv[i]);
-        else if (!value_of(argc, argv, &i, "--model", &o->model) && !value_of(argc, argv, &i, "--to", &o->to) &&
-                 !value_of(argc, argv, &i, "--base", &o->base) && !value_of(argc, argv, &i, "--quantize", &o->quantize))
-            return status_fail(ERR_INVALID,
-                               "export: '%s' is not known; the options are --model DIR, --to DIR, --adapter, "
-                               "--original, --base DIR and --quantize nf4|int8",
-                               argv[i]);
-    }
+    int alone = 0;
+    const struct cli_option all[] = {{"--model", &o->model, NULL}, {"--to", &o->to, NULL},
+                                     {"--base", &o->base, NULL},   {"--quantize", &o->quantize, NULL},
+                                     {"--adapter", NULL, &alone},  {"--original", NULL, &o->original}};
+    TRY(cli_options_read("export", argc, argv, all, sizeof all / sizeof *all,
+                         "--model DIR, --to DIR, --adapter, --original, --base DIR and --quantize nf4|int8"));
+    o->form = alone ? EXPORT_ADAPTER : EXPORT_MERGED;
     if (!o->model || !o->to)
         return status_fail(ERR_INVALID, "export: %s is needed", o->model ? "--to DIR" : "--model RUN");
-    if (o->original && o->form == EXPORT_ADAPTER)
+    if (o->original && alone)
         return status_fail(ERR_INVALID,
                            "export: --original is what the adapter is merged into, and --adapter writes it alone: leave one out");
     return OK;
@@ -91,7 +61,7 @@ static enum status quantise(const struct options *o)
 
 static enum status run(int argc, char **argv)
 {
-    struct options o = {.form = EXPORT_MERGED};
+    struct options o = {0};
     TRY(read_options(argc, argv, &o));
     return o.quantize ? quantise(&o) : export_model(o.model, o.base, o.to, o.original ? EXPORT_MERGED_ORIGINAL : o.form);
 }
@@ -104,7 +74,5 @@ int export_command(int argc, char **argv)
     enum status st = run(argc, argv);
     if (st == OK && (fflush(stdout) != 0 || ferror(stdout)))
         st = status_fail(ERR_IO, "cannot write: standard output is full or closed");
-    if (st != OK)
-        fprintf(stderr, "ltrain: %s\n", status_message());
-    return st == OK ? 0 : st == ERR_INVALID ? 2 : 1;
+    return cli_options_leave(st);
 }

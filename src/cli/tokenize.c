@@ -2,8 +2,10 @@
 #include "cli/tokenize.h"
 
 #include "base/status.h"
+#include "cli/options.h"
 #include "text/tokenizer.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,19 +30,9 @@ struct job {
 
 static enum status read_arguments(int argc, char **argv, struct job *j)
 {
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--special") == 0)
-            j->special = 1;
-        else if (strcmp(argv[i], "--decode") == 0)
-            j->decode = 1;
-        else if (strcmp(argv[i], "--model") == 0 && i + 1 < argc)
-            j->model = argv[++i];
-        else if (strncmp(argv[i], "--model=", 8) == 0)
-            j->model = argv[i] + 8;
-        else
-            return status_fail(ERR_INVALID, "tokenize: '%s' is not known; the options are --model DIR, --special and --decode",
-                               argv[i]);
-    }
+    const struct cli_option all[] = {
+        {"--model", &j->model, NULL}, {"--special", NULL, &j->special}, {"--decode", NULL, &j->decode}};
+    TRY(cli_options_read("tokenize", argc, argv, all, sizeof all / sizeof *all, "--model DIR, --special and --decode"));
     return j->model ? OK
                     : status_fail(ERR_INVALID,
                                   "tokenize: --model DIR is needed: the directory of a tokenizer.json or tokenizer.model");
@@ -118,6 +110,8 @@ static enum status run_lines(struct job *j)
         snprintf(cause, sizeof cause, "%s", status_message());
         st = status_fail(st, "line %lld of standard input: %s", number, cause);
     }
+    if (st == OK && ferror(stdin))
+        st = status_fail(ERR_IO, "cannot read standard input: %s", strerror(errno));
     free(line);
     if (fflush(stdout) != 0 || ferror(stdout))
         st = st == OK ? status_fail(ERR_IO, "cannot write: standard output is full or closed") : st;
@@ -143,7 +137,5 @@ int tokenize_command(int argc, char **argv)
     tokenizer_close(j.t);
     free(j.ids.id);
     text_buffer_free(&j.text);
-    if (st != OK)
-        fprintf(stderr, "ltrain: %s\n", status_message());
-    return st == OK ? 0 : st == ERR_INVALID ? 2 : 1;
+    return cli_options_leave(st);
 }

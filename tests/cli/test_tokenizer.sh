@@ -128,6 +128,8 @@ refused tokenizer_config.json "named/tokenizer_config.json names a GPT2Tokenizer
 says err "names a GPT2Tokenizer"
 echo '"a"' | "$ltrain" tokenize --model named >out 2>err && fail "tokenizes by nothing"
 says err "names a GPT2Tokenizer"
+"$ltrain" tokenize --model small <. >out 2>err && fail "takes a directory for a text"
+says err "cannot read standard input: Is a directory"
 echo '{"added_tokens_decoder": []}' >small/tokenizer_config.json
 echo '"a"' | "$ltrain" tokenize --model small >out 2>err && fail "takes a list of tokens"
 says err "added_tokens_decoder of tokenizer_config.json is no object"
