@@ -142,8 +142,9 @@ int main(int argc, char **argv)
     enum status st = settings_flags_parse(n, argv + first, &flags);
     if (st != OK)
         return ranks_leave(NULL, st);
-    settings_launch(flags, &own.rank, &own.size, &own.local_rank);
-    st = launch_detect(&own, &launch);
+    st = settings_launch(flags, &own.rank, &own.size, &own.local_rank);
+    if (st == OK)
+        st = launch_detect(&own, &launch);
     if (st != OK) {
         code = ranks_leave(NULL, st);
     } else {

@@ -124,9 +124,14 @@ enum status launch_detect(const struct launch_flags *flags, struct launch *out)
     struct launch found = {.rank = -1, .size = -1, .local_rank = -1, .local_size = -1}, said, alone;
     launch_alone(&alone);
     if (flags && (flags->rank >= 0 || flags->size >= 0)) {
-        if (flags->rank < 0 || flags->size < 1 || flags->rank >= flags->size)
-            return status_fail(ERR_INVALID, "--rank %d and --world-size %d: both are needed, and the rank must be below the size",
-                               flags->rank, flags->size);
+        const int has_rank = flags->rank >= 0;
+        if (!has_rank || flags->size < 1)
+            return status_fail(ERR_INVALID, "--%s %d is given without --%s: give both, or leave them to a launcher (--ranks N)",
+                               has_rank ? "rank" : "world-size", has_rank ? flags->rank : flags->size,
+                               has_rank ? "world-size" : "rank");
+        if (flags->rank >= flags->size)
+            return status_fail(ERR_INVALID, "--rank %d and --world-size %d: ranks are numbered from 0, up to %d here",
+                               flags->rank, flags->size, flags->size - 1);
         found = (struct launch){flags->rank, flags->size, flags->local_rank, -1, "--rank", ""};
     }
     for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {

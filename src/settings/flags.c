@@ -71,19 +71,24 @@ const char *flag_value(const struct settings_flags *f, const char *name)
     return NULL;
 }
 
-void settings_launch(const struct settings_flags *f, int *rank, int *size, int *local_rank)
+enum status settings_launch(const struct settings_flags *f, int *rank, int *size, int *local_rank)
 {
     static const char *const names[] = {"rank", "world-size", "local-rank"};
     int *const fields[] = {rank, size, local_rank};
     struct settings unused;
+    *rank = *size = *local_rank = -1;
     for (int i = 0; i < 3; i++) {
         const char *text = flag_value(f, names[i]);
+        char where[32];
         int64_t x;
-        *fields[i] = -1;
-        if (text && settings_key_set(settings_key_find(names[i]), names[i], text, &unused) == OK &&
-            units_parse_count(names[i], text, &x) == OK)
-            *fields[i] = (int)x;
+        if (!text)
+            continue;
+        snprintf(where, sizeof where, "--%s", names[i]);
+        TRY(settings_key_set(settings_key_find(names[i]), where, text, &unused));
+        TRY(units_parse_count(where, text, &x));
+        *fields[i] = (int)x;
     }
+    return OK;
 }
 
 double settings_patience(const struct settings_flags *f, const char *key)

@@ -34,8 +34,8 @@ void settings_flags_free(struct settings_flags *f);
 enum status settings_read(const struct settings_flags *f, enum settings_use use, struct settings *out);
 
 /* Reads the flags by which a launcher tells this process its rank, the number of ranks, and its rank on the host (--rank,
- * --world-size, --local-rank); -1 if not given. Called before settings_read, which reports faulty flags. */
-void settings_launch(const struct settings_flags *f, int *rank, int *size, int *local_rank);
+ * --world-size, --local-rank); -1 if not given. Called before settings_read. ERR_INVALID: one of them is no such number. */
+enum status settings_launch(const struct settings_flags *f, int *rank, int *size, int *local_rank);
 
 /* Returns the limit of waiting, in seconds, to be used until the settings are read. key: "comm-timeout", "drive-timeout" or
  * "device-timeout". The value is the flag's if valid, else the default. */

@@ -80,7 +80,7 @@ expect "variables without the others" 2 1 "^ltrain: rank 0: torchrun says .* but
     env RANK=0 WORLD_SIZE=2 "$ltrain" $tiny
 expect "two that disagree" 2 1 "^ltrain: torchrun says that this is rank 1 of 2, Open MPI says rank 0 of 1;" \
     env RANK=1 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 "$ltrain" $tiny
-expect "half of what is needed" 2 1 "^ltrain: --rank 1 and --world-size" "$ltrain" $tiny --rank 1
+expect "half of what is needed" 2 1 "^ltrain: --rank 1 is given without --world-size" "$ltrain" $tiny --rank 1
 expect "a plan that does not fit" 3 1 "^ltrain: the plan needs .* on the device and 100 KiB are given \(--device-mem\)\. No offload setting fits" \
     $mpi -n 2 "$ltrain" $tiny --device-mem 100K
 expect "an mpiexec that is killed" 137 1 "^ltrain: mpiexec was ended by signal 9 \(Killed\), and the ranks with it" env PATH="$home/is-killed:$PATH" "$ltrain" $tiny --ranks 3

@@ -81,8 +81,11 @@ static void flags_come_first(void **state)
     assert_int_equal(launch_detect(&(struct launch_flags){-1, -1, -1}, &l), OK);
     assert_string_equal(l.source, "single process");
     assert_int_equal(launch_detect(&(struct launch_flags){4, 4, -1}, &l), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "--rank 4 and --world-size 4: ranks are numbered from 0, up to 3 here"));
     assert_int_equal(launch_detect(&(struct launch_flags){0, -1, -1}, &l), ERR_INVALID);
-    assert_non_null(strstr(status_message(), "--world-size"));
+    assert_non_null(strstr(status_message(), "--rank 0 is given without --world-size"));
+    assert_int_equal(launch_detect(&(struct launch_flags){-1, 2, -1}, &l), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "--world-size 2 is given without --rank"));
     setenv("OMPI_COMM_WORLD_RANK", "1", 1);
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
     assert_int_equal(launch_detect(&(struct launch_flags){2, 4, -1}, &l), ERR_INVALID);

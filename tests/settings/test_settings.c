@@ -38,11 +38,12 @@ static enum status read_args(char **args, struct settings *s)
     return st;
 }
 
-static void launch(char **args, int *rank, int *size, int *local_rank)
+static enum status launch(char **args, int *rank, int *size, int *local_rank)
 {
     struct settings_flags *f = parse(args);
-    settings_launch(f, rank, size, local_rank);
+    enum status st = settings_launch(f, rank, size, local_rank);
     settings_flags_free(f);
+    return st;
 }
 
 static double patience(const char *option, char *value, const char *key)
@@ -841,8 +842,10 @@ static void test_products(void **state)
     assert_int_equal(READ(&s, REQUIRED, "--mesh", "dp=256,ring=256"), OK);
     settings_free(&s);
     int rank, size, local_rank;
-    launch((char *[]){"--rank", "4g", "--world-size", "8", NULL}, &rank, &size, &local_rank);
-    assert_true(rank == -1 && size == 8);
+    assert_int_equal(launch((char *[]){"--rank", "4g", "--world-size", "8", NULL}, &rank, &size, &local_rank), ERR_INVALID);
+    assert_string_equal(status_message(), "--rank: 4g is out of range, it must be at least 0 and at most 65535");
+    assert_int_equal(launch((char *[]){"--rank", "0", "--world-size", "many", NULL}, &rank, &size, &local_rank), ERR_INVALID);
+    assert_string_equal(status_message(), "--world-size: 'many' is not a number like 4096, 420k or 1m");
     assert_true(patience("--comm-timeout", "9.3e9", "comm-timeout") == 600);
     assert_true(patience("--comm-timeout", "30", "comm-timeout") == 30);
     assert_true(patience("--comm-timeout", "30", "drive-timeout") == 600);
