@@ -53,8 +53,6 @@ static enum status add_length(struct eval *x, int64_t length)
 {
     if (x->n == MOST_LENGTHS)
         return status_fail(ERR_INVALID, "--lengths: more than %d lengths", MOST_LENGTHS);
-    if (length < 2 || length > SETTINGS_MOST_TOKENS)
-        return status_fail(ERR_INVALID, "--lengths: %lld is not between 2 and %d", (long long)length, SETTINGS_MOST_TOKENS);
     for (int i = 0; i < x->n; i++)
         if (x->length[i] == length)
             return status_fail(ERR_INVALID, "--lengths: %lld is there twice", (long long)length);
@@ -75,7 +73,11 @@ static enum status add_lengths(struct eval *x, const char *item)
     b = a;
     if (dots)
         TRY(units_parse_count("--lengths", dots + 2, &b));
-    if (a < 1 || b < a)
+    const int64_t outside = a < 2 || a > SETTINGS_MOST_TOKENS ? a : b;
+    if (outside < 2 || outside > SETTINGS_MOST_TOKENS)
+        return status_fail(ERR_INVALID, "--lengths: %s: %lld is not between 2 and %d", item, (long long)outside,
+                           SETTINGS_MOST_TOKENS);
+    if (b < a)
         return status_fail(ERR_INVALID, "--lengths: %s: N..M goes from the shorter to the longer one", item);
     for (; a < b; a *= 2)
         TRY(add_length(x, a));

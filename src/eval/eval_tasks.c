@@ -78,8 +78,8 @@ enum status eval_tasks_depths(const struct settings *s, double *out, int *n)
     if (count < 2 || count > EVAL_MOST_DEPTHS)
         return status_fail(ERR_INVALID,
                            "--depths: %s: a number alone is how many there are, 2 to %d, from 0%% to 100%%; a single depth is "
-                           "written as %s%%",
-                           s->depths.item[0], EVAL_MOST_DEPTHS, s->depths.item[0]);
+                           "written as %lld%%",
+                           s->depths.item[0], EVAL_MOST_DEPTHS, (long long)min_i64(count, 100));
     while (*n < count) {
         out[*n] = 100.0 * *n / (double)(count - 1);
         ++*n;
