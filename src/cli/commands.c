@@ -100,6 +100,11 @@ static enum status run_train(struct call *x)
 static enum status run_check(struct call *x)
 {
     struct settings *s = x->s;
+    if (s->resume)
+        return status_fail(ERR_INVALID,
+                           "--resume %s: ltrain check begins with the model's first state and goes on with no run: give "
+                           "--config %s/config.yaml to check a run's settings, and --model for what it has trained",
+                           s->resume, s->resume);
     if (s->epochs > 0 && settings_is_typed(s, "epochs"))
         return status_fail(ERR_INVALID,
                            "--epochs is for training, and ltrain check takes a few steps: give --steps, or leave it out");

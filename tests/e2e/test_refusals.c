@@ -48,6 +48,11 @@ static void options_and_keys(void **state)
     refuses_before_the_run(2, "--explain is for ltrain plan", TINY "--explain");
     refuses_before_the_run(2, "--svg is for ltrain plan", TINY "--svg step.svg");
     e2e_refuses(2, "no command 'trian'|train|plan", NULL, "trian" TINY);
+    e2e_refuses(2, "--rank: 'x' is not a number", NULL, "--rank x --world-size 2" TINY);
+    e2e_refuses(2, "--world-size: 99999999 is out of range|at most 65536", NULL, "--rank 0 --world-size 99999999" TINY);
+    assert_int_equal(mkdir("begun", 0777), 0);
+    e2e_write("begun/config.yaml", "model: tiny\ndata: corpus.txt\nseq-len: 256\n");
+    e2e_refuses(2, "--resume begun: ltrain check begins with|--config begun/config.yaml", NULL, "check --resume begun");
     e2e_write("run.yaml", "model: tiny\ndata: corpus.txt\nseq_len: 256\nlearning-rte: 3\n");
     refuses_before_the_run(2, "run.yaml:4|unknown key learning-rte", "--config run.yaml");
     e2e_write("run.yaml", "model: tiny\ndata: corpus.txt\nseqlen: 256\n");
@@ -55,6 +60,31 @@ static void options_and_keys(void **state)
     e2e_write("run.yaml", "model: [tiny\n");
     refuses_before_the_run(2, "run.yaml:", "--config run.yaml");
     refuses_before_the_run(2, "absent.yaml|No such file", "--config absent.yaml");
+}
+
+static void options_without_settings(void **state)
+{
+    (void)state;
+    e2e_refuses(2, "export: --model has no value, but --to follows", NULL, "export --model --to out");
+    e2e_refuses(2, "export: --to has no value, but --adapter follows", NULL, "export --model run --to --adapter");
+    e2e_refuses(2, "export: --base is empty", NULL, "export --model run --to out --base=");
+    e2e_refuses(2, "export: --adapter=yes takes no value: write --adapter alone", NULL,
+                "export --model run --to out --adapter=yes");
+    e2e_refuses(2, "export: '--too' is not known|--quantize nf4|int8", NULL, "export --model run --too out");
+    e2e_refuses(2, "tokenize: --model has no value, but --decode follows", NULL, "tokenize --model --decode");
+    e2e_refuses(2, "tokenize: --model has no value", NULL, "tokenize --decode --model");
+    e2e_refuses(2, "tokenize: '--modell=x' is not known", NULL, "tokenize --modell=x");
+}
+
+static void lengths_and_depths(void **state)
+{
+    (void)state;
+#define EVALUATE "eval --model tiny --eval-data corpus.txt "
+    e2e_refuses(2, "--lengths: 0: 0 is not between 2 and 1073741824", NULL, EVALUATE "--lengths 0");
+    e2e_refuses(2, "--lengths: 64..2g: 2147483648 is not between 2 and", NULL, EVALUATE "--lengths 64..2g");
+    e2e_refuses(2, "--lengths: 64..32: N..M goes from the shorter", NULL, EVALUATE "--lengths 64..32");
+    e2e_refuses(2, "--depths: 9999: a number alone|written as 100%", NULL,
+                "eval --model tiny --tasks needle --lengths 512 --depths 9999");
 }
 
 static void data(void **state)
@@ -269,6 +299,8 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
         TEST(options_and_keys),
+        TEST(options_without_settings),
+        TEST(lengths_and_depths),
         TEST(data),
         TEST(directories_of_runs),
         TEST(budgets),
