@@ -1022,6 +1022,31 @@ static void kills(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, new_run, drop_run)
 
+/* The room for copied texts counts the files that are copied, templates by name too, and nothing else that lies there. */
+static void bytes_of_texts(void **state)
+{
+    (void)state;
+    const struct {
+        const char *name;
+        int bytes;
+    } files[] = {{"config.json", 1},
+                 {"tokenizer.json", 20},
+                 {"weights.bin", 300},
+                 {"additional_chat_templates/tool_use.jinja", 4000},
+                 {"additional_chat_templates/rag.jinja", 50000},
+                 {"additional_chat_templates/notes.txt", 600000},
+                 {"additional_chat_templates/.jinja", 7000000}};
+    shell("mkdir %s/additional_chat_templates %s/additional_chat_templates/directory.jinja", run, run);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        shell("truncate -s %d %s/%s", files[i].bytes, run, files[i].name);
+    assert_int_equal(checkpoint_texts_bytes(run), 54021);
+    shell("rm -r %s/additional_chat_templates", run);
+    assert_int_equal(checkpoint_texts_bytes(run), 21);
+    char path[128];
+    snprintf(path, sizeof path, "%s/weights.bin", run);
+    assert_int_equal(checkpoint_texts_bytes(path), 300); /* --tokenizer may name a file */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1047,6 +1072,7 @@ int main(void)
         TEST(newest_looks_again),
         TEST(texts_may_fail),
         TEST(directories_may_have_no_fsync),
+        TEST(bytes_of_texts),
         cmocka_unit_test_setup_teardown(kills, new_run_on_disk, drop_run),
     };
     if (comm_create_self(&self) != OK)

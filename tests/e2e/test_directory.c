@@ -244,8 +244,16 @@ static void links_of_another_user(void **state)
     e2e_write("victim", "kept\n");
     assert_int_equal(symlink("victim", "picture.svg") | lchown("picture.svg", 4321, 4321), 0);
     e2e_refuses(2, "--svg: picture.svg is a link that belongs to user 4321", NULL, "plan " TINY "--svg picture.svg");
+    assert_int_equal(symlink("victim", "samples.jsonl") | lchown("samples.jsonl", 4321, 4321), 0);
+#define SAMPLES "eval --model tiny --tasks needle --lengths 512 --samples 1 --depths 50%% --write-samples samples.jsonl"
+    e2e_refuses(2, "--write-samples: samples.jsonl is a link that belongs to user 4321", NULL, SAMPLES);
     char *text = e2e_read("victim", NULL);
     assert_string_equal(text, "kept\n");
+    free(text);
+    assert_int_equal(lchown("samples.jsonl", 0, 0), 0);
+    e2e_succeeds(NULL, SAMPLES);
+    text = e2e_read("victim", NULL);
+    e2e_contains(text, "{\"input_ids\"");
     free(text);
     assert_int_equal(chown("elsewhere", 0, 0) | symlink("../elsewhere", "run/checkpoints"), 0);
     e2e_succeeds(NULL, TINY "--offload none --steps 1 --save-every 1 --out run");
