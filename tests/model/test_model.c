@@ -1,4 +1,5 @@
 /* Presets, graph, freezing, initial values, rotary frequencies. */
+#include "model/block_rows.h"
 #include "model/model.h"
 
 #include "base/sys.h"
@@ -497,6 +498,30 @@ static void test_kinds(void **state)
     assert_non_null(strstr(status_message(), "more than 8 different windows"));
 }
 
+/* Numbers of the rows of blocks.h, by hand from the shapes of Llama 3.1 8B: 32 heads on 8 of 128, 14,336 columns. */
+static void test_rows(void **state)
+{
+    (void)state;
+    struct model *m = create("8b");
+    const struct model_block *a = model_find_block(&m->layers[0], BLOCK_ATTENTION),
+                             *mlp = model_find_block(&m->layers[0], BLOCK_MLP);
+    assert_true(block_kept_bytes(m, a, 2) == 32 * (128 * 2 + 4) && block_kept_bytes(m, a, 4) == 32 * (128 * 4 + 4));
+    assert_true(block_saved(m, a) == (32 + 8 + 8) * 128 && block_saved(m, mlp) == 2 * 14336);
+    assert_true(block_cached_per_token(m, a) == 2 * 8 * 128 && block_cached_per_text(m, a) == 0);
+    assert_true(block_kept_bytes(m, mlp, 2) == 0 && block_cached_per_token(m, mlp) == 0 && block_cached_per_text(m, mlp) == 0);
+    assert_true(block_mask(a) == 0 && block_mask(mlp) == -1 && block_is_shared(BLOCK_ATTENTION) && block_is_shared(BLOCK_MLP));
+    struct model_block bare = *mlp, wide = *mlp;
+    int64_t of[3][BLOCK_SIGNATURE];
+    bare.mlp.gate.weight = -1;
+    wide.mlp.up.out++;
+    block_signature(mlp, of[0]);
+    block_signature(&bare, of[1]);
+    block_signature(&wide, of[2]);
+    for (int i = 0; i < 3; i++) /* other work makes another kind of layer */
+        assert_memory_not_equal(of[i], of[(i + 1) % 3], sizeof of[0]);
+    model_destroy(m);
+}
+
 static double deviation(const struct model *m, int p, float *values)
 {
     int64_t n = m->params[p].elements;
@@ -581,6 +606,7 @@ int main(void)
         cmocka_unit_test(test_quantised),
         cmocka_unit_test(test_skipped),
         cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_refused_shapes),
         cmocka_unit_test(test_init),
         cmocka_unit_test(test_inv_freq),

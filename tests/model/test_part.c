@@ -295,6 +295,27 @@ static void numbers(void **state)
     }
 }
 
+/* Layers with heads of their own have their share of these, too. */
+static void own_heads(void **state)
+{
+    (void)state;
+    struct model_config c = config(0);
+    struct model *m, *part;
+    c.own[1] = (struct layer_config){.heads = 8, .kv_heads = 4, .head_dim = 8};
+    c.own_of[1] = c.own_of[3] = 1;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    assert_int_equal(model_part_create(m, &(struct model_part){2, 4, 1, 2}, &part), OK);
+    assert_true(m->n_shapes == 2 && part->n_shapes == 2);
+    for (int l = 0; l < 4; l++) {
+        const struct attention_block *of_part = model_attention(part, l), *of_whole = model_attention(m, 2 + l);
+        const struct attention_shape *x = &part->shapes[of_part->shape], *y = &m->shapes[of_whole->shape];
+        assert_true(2 * x->heads == y->heads && 2 * x->kv_heads == y->kv_heads && x->head_dim == y->head_dim);
+        assert_true(of_part->q.out == x->heads * x->head_dim && of_part->k.out == x->kv_heads * x->head_dim);
+    }
+    model_destroy(part);
+    model_destroy(m);
+}
+
 /* Stages share out the layers in order; parts are alike if their layers are. */
 static void stages(void **state)
 {
@@ -353,7 +374,8 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cover),   cmocka_unit_test(maps),   cmocka_unit_test(layers),
-                                       cmocka_unit_test(numbers), cmocka_unit_test(stages), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cover),   cmocka_unit_test(maps),      cmocka_unit_test(layers),
+                                       cmocka_unit_test(numbers), cmocka_unit_test(own_heads), cmocka_unit_test(stages),
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

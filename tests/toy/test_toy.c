@@ -162,7 +162,7 @@ static double read_on(struct decoder *d, const struct sequence *q, int at_once, 
 
 /* A text that is read token by token has the loss that training has; one that is read in parts, cut short and read on, the same at
  * the ends of the parts. */
-static void texts_are_read_as_in_training(void **state)
+static void read_text_of(const char *blocks)
 {
     static const int64_t whole[] = {0};
     struct rig r;
@@ -175,10 +175,9 @@ static void texts_are_read_as_in_training(void **state)
     int64_t limit[TIERS];
     double loss, norm;
     char scratch[] = "/tmp/ltrain-test-XXXXXX", *path = mkdtemp(scratch);
-    (void)state;
     rig_defaults(&r, S);
     sequence_random(&q, S, VOCAB, 4, whole);
-    assert_int_equal(rig_start(&r, model_of(NULL)), OK);
+    assert_int_equal(rig_start(&r, model_of(blocks)), OK);
     assert_int_equal(session_initialise(r.session, 7), OK);
     assert_int_equal(rig_step(&r, &q, 1, &loss, &norm), OK);
     settings_defaults(&s, S);
@@ -209,11 +208,36 @@ static void texts_are_read_as_in_training(void **state)
     sequence_free(&q);
 }
 
+static void texts_are_read_as_in_training(void **state)
+{
+    (void)state;
+    read_text_of(NULL);
+    read_text_of("131313"); /* without windows, whose blocks a cut may have lost, a state alone decides what is read again */
+}
+
+/* A row's numbers as tests/toy/ops.c has them: 21 operations an element forward and backward, two values that may be kept. */
+static void rows_say_what_a_scan_costs(void **state)
+{
+    (void)state;
+    struct model *m = model_of("131313");
+    const struct model_block *b = model_find_block(&m->layers[0], BLOCK_TOY);
+    const double pairs[MODEL_MASKS] = {0};
+    const int64_t width = b->toy.in.out;
+    assert_true(width > 0 && m->config.layers == 6);
+    assert_true(model_flops(m, 10, pairs) ==
+                10 * (4.0 * (double)m->matrix_params + 2.0 * (double)m->trained_matrix_params + 21.0 * 6 * (double)width));
+    assert_true(block_saved(m, b) == 2 * width && block_kept_bytes(m, b, 4) == 0 && block_mask(b) == -1);
+    assert_true(block_cached_per_text(m, b) == width && block_cached_per_token(m, b) == 0);
+    model_destroy(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(layers_are_told_apart), cmocka_unit_test(attention_may_be_absent),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(layers_are_told_apart),
+                                       cmocka_unit_test(attention_may_be_absent),
                                        cmocka_unit_test(two_blocks_of_a_kind_are_refused),
                                        cmocka_unit_test(gradients_are_the_losss),
-                                       cmocka_unit_test(texts_are_read_as_in_training)};
+                                       cmocka_unit_test(texts_are_read_as_in_training),
+                                       cmocka_unit_test(rows_say_what_a_scan_costs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -304,12 +304,15 @@ static void lanes(void **state)
     const struct mesh mesh = {{[MESH_DP] = 3, [MESH_ULYSSES] = 4, [MESH_RING] = 2}};
     const int members[COMM_LANES] = {
         [LANE_WORLD - LANE_WORLD] = PLACES, [LANE_ULYSSES - LANE_WORLD] = 4, [LANE_RING - LANE_WORLD] = 2};
+    const int strides[COMM_LANES] = {
+        [LANE_WORLD - LANE_WORLD] = 1, [LANE_ULYSSES - LANE_WORLD] = 1, [LANE_RING - LANE_WORLD] = 4};
     for (int l = LANE_WORLD; l < LANES; l++) {
         int taken[PLACES] = {0};
         for (int place = 0; place < PLACES; place++) {
             const struct mesh_group g = mesh_group_of(&mesh, (enum lane)l, place);
             assert_int_equal(g.members, members[lane_comm((enum lane)l)]);
             assert_int_equal(g.members, mesh_members(&mesh, (enum lane)l));
+            assert_int_equal(g.stride, strides[lane_comm((enum lane)l)]); /* ranks that exchange heads stand beside each other */
             assert_int_equal(g.first + g.member * g.stride, place);
             assert_int_equal(mesh_group_of(&mesh, (enum lane)l, g.first).member, 0);
             assert_int_equal(mesh_group_of(&mesh, (enum lane)l, g.first).first, g.first);
