@@ -192,7 +192,7 @@ static void stages(void **state)
     model_destroy(m);
 }
 
-/* A fault in another role's programs is found by ranks of every role. */
+/* A fault in another role's programs is found by ranks of every role: one of the mesh, and one inside the program. */
 static void other_roles(void **state)
 {
     (void)state;
@@ -207,7 +207,45 @@ static void other_roles(void **state)
     assert_int_equal(plan_verify_ranks(p), ERR_CORRUPT);
     other->group_size[LANE_WORLD]--;
     assert_int_equal(plan_verify_ranks(p), OK);
+    int at = 0;
+    while (other->instrs[at].lane != LANE_COMPUTE || other->instrs[at].n_waits == 0)
+        at++;
+    const uint8_t waits = other->instrs[at].n_waits;
+    other->instrs[at].n_waits = 0;
+    assert_int_equal(plan_verify_ranks(p), ERR_CORRUPT);
+    other->instrs[at].n_waits = waits;
+    assert_int_equal(plan_verify_ranks(p), OK);
     plan_destroy(p);
+    model_destroy(m);
+}
+
+/* Decisions that may change bits are the first role's, also where a role would decide otherwise by itself. */
+static void decisions_of_the_first(void **state)
+{
+    (void)state;
+    static const struct model_part part[] = {{0, 7, 0, 1}, {7, 1, 0, 1}};
+    static const int64_t limit[TIERS] = {3000 << 10, INT64_MAX, INT64_MAX};
+    struct model *m, *last;
+    struct plan *p, *alone;
+    struct plan_request s;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 8, &m), OK);
+    assert_int_equal(model_part_create(m, &part[1], &last), OK);
+    cell_settings(&s, 2048, F32);
+    s.row_chunk = s.head_tile = s.loss_tile = s.group = s.zero = AUTO;
+    s.acts = OFFLOAD_AUTO; /* all layers' state stays on the device, which leaves the longer role less room */
+    s.device = DEVICE_CPU_DISCRETE;
+    s.update = UPDATE_AUTO;
+    s.alpha = AUTO;
+    s.mesh.degree[MESH_DP] = 2;
+    if (plan_roles_create(m, part, 2, 0, &s, limit, &p) != OK || plan_create(last, &s, limit, &alone) != OK)
+        fail_msg("%s", status_message());
+    const struct strategy *first = &plan_of_role(p, 0)->strategy, *second = &plan_of_role(p, 1)->strategy;
+    assert_true(plan_n_roles(p) == 2 && !strategy_same_grid(first, &alone->strategy) && strategy_same_grid(first, second));
+    assert_true(mesh_equal(&first->key.mesh, &second->key.mesh) && first->key.zero == second->key.zero &&
+                first->key.group == second->key.group);
+    plan_destroy(alone);
+    plan_destroy(p);
+    model_destroy(last);
     model_destroy(m);
 }
 
@@ -218,6 +256,7 @@ int main(void)
         cmocka_unit_test(deviations),
         cmocka_unit_test(stages),
         cmocka_unit_test(other_roles),
+        cmocka_unit_test(decisions_of_the_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
