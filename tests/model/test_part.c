@@ -71,19 +71,21 @@ static struct model *create(int i, int rank)
 
 /* ---- elements in files ---- */
 
-/* A whole model's parameters as files hold them, and how often parts have each element. */
+/* A whole model's parameters as files hold them, how often parts have each element, and how often the first of them. */
 struct files {
     float **value;
-    int **count;
+    int **count, **firsts;
 };
 
 static void files_make(struct files *f, const struct model *m)
 {
     f->value = calloc((size_t)m->n_params, sizeof *f->value);
     f->count = calloc((size_t)m->n_params, sizeof *f->count);
+    f->firsts = calloc((size_t)m->n_params, sizeof *f->firsts);
     for (int i = 0; i < m->n_params; i++) {
         f->value[i] = calloc((size_t)model_param_stored(&m->params[i]), sizeof **f->value);
         f->count[i] = calloc((size_t)model_param_stored(&m->params[i]), sizeof **f->count);
+        f->firsts[i] = calloc((size_t)model_param_stored(&m->params[i]), sizeof **f->firsts);
     }
 }
 
@@ -92,9 +94,11 @@ static void files_clear(struct files *f, const struct model *m)
     for (int i = 0; i < m->n_params; i++) {
         free(f->value[i]);
         free(f->count[i]);
+        free(f->firsts[i]);
     }
     free(f->value);
     free(f->count);
+    free(f->firsts);
 }
 
 /* Saves a part's initial values: the first part that has an element writes it, the others must have the same value. */
@@ -110,6 +114,7 @@ static void save(struct files *f, const struct model *part)
             assert_true(some > 0 && there >= 0 && there + some <= p->file_shape[0] * max_i64(p->file_shape[1], 1));
             for (int64_t k = 0; k < some; k++) {
                 float *to = &f->value[p->whole][there + k];
+                f->firsts[p->whole][there + k] += model_part_is_first(part, i);
                 if (f->count[p->whole][there + k]++ == 0)
                     *to = own[at + k];
                 if (*to != own[at + k])
@@ -161,6 +166,11 @@ static void check_cover(const struct model *whole, const struct files *saved, in
             if (f.count[i][e] != times[i] || times[i] == 0 || f.value[i][e] != saved->value[i][e])
                 fail_msg("%s, %d stages, %d slices: parts have element %lld %d times for %d", whole->params[i].name, stages,
                          slices, (long long)e, f.count[i][e], times[i]);
+    for (int i = 0; i < whole->n_params; i++)
+        for (int64_t e = 0; e < model_param_stored(&whole->params[i]); e++)
+            if (f.firsts[i][e] != 1)
+                fail_msg("%s, %d stages, %d slices: %d parts are the first with element %lld", whole->params[i].name, stages,
+                         slices, f.firsts[i][e], (long long)e);
     files_clear(&f, whole);
     free(times);
 }
