@@ -1,5 +1,5 @@
 #!/bin/sh
-# Each planted bug of a list (tests/cudasim/fake/plant.py) makes a command fail, which passes without one: `mutants.sh LIST COMMAND...`.
+# Checks that a command passes, and fails with each planted bug of a list (tests/cudasim/fake/plant.py): `mutants.sh LIST COMMAND...`.
 set -eu
 list=$1
 shift

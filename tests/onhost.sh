@@ -1,6 +1,7 @@
 #!/bin/sh
-# One rank of a run on several "hosts", which are hostnames on this machine: `HOSTS="a b a b" mpiexec -n 4 onhost.sh PROGRAM ARGUMENT...`. Needs
-# `unshare --uts`. BOOTS, too, has a word for each rank: hosts of one name are those of different boots (needs `unshare --mount`).
+# Runs one rank of a run on several simulated hosts: `HOSTS="a b a b" mpiexec -n 4 onhost.sh PROGRAM ARGUMENT...` gives each rank the hostname
+# in its place of HOSTS (needs `unshare --uts`). BOOTS gives each rank a boot id in the same way, so that hosts of one name differ (needs
+# `unshare --mount`).
 name=$(echo "$HOSTS" | cut -d ' ' -f $((OMPI_COMM_WORLD_RANK + 1)))
 if [ "${BOOTS:-}" ]; then
     boot=$(mktemp)

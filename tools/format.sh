@@ -1,7 +1,7 @@
 #!/bin/sh
-# Formats all C and CUDA sources as .clang-format says: `tools/format.sh [--check]`. --check names those that differ instead, and exits 1
-# if there are any; exit status 77: no clang-format 14, whose results other versions do not give.
-# Tables that are better read as they are written stand between clang-format off and on; generated tables are .inc files, which stay.
+# Formats all C and CUDA sources as .clang-format says: `tools/format.sh [--check]`. --check lists files that are not formatted instead, and
+# exits with 1 if there are any. Exit status 77: there is no clang-format 14 (other versions format differently).
+# Tables laid out by hand stand between clang-format off and on; generated tables are .inc files, which are not formatted.
 set -eu
 cd "$(dirname "$0")/.."
 format=$(command -v clang-format-14 || command -v clang-format || true)
@@ -15,6 +15,6 @@ case ${1:-} in
 --check)
     wrong=$("$format" --dry-run $sources 2>&1 | sed -n 's/: warning: .*/: not as tools\/format.sh writes it/p')
     [ -z "$wrong" ] || { echo "$wrong"; exit 1; } ;;
-'') "$format" -i $sources && "$format" -i $sources ;; # the second time moves a few lines that the first one made
+'') "$format" -i $sources && "$format" -i $sources ;; # the second run moves a few lines that the first one produced
 *) sed -n '2,4s/^# //p' tools/format.sh >&2; exit 2 ;;
 esac

@@ -1,57 +1,57 @@
 #!/bin/bash
-# Tests and measures ltrain on a machine with an NVIDIA GPU: `tools/gpu-check.sh [SECTION ...]`, without arguments `kernels`, or `training`
-# where there is a folder or archive of tools/gpu-pack.sh (GPU_PACK, else .gpu-pack). Four groups, each for a call of nine minutes at most:
+# Tests and measures ltrain on a machine with an NVIDIA GPU: `tools/gpu-check.sh [SECTION ...]`. Default: the group `training` if there is a
+# folder or archive made by tools/gpu-pack.sh (GPU_PACK, else .gpu-pack), otherwise `kernels`. A group of sections takes nine minutes at most:
 #   kernels    needs the CUDA toolkit, gcc, Python and PyTorch (no Debian packages, no meson):
 #     build      nvcc and gcc, for this GPU (without a GPU: for GPU_ARCH, 90 unless set)
 #     ops        every op's kernel against its CPU twin; tensors of more than 2^31 elements
 #     attention  flash attention against fp64 in PyTorch: masks, GQA, head dims, values wider and narrower than
 #                keys, odd lengths, both backward modes, determinism
-#     sanitizer  compute-sanitizer (memcheck, racecheck) on small shapes, if it is there
-#     bench-attention, bench-elements   beside PyTorch's cuDNN and flash backends; beside a device copy
-#     bench-ways   (by name only, after build) candidates for Hopper's backward attention (bench/gpu/ways) beside the kernel and cuDNN
-#   training   needs the folder of gpu-pack.sh, or LTRAIN, a program; Python. What tells most comes first:
-#     machine    what is here: driver, libraries, limits; then three steps of a tiny model, in full, and what the driver says if they fail
-#     golden     models of tests/golden against PyTorch in fp64, three placements
-#     products   every distinct product of 25m, 1b and 8b against fp64; twice and at other addresses the same bits; rates
-#     check      25m with none, cpu, nvme and mixed: equal bits; chaos; memory as planned; moments, adapters
-#     steps      25m at 64k, 1b at 32k and 4k, by the data sheet's plan: hidden, cost of submission, a step's time by op
-#     faults     what is refused; a signal, a resume
-#     memcheck   two steps below compute-sanitizer
-#     long       1b at 128k, offloaded and resident: the same, and MFU
+#     sanitizer  compute-sanitizer (memcheck, racecheck) on small shapes, if it is installed
+#     bench-attention, bench-elements   speed compared with PyTorch's cuDNN and flash backends; with a device copy
+#     bench-ways   (by name only, after build) candidates for Hopper's backward attention (bench/gpu/ways) compared with the kernel and cuDNN
+#   training   needs the folder of gpu-pack.sh, or a program named by LTRAIN; and Python. The most informative sections come first:
+#     machine    driver, libraries, limits; then the full output of three steps of a tiny model, and the driver's messages if they fail
+#     golden     models of tests/golden against PyTorch in fp64, with three placements
+#     products   every distinct product of 25m, 1b and 8b against fp64; same bits when repeated and at other addresses; rates
+#     check      25m with none, cpu, nvme and mixed: equal bits; chaos mode; memory as planned; moments, adapters
+#     steps      25m at 64k, 1b at 32k and 4k, planned from the data sheet: share of hidden transfers, cost of submission, time of a step by op
+#     faults     refused requests; a signal, a resume
+#     memcheck   two steps under compute-sanitizer
+#     long       1b at 128k, offloaded and resident: equal results; MFU
 #     large      1b with none, cpu, nvme and mixed: equal bits
-#   second     what a second call adds:
+#   second     for a second call:
 #     predict    --profile, then predicted against measured steps: 25m 64k, 1b 32k and 128k offloaded and resident, 8b 32k
-#     ranks      2 and 4 ranks on the card, staged, against one
-#     sample     greedy tokens beside those of the processor; tokens a second of a 1b, read and written
-#     nccl       a card a rank, messages by NCCL, against one rank and against staged ones; skipped where there is one card
-#     limits     memory that opening and NCCL take, pinning, calls, NCCL by a rank alone; products by shape, copies each way and both,
-#                beside products (PyTorch)
-#   peers      PyTorch + transformers beside ltrain, by length (PEERS_SHAPE: 1b unless set; PEERS_SECONDS, else all that is left)
-# CASES: a regular expression; of the training's sections only cases whose name it fits (`CASES='int8|illegal' tools/gpu-check.sh check faults`).
-# Results in $OUT (build-gpu/out unless set), brought up to date after each section: gpu-check.log, as it is printed; gpu-check.json, all
-# sections' figures; gpu-check.tar.gz, their files, and in failures.log what failing cases printed. The whole run stays below BUDGET seconds
-# (520 unless set): the benchmarks share what the checks have left. The last line is `N passed, N failed, N skipped`, counting sections.
+#     ranks      2 and 4 ranks on one GPU, with staged messages, against one rank
+#     sample     greedy tokens compared with the CPU's; tokens per second of a 1b, prompt and generated
+#     nccl       one GPU per rank with messages by NCCL, against one rank and against staged messages; skipped if there is only one GPU
+#     limits     memory used by opening the device and by NCCL, pinning, calls, NCCL with a single rank; speed of products by shape, and of
+#                copies in each direction, in both, and during products (PyTorch)
+#   peers      PyTorch + transformers compared with ltrain, by length (PEERS_SHAPE: 1b unless set; PEERS_SECONDS: all remaining time unless set)
+# CASES: a regular expression; sections of `training` run only the cases whose names match (`CASES='int8|illegal' tools/gpu-check.sh check faults`).
+# Results are in $OUT (build-gpu/out unless set) and updated after each section: gpu-check.log, the printed output; gpu-check.json, all
+# sections' figures; gpu-check.tar.gz, their files, and in failures.log the output of failing cases. The whole run stays below BUDGET seconds
+# (520 unless set): the benchmarks share the time that the checks leave. The last line is `N passed, N failed, N skipped`, counting sections.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
 started=$SECONDS
 budget=${BUDGET:-520}
 build=${GPU_BUILD:-build-gpu}
-export PYTHONUNBUFFERED=1 LTRAIN_PTXAS=warn # meson's build is the strict one
+export PYTHONUNBUFFERED=1 LTRAIN_PTXAS=warn # warnings only: meson's build is the strict one
 case $build in /*) ;; *) build=$PWD/$build ;; esac
 export LTRAIN_GPU_BUILD=$build
-results=${OUT:-$build/out} # three files: what carries them home may take few
+results=${OUT:-$build/out} # three files only: the transfer of results may be limited to few
 export OUT=$build/sections
 rm -rf "$OUT"
 mkdir -p "$results" "$OUT" || exit 2
-rm -f "$results/gpu-check.json" "$results/gpu-check.tar.gz" # of a former call
+rm -f "$results/gpu-check.json" "$results/gpu-check.tar.gz" # files of an earlier call
 log=$results/gpu-check.log
 : >"$log"
 kernels='build ops attention sanitizer bench-attention bench-elements'
 training='machine golden products check steps faults memcheck long large'
 second='predict ranks sample nccl limits'
 pack=${GPU_PACK:-.gpu-pack}
-if [ -f "$pack.tar.gz" ] && [ ! -e "$pack" ]; then # the archive of gpu-pack.sh as it came
+if [ -f "$pack.tar.gz" ] && [ ! -e "$pack" ]; then # gpu-pack.sh's archive, not yet unpacked
     mkdir -p "$build/pack" && tar xzf "$pack.tar.gz" -C "$build/pack" --strip-components=1 && pack=$build/pack
 fi
 [ ! -x "$pack/ltrain" ] || pack=$(cd "$pack" && pwd)
@@ -78,11 +78,11 @@ export GPU_SMI=$smi
 has_gpu() { "$smi" -L 2>/dev/null | grep -q GPU || [ -c /dev/nvidia0 ]; }
 arch=''
 ! has_gpu || arch=$("$smi" --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ')
-case $arch in '' | *[!0-9]*) arch=${GPU_ARCH:-90} ;; esac # or what nvidia-smi said of an error
-[ ! -c /dev/nvidia0 ] || { exec 8</dev/nvidia0; } 2>/dev/null || true # as long as somebody has it open the driver need not start anew with each process
+case $arch in '' | *[!0-9]*) arch=${GPU_ARCH:-90} ;; esac # nvidia-smi may have printed an error
+[ ! -c /dev/nvidia0 ] || { exec 8</dev/nvidia0; } 2>/dev/null || true # while the device is open, the driver need not start again for each process
 remaining() { echo $((budget - (SECONDS - started))); }
 
-# Every kernel as machine code for this GPU in one library, and the tests beside it -----------------------------------------------------
+# Builds a library with every kernel as machine code for this GPU, and the tests --------------------------------------------------------
 compile_kernel() { # SOURCE
     local target=$arch object
     case $(basename "$1") in sm90_*) target=90a ;; esac
@@ -98,7 +98,7 @@ section_build() {
     find src -name '*.cu' | sort | xargs -P "$(nproc)" -I{} bash -c 'compile_kernel {}' || return 1
     "$python" tools/ptxas.py collect "$build" "$OUT/ptxas.json" || return 1
     local flags=(-std=c11 -D_GNU_SOURCE -O2 -fPIC -fopenmp -ffp-contract=off -fno-math-errno -Isrc -I"$cuda/include" -Itests/cudasim) f
-    # The tables and dispatchers of the library; then the CPU twins.
+    # First the library's tables and dispatchers, then the CPU twins.
     mkdir -p "$build/c" "$build/test"
     rm -f "$build"/c/* "$build"/test/*
     for f in src/ops/cuda_table.c src/attention/cuda_*.c src/base/{status,blocks8,nf4}.c src/program/op.c; do
@@ -119,7 +119,7 @@ section_sanitizer() {
     local tool
     tool=$(command -v compute-sanitizer || echo "$cuda/bin/compute-sanitizer")
     [ -x "$tool" ] || { echo "compute-sanitizer is not here"; return 77; }
-    # A run that does not finish in its time is reported and not counted against the kernels: racecheck is slow, the benchmarks need their share.
+    # A run that does not finish in its time is reported, but does not count as a failure: racecheck is slow, and the benchmarks need time, too.
     local until=$((SECONDS + 100)) status
     run_tool() { # TOOL COMMAND...
         local left=$((until - SECONDS))
@@ -134,7 +134,7 @@ section_sanitizer() {
         run_tool racecheck "$build/test_cuda_ops" columns rope &&
         run_tool memcheck "$build/test_cuda_ops" moves elements norms loss
 }
-# Training: by the folder that gpu-pack.sh made, else by a program that is installed ----------------------------------------------------
+# Training with the folder that gpu-pack.sh made, else with an installed ltrain ---------------------------------------------------------
 if [ -x "$pack/ltrain" ]; then
     export LTRAIN=${LTRAIN:-$pack/ltrain} LTRAIN_TEXT=${LTRAIN_TEXT:-$pack/books.txt}
     golden=tests/golden golden_program="$pack/env $pack/bin/engine_golden_gpu"
@@ -143,14 +143,14 @@ else
     golden=tests/golden golden_program=${GOLDEN_PROGRAM:-}
     [ -f "$LTRAIN_TEXT" ] || find src docs -name '*.[ch]' -o -name '*.md' | LC_ALL=C sort | xargs cat >"$LTRAIN_TEXT"
 fi
-scratch=${TMPDIR:-/tmp} # where drives' files lie: not in memory
+scratch=${TMPDIR:-/tmp} # folder for files on drives, which must not be in memory
 case $(stat -f -c %T "$scratch" 2>/dev/null) in tmpfs | ramfs) scratch=$build ;; esac
 train() { # SECTION [ARGUMENT ...]: train.py
     [ -n "$LTRAIN" ] || { echo "there is no ltrain: set LTRAIN, or GPU_PACK to a folder that tools/gpu-pack.sh made"; return 77; }
     # shellcheck disable=SC2086 # options
     "$python" bench/gpu/train.py "$@" --scratch "$scratch" ${CASES:+--cases "$CASES"} ${TRAIN_OPTIONS:-}
 }
-# Describes the machine, as far as it decides whether steps run; then runs three steps, with the driver's own words if they fail.
+# Describes the machine as far as steps depend on it; then runs three steps and prints the driver's messages if they fail.
 section_machine() {
     local file until=$((SECONDS + $1))
     facts 2>&1
@@ -225,7 +225,7 @@ share_of() { # SECTION: its seconds of a call
 }
 
 section_bench-attention() { "$python" bench/gpu/bench_attention.py --seconds "$1"; }
-# Libraries as libltrain-cuda.so, each with another sm90_backward.cu.
+# Builds variants of libltrain-cuda.so, each with another file in place of sm90_backward.cu, and measures them.
 section_bench-ways() {
     local until=$((SECONDS + $1)) source name object rest
     [ "$arch" = 90 ] || { echo "not a Hopper"; return 77; }
@@ -244,7 +244,7 @@ section_bench-ways() {
 }
 section_bench-elements() { "$python" bench/gpu/bench_elements.py --seconds "$1"; }
 
-# Brings the results so far home, so that they are there whenever this script is ended.
+# Copies the results so far to $results, so that they are complete whenever this script is ended.
 bring_home() {
     local file
     {
@@ -268,12 +268,12 @@ for s in $sections; do
     begun=$SECONDS
     case $s in
     build) within=$budget give='' ;;
-    bench-*) # what is left, less a reserve; attention three quarters of it if the elements follow
+    bench-*) # the remaining time less a reserve; attention gets three quarters of it if the elements follow
         give=$(($(remaining) - 15))
         case "$s $sections" in bench-attention*bench-elements*) give=$((give * 3 / 4)) ;; esac
         [ "$give" -ge 20 ] || { skip "$s" "$(remaining) s left of $budget"; continue; }
         within=$((give + 10)) ;;
-    peers) # what is left, less a reserve, and what CUDA and PyTorch need to start at least
+    peers) # the remaining time less a reserve, but at least what CUDA and PyTorch need to start
         give=$(($(remaining) - 15))
         [ "$give" -le "${PEERS_SECONDS:-$give}" ] || give=$PEERS_SECONDS
         [ "$give" -ge 30 ] || { skip "$s" "$(remaining) s left of $budget"; continue; }
@@ -281,7 +281,7 @@ for s in $sections; do
     *)
         within=$(remaining) give=$(share_of "$s")
         if [ -n "$give" ]; then
-            [ $# -gt 1 ] || [ "$s" != "$1" ] || give=$within # nothing else is asked for
+            [ $# -gt 1 ] || [ "$s" != "$1" ] || give=$within # no other section is requested
             [ "$give" -lt $((within - 5)) ] || give=$((within - 5))
             [ "$give" -ge 10 ] || { skip "$s" "$(remaining) s left of $budget"; continue; }
             within=$((give + 5))
@@ -292,7 +292,7 @@ for s in $sections; do
         continue
     fi
     say "== $s"
-    ( # a process group of its own, so that a section that hangs ends with everything it started
+    ( # in its own process group, so that a section that hangs can be ended with all its processes
         set -m
         "section_$s" "$give" 2>&1 &
         child=$!
@@ -301,7 +301,7 @@ for s in $sections; do
         wait "$child"
         status=$?
         kill -TERM -- "-$clock" 2>/dev/null
-        for _ in 1 2 3 4 5 6 7 8 9 10; do # what it left must not keep the GPU: ranks end on SIGTERM, what hangs does not
+        for _ in 1 2 3 4 5 6 7 8 9 10; do # processes that it left must not keep the GPU: ranks end on SIGTERM, hanging processes do not
             kill -TERM -- "-$child" 2>/dev/null || break
             sleep 0.5
         done
@@ -317,7 +317,7 @@ for s in $sections; do
     *) failed=$((failed + 1)) ;;
     esac
     bring_home
-    [ "$s" != build ] || [ "$status" = 0 ] || break # there is nothing to run
+    [ "$s" != build ] || [ "$status" = 0 ] || break # without a build nothing can run
 done
 say "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

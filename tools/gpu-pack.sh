@@ -1,11 +1,11 @@
 #!/bin/bash
-# Collects what a GPU machine without Debian's packages needs to run ltrain: `tools/gpu-pack.sh [--build DIR] [--plugin FILE] OUT`, on a
-# machine that has them. OUT becomes a folder of 60 MB (OUT.tar.gz: a file of 18), for x86-64 machines whose glibc is not older than this one's:
-#   ltrain             sets what is needed and starts bin/ltrain; `exec env` runs any program so
+# Collects what a GPU machine without Debian's packages needs to run ltrain: `tools/gpu-pack.sh [--build DIR] [--plugin FILE] OUT`, run on a
+# machine that has the packages. OUT becomes a folder of 60 MB (OUT.tar.gz: a file of 18 MB), for x86-64 machines with this glibc or a newer one:
+#   ltrain             sets environment variables and starts bin/ltrain; `env PROGRAM` does so for any program
 #   bin/               ltrain, the CUDA plugin beside it, the programs of tools/gpu-check.sh
-#   lib/ openmpi/      their libraries but glibc and NVIDIA's; Open MPI with its components (OPAL_PREFIX)
-#   books.txt          real text; golden data come with the tree
-# --build: a release build (build-pack, made if it is not there, with the CUDA plugin); --plugin: in place of the build's own (tests).
+#   lib/ openmpi/      their libraries except glibc and NVIDIA's; Open MPI with its components (OPAL_PREFIX)
+#   books.txt          real text; golden data are in the source tree
+# --build: a release build (default: build-pack, made if absent, with the CUDA plugin); --plugin: replaces the build's plugin (for tests).
 set -eu
 cd "$(dirname "$0")/.."
 fail() { echo "gpu-pack: $*" >&2; exit 1; }
@@ -44,19 +44,19 @@ for program in $programs; do
 done
 strip "$folder"/bin/* 2>/dev/null || true
 
-# Libraries that a file needs, but glibc's own, the driver's and CUDA's.
+# Prints the libraries that the files need, except those of glibc, the driver and CUDA.
 needed() { # FILE ...
     LD_LIBRARY_PATH=$folder/lib ldd "$@" 2>/dev/null | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u |
         grep -vE '/(ld-linux[^/]*|libc|libm|libdl|librt|libpthread|libresolv|libutil|libnsl|libanl|libmvec|libcuda|libcublas[^/]*|libnccl|libcudart)\.so' || true
 }
-take() { # what FILE ... need
+take() { # FILE ...
     needed "$@" | while read -r file; do
         [ -f "$folder/lib/$(basename "$file")" ] || cp -L "$file" "$folder/lib/"
     done
 }
 take "$folder"/bin/*
 
-# Open MPI finds its components and texts below OPAL_PREFIX. Fabrics' components are left out: theirs are the machine's own libraries.
+# Open MPI finds its components and texts below OPAL_PREFIX. Components for fabrics are left out, since they need libraries of the machine.
 if ldd "$ltrain" | grep -q 'libmpi\.so'; then
     mpiexec=$(command -v mpiexec) || fail "ltrain is built with MPI, and mpiexec is not here"
     mpi=$(dirname "$(readlink -f "$(ldd "$ltrain" | sed -n 's/.*libmpi\.so[^ ]* => \([^ ]*\).*/\1/p')")")
@@ -77,7 +77,7 @@ if ldd "$ltrain" | grep -q 'libmpi\.so'; then
     texts=$(find /usr/share/openmpi "$mpi/../share/openmpi" -maxdepth 0 -type d 2>/dev/null | head -n 1)
     [ -z "$texts" ] || cp "$texts"/*.txt "$texts"/*.ini "$folder/openmpi/share/openmpi/" 2>/dev/null || true
     take "$folder"/openmpi/bin/* "$folder"/openmpi/lib/openmpi/*
-    for i in "$components"/../*.so.*; do # libmca_common_*: components ask for them by name
+    for i in "$components"/../*.so.*; do # libraries that components load by name
         case $(basename "$i") in libmca_common_sm* | libmca_common_dstore*) cp -L "$i" "$folder/lib/" ;; esac
     done
     pmix=$(find /usr/lib/*/pmix2/lib /usr/lib/*/pmix/lib -maxdepth 1 -name 'pmix' -type d -print -quit 2>/dev/null || true)
@@ -88,11 +88,11 @@ if ldd "$ltrain" | grep -q 'libmpi\.so'; then
         cp -r "$(dirname "$pmix")"/../share "$folder/pmix/" 2>/dev/null || true
     fi
 fi
-find src docs -name '*.[ch]' -o -name '*.md' | LC_ALL=C sort | xargs cat >"$folder/books.txt" # real text, the same for everybody
+find src docs -name '*.[ch]' -o -name '*.md' | LC_ALL=C sort | xargs cat >"$folder/books.txt" # real text, the same on every machine
 
 cat >"$folder/env" <<'EOF'
 #!/bin/sh
-# Runs a program with what this folder has: `env PROGRAM [ARGUMENTS]`.
+# Runs a program with this folder's libraries: `env PROGRAM [ARGUMENTS]`.
 here=$(cd "$(dirname "$0")" && pwd)
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$here/bin:$here/openmpi/bin:$PATH"
 export OPAL_PREFIX="$here/openmpi" OMPI_MCA_mca_base_component_path="$here/openmpi/lib/openmpi" OPAL_LIBDIR="$here/openmpi/lib"
@@ -101,7 +101,7 @@ exec "$@"
 EOF
 cat >"$folder/ltrain" <<'EOF'
 #!/bin/sh
-# ltrain with the libraries of this folder.
+# Runs ltrain with this folder's libraries.
 here=$(cd "$(dirname "$0")" && pwd)
 exec "$here/env" "$here/bin/ltrain" "$@"
 EOF

@@ -1,10 +1,11 @@
 #!/bin/sh
-# The include law (docs/architecture.md): includes point down only, modules on one floor never include each other, and a header that
-# says "Private to" in its first comment stays in its folder of src. A module is a folder, or a folder of a folder where it has a floor. `tools/include-law.sh [TREE]` prints offenders as FILE:LINE and exits 1.
+# Checks the include law (docs/architecture.md): a module includes only modules on lower floors, and a header whose first comment says
+# "Private to" is included only within its folder of src. A module is a folder of src, or a subfolder that has its own floor below.
+# `tools/include-law.sh [TREE]` prints offenders as FILE:LINE and exits 1.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 
-# ground first; modules on one line share a floor
+# from the lowest floor up; modules on one line share a floor
 floors='
 base
 program
@@ -45,7 +46,7 @@ BEGIN {
     for (i = 1; i <= n; i++)
         is_private[line[i]] = 1
 }
-# The module that a path below src belongs to: the longest of its folders that has a floor, else its first.
+# Returns the module of a path below src: the deepest of its folders that has a floor, else its first folder.
 function module(path,    at) {
     at = path
     while (sub(/\/[^\/]*$/, "", at))
@@ -86,7 +87,7 @@ here in floor && /^[ \t]*#[ \t]*include[ \t]*["<]/ {
         next
     there = module(there)
     if (!(there in floor))
-        next # a file beside it, one of the build, or not ours
+        next # a file of the same folder, a generated file, or a header of another project
     if (there != here && floor[there] > floor[here])
         offend(here " must not include " path ": " there " is above it")
     else if (there != here && floor[there] == floor[here])

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes the answers into docs/planning.md: `tools/planning.sh LTRAIN` runs each line "    $ ltrain ..." of it and puts what that prints below,
-# up to the next line that is not indented.
+# Updates docs/planning.md: `tools/planning.sh LTRAIN` runs the command of each line "    $ ltrain ..." and replaces the indented lines below
+# it with the command's output.
 set -eu
 [ -x "${1:-}" ] && [ ! -d "$1" ] || { sed -n '2,3s/^# //p' "$0"; [ "${1:-}" = --help ]; exit; }
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")

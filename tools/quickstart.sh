@@ -1,7 +1,7 @@
 #!/bin/sh
-# From a bare Debian machine to a trained model in minutes: installs packages, builds, and trains on the King James Bible (public domain)
-# with sequences of 16k tokens, everything offloaded to disk, on a device too small to train without. No GPU needed.
-# LTRAIN_QUICKSTART_DIR names the folder for text and run (./quickstart), LTRAIN_BUILD the build's (build-release in the tree).
+# Takes a bare Debian machine to a trained model in minutes: installs packages, builds, and trains on the King James Bible (public domain)
+# with sequences of 16k tokens and everything offloaded to disk, on a device too small to train without offloading. No GPU needed.
+# LTRAIN_QUICKSTART_DIR names the folder for text and run (default ./quickstart), LTRAIN_BUILD the build directory (default build-release).
 set -eu
 dir=${LTRAIN_QUICKSTART_DIR:-quickstart}
 mkdir -p "$dir"
@@ -19,7 +19,7 @@ fi
 ninja -C "$build" src/cli/ltrain >"$dir/build.log" 2>&1 || { tail -n 40 "$dir/build.log"; exit 1; }
 ltrain=$build/src/cli/ltrain
 
-# One verse a line; -f turns off the pretty-printing.
+# Prints one verse per line; -f turns off the pretty-printing.
 bible -f 'gen1:1-rev22:21' </dev/null >"$dir/kjv.txt"
 [ "$(wc -c <"$dir/kjv.txt")" -gt 4000000 ] || { echo "quickstart: bible printed no more than $(wc -c <"$dir/kjv.txt") bytes" >&2; exit 1; }
 
@@ -29,13 +29,13 @@ run() {
     "$@"
 }
 
-rm -rf "$dir/run" # of the last quickstart: ltrain overwrites no run
+rm -rf "$dir/run" # removes the previous quickstart's run, since ltrain overwrites no run
 
-# A learning rate that falls to zero ends a short run calmly.
+# A learning rate that falls to zero lets a short run settle.
 set -- --model tiny --data "$dir/kjv.txt" --seq-len 16k --device cpu:discrete --device-mem 40M \
     --steps 40 --lr 5e-3 --warmup 4 --schedule linear --out "$dir/run"
 
-# With everything on the device, 40 MiB are too few: exit status 3, and a sentence that says what would do.
+# With everything on the device, 40 MiB are too little: ltrain exits with 3 and says what would suffice.
 status=0
 run "$ltrain" "$@" --zero 3 --offload none 2>&1 || status=$?
 if [ "$status" != 3 ]; then
@@ -43,7 +43,7 @@ if [ "$status" != 3 ]; then
     exit 1
 fi
 
-# The same with everything on disk.
+# Trains the same model with everything on disk.
 { status=0; run "$ltrain" "$@" --zero 3 --offload nvme 2>&1 || status=$?; echo "$status" >"$dir/status"; } | tee "$dir/train.log"
 read -r status <"$dir/status"
 rm "$dir/status"

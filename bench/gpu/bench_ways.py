@@ -15,9 +15,9 @@ import kernels
 import timing
 
 DIM = 64
-LENGTHS = [16384, 32768, 65536, 131072, 4096, 8192]  # what decides first
+LENGTHS = [16384, 32768, 65536, 131072, 4096, 8192]  # the lengths that decide come first
 HEADS = [(32, 8), (64, 64), (32, 32)]
-NEAR = 1e-4  # relative L2 error: fp32 sums in another order
+NEAR = 1e-4  # relative L2 error of fp32 sums that are added in another order
 
 
 def backward(lib, x, out, gradients):

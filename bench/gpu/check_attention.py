@@ -9,7 +9,7 @@ import timing
 RECORDS = []
 MODES = {kernels.DETERMINISTIC: "fixed", kernels.FAST: "fast "}
 
-# Relative L2 errors. P, dS and o are rounded to bf16 (2^-8 / sqrt(3) = 2.3e-3 each, with random signs), inputs are exact.
+# Relative L2 errors. Rounding P, dS and o to bf16 errs by 2^-8 / sqrt(3) = 2.3e-3 each, with random signs; inputs are exact.
 TOLERANCE = {"o": 4e-3, "lse": 2e-6, "dq": 6e-3, "dk": 6e-3, "dv": 4e-3}
 
 
@@ -104,7 +104,7 @@ def check(lib, shape, mask, accumulate=False, cap=0.0, value_dim=0):
             got = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start, cap)
             again = run_ours(lib, shape, x, lo, hi, (q0, k0), device, want["o"].bfloat16().contiguous(), start, cap)
             errors = {n: error(got[n], want[n]) for n in want}
-            # a result that is exactly zero must be (nearly) zero; relative errors mean nothing there
+            # where the expected result is exactly zero, a relative error means nothing: the result must be (nearly) zero
             wrong = [n for n in want if not errors[n] <= TOLERANCE[n] and not
                      (float(want[n][~torch.isinf(want[n])].norm()) < 1e-6 and bool(torch.isfinite(got[n].float()).all())
                       and float(got[n].float().norm()) < 1e-2)]

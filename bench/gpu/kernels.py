@@ -97,7 +97,7 @@ class Kernels:
         """A function that enqueues the op on the current stream."""
         entry, arg = self.entry(self.table[OPS.index(name)]), self.pointers(tensors)
 
-        def run(keep=tensors):  # the addresses alone would not
+        def run(keep=tensors):  # the default argument keeps the tensors alive
             self.check(entry(ctypes.byref(attrs), arg, self.stream()), name)
         return run
 

@@ -1,4 +1,4 @@
-/* Prints where C puts what bench/gpu/kernels.py lays out by hand, as JSON. */
+/* Prints as JSON the C layout of the structures that bench/gpu/kernels.py lays out by hand. */
 #include "attention/cuda_attention.h"
 #include "ops/cuda_ops.h"
 

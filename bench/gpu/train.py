@@ -26,18 +26,18 @@ from concurrent.futures import ThreadPoolExecutor
 from running import Call, Ended, raise_on_sigterm, replace
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PREDICTED_WITHIN = 0.10  # of the measured step
-MEMORY_WITHIN = 3.0      # percent of what was planned
+PREDICTED_WITHIN = 0.10  # share of the measured step time
+MEMORY_WITHIN = 3.0      # percent of the planned memory
 STREAMS = {0: "compute", 1: "h2d", 2: "d2h"} # by their lanes in traces
 OFFLOADS = ["none", "cpu", "nvme", "params=nvme,grads=cpu,optim=nvme,acts=cpu"]
 FIRST_GOLDEN = ["llama-gqa", "gpt2", "gemma3", "gpt-oss", "qwen3", "llama-tied-docs", "neox", "lora-qwen3", "qlora-gqa", "phi3-long", "cohere2", "qwen3_5"]
-GOLDEN_AT_ONCE = 4       # processes: most of each one's time is its start
+GOLDEN_AT_ONCE = 4       # processes, which spend most of their time starting
 PATIENCE, LONG_PATIENCE = 15, 40 # seconds that ltrain waits for the GPU
 CASE, LARGE_CASE = 25, 90 # and that a case of a small and of a large model may take: others come after it
-SAMPLED = 32             # greedy tokens that are compared
+SAMPLED = 32             # number of greedily sampled tokens that are compared
 STEP_MARKS = {"hidden": 0.95, "submit_us": 10} # at least, at most
-LONG_MARKS = {"mfu": 0.44, **STEP_MARKS}       # of 1b at 128k, everything offloaded
-KEPT = 6000              # characters of what a failing case printed, of stdout and of stderr
+LONG_MARKS = {"mfu": 0.44, **STEP_MARKS}       # for 1b at 128k tokens with everything offloaded
+KEPT = 6000              # characters kept of a failing case's stdout and of its stderr
 SMALL_TILES = ["--tiles", "rows=64,loss=64,group=4096", "--threads", "1"]
 
 

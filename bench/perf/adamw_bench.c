@@ -1,4 +1,5 @@
-/* Worker of bench_adamw.py: `adamw_bench N` keeps N parameters with their state; each line names a contender, which runs once. */
+/* Worker of bench_adamw.py: `adamw_bench N` keeps N parameters with their optimizer state; each line of stdin names a contender,
+ * which then runs once. */
 #include "base/clock.h"
 #include "ops/adamw.h"
 #include "ops/rows.h"
@@ -16,7 +17,8 @@ struct state {
     int64_t n;
 };
 
-/* Arrays lie as the planner might put them: at different offsets in their pages, else stores delay loads of other arrays. */
+/* Makes an array as the planner might place it: arrays begin at different offsets in their pages, since otherwise stores delay
+ * loads of other arrays. */
 static float *filled(int64_t n, float value)
 {
     static int64_t stagger;
@@ -32,7 +34,7 @@ static float *filled(int64_t n, float value)
     return x;
 }
 
-/* Streams one block. zero: 0, so that the state stays sound. */
+/* Reads and writes the arrays of one block. zero: 0, so that the values stay the same. */
 CLONES static void stream_block(float *p, float *m, float *v, const float *grad, int64_t n, float zero)
 {
 #pragma omp simd
@@ -44,7 +46,7 @@ CLONES static void stream_block(float *p, float *m, float *v, const float *grad,
     }
 }
 
-/* Moves AdamW's bytes, and does nothing else: 4 reads, 3 writes in place. */
+/* Moves the bytes that AdamW moves, and does nothing else: 4 arrays are read, 3 of them written in place. */
 static void stream(const struct state *s)
 {
 #pragma omp parallel for schedule(static)

@@ -1,8 +1,11 @@
-/* Worker of bench_attention.py: `attention_bench HQ HK`. "case S D MASK DTYPE" (MASK: causal, windowN, documentsN: N tokens each;
- * DTYPE: f32, bf16) makes a problem of HQ query and HK KV heads; "forward", "backward" and "sgemm" (2048 cubed) run once; "sinks
- * forward", "sinks backward", "capped forward", "capped backward" the same of these kinds. Each line is answered by
- * {"seconds", "cpu_seconds", "flops"}: flops of the attended pairs; packing and every other pass are in the time.
- * LTRAIN_BENCH_ISA=portable|avx2|avx512: these kernels of attention instead of those that are picked for the processor. */
+/* Worker of bench_attention.py: `attention_bench HQ HK` reads lines from stdin. "case S D MASK DTYPE" (MASK: causal, windowN or
+ * documentsN with N tokens each; DTYPE: f32 or bf16) makes a problem of HQ query and HK KV heads. "forward", "backward" and
+ * "sgemm" (2048 x 2048 x 2048) run once; "sinks forward", "sinks backward", "capped forward" and "capped backward" run attention
+ * with sinks or with a soft cap.
+ *
+ * Each line is answered by {"seconds", "cpu_seconds", "flops"}: flops counts attended pairs only; the time includes packing and
+ * every other pass. LTRAIN_BENCH_ISA=portable|avx2|avx512 chooses the attention kernels of this instruction set instead of the
+ * processor's best ones. */
 #include "attention/attention.h"
 #include "attention/kernels.h"
 #include "base/clock.h"
@@ -25,7 +28,7 @@ struct problem {
     struct op_attrs attrs;
     void *q, *k, *v, *o, *go, *lse, *delta, *dq, *dk, *dv, *lo, *hi, *work;
     struct cpu_stream stream;
-    double pairs; /* attended (query, key) pairs of one head */
+    double pairs; /* number of attended (query, key) pairs of one head */
 };
 
 static void *filled(int64_t n, int32_t dtype)
@@ -105,7 +108,7 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Adds the work of sinks to one pass. */
+/* Does the additional work of sinks in one pass. */
 static void add_sinks(struct problem *p, int backward)
 {
     static const float sinks[64];
@@ -129,7 +132,7 @@ static enum status chosen_backward(const struct op_attrs *attrs, void *const *ar
     return OK;
 }
 
-/* Chooses the processor's kernels, or those of an instruction set that it has. */
+/* Chooses the processor's best kernels or those of the named instruction set. Returns 0 if the processor lacks it. */
 static int choose(op_kernel *kernel[OP_COUNT], const char *name)
 {
     attention_cpu_kernels(kernel);
@@ -142,7 +145,7 @@ static int choose(op_kernel *kernel[OP_COUNT], const char *name)
     return !name || chosen.forward;
 }
 
-/* Runs a contender once; the FLOPs that it made. */
+/* Runs a contender once and returns its number of floating-point operations. */
 static double run(struct problem *p, op_kernel *const *kernel, float *const matrix[4], const char *what)
 {
     const double products = p->pairs * hq * p->attrs.attn.head_dim * 2;

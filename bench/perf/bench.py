@@ -34,10 +34,10 @@ class Worker:
         self.process.wait()
 
 
-CALM = 0.02  # share of the processors' time that the host may take during a measurement
-PAUSE = 2.0  # seconds before what was disturbed is measured again: the host takes time in bursts
-PATIENCE = float(os.environ.get("BENCH_PATIENCE", 60))  # seconds that a script may spend on measuring again
-spent = 0.0  # seconds that it has
+CALM = 0.02  # largest share of the processors' time that the host may take from this virtual machine during a measurement
+PAUSE = 2.0  # seconds before a disturbed measurement is repeated: the host takes time in bursts
+PATIENCE = float(os.environ.get("BENCH_PATIENCE", 60))  # seconds that a script may spend on repeated measurements
+spent = 0.0  # seconds spent so far
 
 
 def ticks():

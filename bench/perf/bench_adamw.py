@@ -8,7 +8,7 @@ if "--help" in sys.argv:
     print(__doc__)
     sys.exit()
 
-N = 32_000_000  # parameters: 16 bytes each and contender, far beyond the caches
+N = 32_000_000  # parameters, 16 bytes each for every contender: far more than caches hold
 ROUNDS = 11
 GIGA = 1e9
 
@@ -40,7 +40,7 @@ def peers(threads):
         from deepspeed.ops.adam import DeepSpeedCPUAdam
         deep = DeepSpeedCPUAdam([torch_state(torch)], lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1)
         found["DeepSpeed CPUAdam"] = lambda: timed(deep.step)
-    except Exception as e:  # it is compiled on first use, which has many ways to fail
+    except Exception as e:  # DeepSpeed is compiled on first use, which can fail in many ways
         bench.say(f"no DeepSpeed CPUAdam: {e}")
     return found
 

@@ -20,9 +20,9 @@ PARTS = {  # part: heads, rounds, beside PyTorch, type, cases (tokens, head dim,
     "long": ((4, 1), 1, False, "f32", [(32768, 128, "causal", 0.81, 0.79), (32768, 64, "causal", 0.79, 0.79)]),
     "bf16": (HEADS, 5, True, "bf16", [(8192, d, "causal", None, None) for d in (64, 128)]),
 }
-KINDS = [(8192, 64, mask, dtype) for mask in ("window128", "causal") for dtype in ("f32", "bf16")]  # of attended pairs, the same
+KINDS = [(8192, 64, mask, dtype) for mask in ("window128", "causal") for dtype in ("f32", "bf16")]  # ratios to plain attention per attended pair
 KINDS_MARK = 0.85
-WIDTHS_MARK = 0.80  # of the rate at head dim 128
+WIDTHS_MARK = 0.80  # required share of the rate at head dim 128
 BESIDE_SDPA = {128: (1.25, 1.35), 64: (1.25, 1.5)}  # forward, forward + backward
 
 

@@ -9,7 +9,7 @@ if "--help" in sys.argv:
     print(__doc__)
     sys.exit()
 
-STEPS = 8  # the first two, which touch memory and have no update, are left out
+STEPS = 8  # the first two are left out: they touch memory for the first time or have no update
 COMMON = ["--model", "tiny", "--seq-len", "2048", "--tiles", "rows=512", "--threads", "2", "--steps", str(STEPS), "--lr", "1e-4"]
 PLACES = {"none": [], "nvme": [], "cpu": ["--device", "cpu:discrete"]}
 

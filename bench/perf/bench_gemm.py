@@ -9,7 +9,7 @@ if "--help" in sys.argv:
     sys.exit()
 
 SECONDS, GIGA = 1.0, 1e9
-SPINS = {"GOMP_SPINCOUNT": "1000"}  # ltrain's: threads that wait longer would take the next contender's processors
+SPINS = {"GOMP_SPINCOUNT": "1000"}  # for ltrain: threads that spin longer would take processors from the next contender
 MODELS = {  # rows of a chunk; weights: outputs, inputs
     "25m": (2048, {"q, o": (512, 512), "k, v": (128, 512), "gate, up": (1408, 512), "down": (512, 1408), "head": (8192, 512)}),
     "1b": (4096, {"q, o": (2048, 2048), "k, v": (512, 2048), "gate, up": (8192, 2048), "down": (2048, 8192)}),

@@ -17,7 +17,7 @@ GIGA = 1e9
 class Fio:
     def __init__(self, directory):
         self.directory, self.cpu = directory, {"read": [], "write": [], "both": []}
-        for name in ("fio.read", "fio.write"):  # written once: files with blocks behind them, as the store's are after a first pass
+        for name in ("fio.read", "fio.write"):  # writes the files once, so that their blocks are allocated like those of a store after its first pass
             self.job([name], "write")
 
     def job(self, names, *kinds):
@@ -64,7 +64,7 @@ def peers(directory):
     for name, make in (("fio", Fio), ("DeepSpeed async I/O", DeepSpeed)):
         try:
             found[name] = make(directory)
-        except Exception as e:  # optional, and many ways not to be there
+        except Exception as e:  # fio is optional, and can be missing in many ways
             bench.say(f"no {name}: {e}")
     return found
 

@@ -15,7 +15,7 @@ if "--help" in sys.argv:
     print(__doc__)
     sys.exit()
 
-STEPS = 2  # the last one is traced
+STEPS = 2  # of which the last is traced
 COMMON = ["--seq-len", "512", "--tiles", "rows=128", "--threads", "1", "--device", "cpu:discrete", "--offload", "acts=none,params=cpu,grads=cpu,optim=cpu", "--update", "host",
           "--alpha", "1", "--lr", "1e-4"]
 LINKS = "h2d", "d2h"

@@ -5,7 +5,7 @@ import json, os, random, statistics, struct, subprocess, sys, tempfile
 
 import bench
 
-STEPS = 4  # of a run; the first, which has no update, is left out
+STEPS = 4  # steps of a run; the first has no update and is left out
 COMMON = ["--steps", str(STEPS), "--tiles", "rows=256", "--lr", "1e-4"]
 CPU = ["--offload", "cpu", "--prefetch", "4"]
 NVME = ["--offload", "nvme", "--prefetch", "4"]

@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MIB, GIGA = 1 << 20, 1e9
 CUBE = "ours 2048 2048 2048 0 0 0"
 
-# Ours: the mark beside PyTorch, and how it is placed
+# Contenders of ltrain: required speed relative to PyTorch, and options of placement
 OURS = {"resident": (1.5, ["--offload", "none"]),
         "resident in 1.7 GB": (1.5, ["--offload", "none", "--device-mem", "1700M"]),
         "all on nvme": (1.3, ["--offload", "nvme", "--device-mem", "400M", "--host-mem", "100M"]),

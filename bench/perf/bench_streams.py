@@ -10,7 +10,7 @@ if "--help" in sys.argv:
     sys.exit()
 
 THREADS = 2
-SLICE = 1.0  # seconds that contenders take turns by within a step: the speed of a virtual machine drifts within seconds
+SLICE = 1.0  # contenders take turns of this many seconds within a step: the speed of a virtual machine drifts within seconds
 
 
 class Run:
@@ -21,11 +21,11 @@ class Run:
         command = [program, "--model", model, "--data", os.path.join(directory, "corpus.txt"), "--seq-len", str(tokens), "--steps", "1000",
                    "--threads", str(THREADS), "--nvme-path", directory, "--out", self.out, *options.split()]
         self.log = open(os.path.join(self.out, "log"), "w")
-        # passive: on a machine that others use too, spinning threads would be timed instead of working ones
+        # passive: on a shared machine, spinning threads would take processors from working ones and distort the times
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=dict(os.environ, OMP_WAIT_POLICY="passive"))
         self.metrics = os.path.join(self.out, "metrics.jsonl")
         self.seen, self.hidden, self.cpu = 0, [], []
-        self.wait()  # the first step also has what happens once
+        self.wait()  # the first step includes work that is done only once
 
     def wait(self, seconds=math.inf):
         """Until the step's end or for so many seconds, then stopped; whether the step has ended."""
@@ -101,7 +101,7 @@ def growth(program, directory, model, lengths, rounds):
     seen = steps_in_turn(runs, rounds)
     for r in runs.values():
         r.close()
-    # means: a long step meets the machine's moods all in one, short ones one by one
+    # means, not medians: disturbances of the machine average out within a long step, but hit some of the short ones only
     wall, cpu = {s: statistics.mean(steps) for s, steps in seen.items()}, {s: statistics.mean(r.cpu) for s, r in runs.items()}
     a, b = fit(list(wall.items()))
     away = {s: wall[s] / (a * s + b * s * s) - 1 for s in lengths}

@@ -1,6 +1,6 @@
 /* Worker of bench_elementwise.py: each line "OP TYPE BYTES" runs an op of the kernel table for a few milliseconds on operands of
- * about that many bytes each (rows of 1024 elements, 8192 for the loss) and is answered by {"seconds", "bytes"} of one run: bytes
- * read and written. The op "stream" is a copy by an ordinary loop. */
+ * about BYTES bytes each (rows of 1024 elements, 8192 for the loss). The answer is {"seconds", "bytes"} of one run, with the
+ * bytes that it reads and writes. The op "stream" is a copy by an ordinary loop. */
 #include "base/clock.h"
 #include "base/num.h"
 #include "ops/ops.h"
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 
 enum { DIM = 1024, VOCAB = 8192, HEAD_DIM = 64, ARGS = 8, MOST = 128 << 20 };
-static const double AT_LEAST = 4e-3; /* seconds of a measurement */
+static const double AT_LEAST = 4e-3; /* least seconds of a measurement */
 
 /* Ops, with a letter in `args` and a digit in `times` for each argument. The digit: how often the argument is read or written. The
  * letter:
@@ -87,7 +87,8 @@ static struct op_attrs attrs_of(enum op_kind op, int64_t rows, int32_t type)
     }
 }
 
-/* Fills x with rounded numbers in [-1, 1), with token numbers below `rows`, or with small positive numbers. */
+/* Fills x according to the argument's letter: with rounded numbers in [-1, 1), with zeros, with token numbers below `rows`, or
+ * with small positive numbers. */
 static void fill(void *x, char kind, int32_t type, int64_t n, int64_t rows)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -142,7 +143,7 @@ int main(void)
     op_kernel *table[OP_COUNT] = {NULL};
     if (ops_cpu_kernels(table) != OK)
         return 1;
-    for (int i = 0; i < ARGS; i++) { /* at different offsets in their pages, as the planner might put them */
+    for (int i = 0; i < ARGS; i++) { /* arrays begin at different offsets in their pages, as the planner might place them */
         memory[i] = aligned_alloc(2 << 20, MOST + (2 << 20));
         if (!memory[i])
             return 1;
@@ -174,7 +175,8 @@ int main(void)
                 moved += (double)((cases[c].times[i] - '0') * n * (strchr("TZ", kind) && dtype == BF16 ? 2 : 4));
             }
         }
-        if (kernel != stream) /* a copy fills nothing, and leaves numbers that serve the op filled before */
+        if (kernel !=
+            stream) /* a copy does not fill the arrays, and leaves values on which the op filled for before can run again */
             strcpy(filled, line);
         printf("{\"seconds\": %.9f, \"bytes\": %.17g}\n", seconds_of(kernel, &attrs, arg), moved);
         fflush(stdout);

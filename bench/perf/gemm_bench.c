@@ -1,6 +1,6 @@
-/* Worker of bench_gemm.py: "ours M N K TA TB ACCUMULATE" runs once on fp32 matrices and answers {"seconds", "cpu_seconds",
- * "flops"}; "ours ... bf16" on bf16 ones, C as well unless it accumulates, and "widened ... bf16" by the tiles of fp32 products.
- * "amx" is answered by {"amx"}, whether bf16 products use it. */
+/* Worker of bench_gemm.py, which reads lines from stdin. "ours M N K TA TB ACCUMULATE" runs a product of fp32 matrices once and
+ * answers {"seconds", "cpu_seconds", "flops"}. "ours ... bf16" runs it on bf16 matrices (C is bf16, too, unless it accumulates),
+ * "widened ... bf16" on bf16 matrices with the tiles of fp32 products. "amx" answers {"amx"}: whether bf16 products use AMX. */
 #include "base/clock.h"
 #include "base/num.h"
 #include "ops/gemm_tile.h"
@@ -19,7 +19,7 @@ static double cpu_seconds(void)
 
 int main(void)
 {
-    enum { MOST = 32 << 20, WORK = 16 << 20 }; /* elements of each matrix, bytes of workspace */
+    enum { MOST = 32 << 20, WORK = 16 << 20 }; /* elements of each matrix and bytes of workspace */
     char line[256], who[16], type[16];
     long long m, n, k;
     int ta, tb, accumulate;

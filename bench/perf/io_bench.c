@@ -1,5 +1,5 @@
-/* Worker of bench_io.py: `io_bench DIRECTORY BYTES BLOCK DEPTH EXTENT` opens an extent store; each line, read, write or both,
- * moves BYTES in extents of EXTENT bytes in each direction that it names, several in flight, as an I/O lane does. */
+/* Worker of bench_io.py: `io_bench DIRECTORY BYTES BLOCK DEPTH EXTENT` opens an extent store. Each line of stdin, "read", "write"
+ * or "both", moves BYTES in each named direction, in extents of EXTENT bytes, several of which are in flight as on an I/O lane. */
 #include "base/clock.h"
 #include "offload/arena.h"
 #include "offload/store.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { BUFFERS = 16 }; /* extents in flight per direction */
+enum { BUFFERS = 16 }; /* number of extents in flight in each direction */
 
 static struct store *store;
 static int64_t bytes, extent;
@@ -24,7 +24,7 @@ static void must(enum status st)
     exit(1);
 }
 
-/* Reads come from the first half of the store, writes go to the second. */
+/* Moves `bytes` in one direction: reads use the first half of the store, writes the second. */
 static void *move(void *direction)
 {
     enum store_direction d = direction ? STORE_WRITE : STORE_READ;

@@ -1,8 +1,10 @@
-/* load_bench DIR [ROUNDS [fp32|nvme]]: 2.5 GB of sharded bf16 weights (the 1b preset's) into a session, in turn with plain readers that
- * fill memory of the same size, touched beforehand. Into a session in fp32 twice as many bytes are written as are read: the reader
- * beside it copies what it has read once more. A line of JSON a round, then medians. DIR is made, and its files removed.
- * Before that, the most memory that the first load took, which is to be within the plan's device and host bytes and BESIDE: else the
- * exit status is 1. */
+/* `load_bench DIR [ROUNDS [fp32|nvme]]`: compares loading 2.5 GB of sharded bf16 weights (of the 1b preset) into a session with a
+ * plain reader, which fills memory of the same size that was touched before. The two alternate. Loading into an fp32 session
+ * writes twice as many bytes as it reads, so the reader then also copies what it has read. Prints a line of JSON for each round,
+ * then medians. DIR is created, and its files are removed at the end.
+ *
+ * Before the rounds it prints the most memory that the first load used, and exits with status 1 if this exceeds the plan's device
+ * and host bytes plus BESIDE. */
 #include "checkpoint/checkpoint.h"
 #include "data/safetensors.h"
 #include "engine/backend_cpu.h"
@@ -21,7 +23,7 @@
 #include <unistd.h>
 
 enum { PIECE = 8 << 20 };
-#define BESIDE (int64_t)(64 << 20) /* libraries, threads, lists of tensors: 33 MB were measured */
+#define BESIDE (int64_t)(64 << 20) /* bytes for libraries, threads and lists of tensors; 33 MB were measured */
 
 static void must(enum status st)
 {
@@ -52,8 +54,8 @@ static struct timing since(struct timing begin)
     return (struct timing){end.wall - begin.wall, end.cpu - begin.cpu};
 }
 
-/* Reads the files one after another into one buffer from its beginning on, and again `again` bytes further on, unless that is 0.
- * Returns their bytes. */
+/* Reads the files one after another into `to` and, unless `again` is 0, copies what it has read to `to` + `again`. Returns the
+ * bytes of the files. */
 static int64_t read_plainly(const struct st_file *f, char *to, int64_t again)
 {
     int64_t at = 0;
@@ -71,7 +73,8 @@ static int64_t read_plainly(const struct st_file *f, char *to, int64_t again)
     return at;
 }
 
-/* Starts a session that is frozen but for the last norm, so that weights alone are loaded: no masters, no moments. */
+/* Starts a session in which everything but the last norm is frozen, so that it loads weights but has hardly any masters or
+ * moments. */
 static struct session *start(const struct model *m, enum dtype dtype, enum offload params, int64_t *planned)
 {
     static struct settings s;
@@ -104,7 +107,7 @@ static struct model *make_model(void)
     return m;
 }
 
-/* Exports the weights in a process of its own, whose memory does not count. */
+/* Exports the weights in another process, so that its memory does not count. */
 static void export_weights(const struct model *m, const char *dir)
 {
     int64_t planned;
@@ -140,7 +143,7 @@ static int compare(const void *a, const void *b)
 
 enum { ROUNDS = 100 };
 
-/* Measures the two in turn; the files are in the page cache, and all memory has been touched. */
+/* Measures the plain reader and the load alternately; the files are in the page cache, and all memory has been touched. */
 static void measure(struct session *s, const char *dir, const struct st_file *f, int64_t bytes, int wide, int rounds)
 {
     double ratio[ROUNDS], cpu[ROUNDS];

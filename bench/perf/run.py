@@ -29,7 +29,7 @@ def run(script, python, build, limit):
     results, ended, timers = [], threading.Event(), []
     p = subprocess.Popen([python, script, build], stdout=subprocess.PIPE, text=True, start_new_session=True)
 
-    def end(how):  # its workers, too
+    def end(how):  # ends the bench's workers, too
         ended.set()
         signalled(p.pid, how)
 
@@ -50,7 +50,7 @@ def run(script, python, build, limit):
         p.wait()
         for t in timers:
             t.cancel()
-        signalled(p.pid, signal.SIGKILL)  # workers that it left behind
+        signalled(p.pid, signal.SIGKILL)  # ends workers that the bench left behind
     return results, f"ended after {limit:g} s" if ended.is_set() else f"exit status {p.returncode}" if p.returncode else None
 
 
@@ -106,7 +106,7 @@ def main():
         if why:
             document["failed"][name(s)] = why
         print(f"== {name(s)}: {why or 'done'}, {document['seconds'][name(s)]} s, of which the host took {taken:.0%}", flush=True)
-        with open(out, "w") as f:  # each time: what has been measured is kept
+        with open(out, "w") as f:  # after each bench, so that measurements are kept if a later one fails
             json.dump(document, f, indent=1)
             f.write("\n")
     print(f"== all, {sum(document['seconds'].values()) / 60:.0f} minutes")

@@ -1,5 +1,5 @@
-/* Speed of tokenizing: `tokenize_bench TOKENIZER TEXT [THREADS]` encodes the text's documents of 4 KB, and the text as a whole,
- * and prints MB per second of processor time, the best of five turns. */
+/* Measures the speed of tokenizing: `tokenize_bench TOKENIZER TEXT [THREADS]` encodes the text in documents of 4 KB, then the
+ * text as a whole, and prints MB per second of processor time, the best of five rounds. */
 #include "base/parallel.h"
 #include "text/tokenizer.h"
 

@@ -1,5 +1,5 @@
-/* Balance of attention work over ring members, counted: zigzag beside the balanced layout. `balance [SEEDS]` prints
- * bench/results/balance.txt. */
+/* Compares how evenly attention work is distributed over ring members, by counting attended pairs: zigzag layout and balanced
+ * layout. `balance [SEEDS]` prints bench/results/balance.txt. */
 #include "mixes.h"
 #include "seqpar/seqpar.h"
 
@@ -10,8 +10,8 @@
 static const int64_t SEQ_LEN = 1 << 20;
 
 struct worst {
-    double zigzag, balanced;  /* max/mean, worst of the seeds */
-    double zigzag_sent, sent; /* share of ring blocks that some query attends, mean of the seeds */
+    double zigzag, balanced;  /* largest over mean work of a member, for the worst seed */
+    double zigzag_sent, sent; /* share of ring blocks that some query attends, mean over the seeds */
 };
 
 static double share_sent(const struct seq_layout *l, const int32_t *lo, uint8_t *needs)

@@ -1,7 +1,8 @@
-/* Parts of a rank's memory: `memory_parts OPTION...`, options as of `ltrain plan`. For each tier, at the fullest moment of the
- * program that needs most of it, prints a line "TIER NAME BYTES" for each kind of buffer (named by the tensor that it holds
- * first, numbers left out, or by the op whose scratch it is), and "TIER holes BYTES" for the gaps between them. A tier's lines
- * add up to its arena. */
+/* Prints the parts of a rank's memory: `memory_parts OPTION...`, with options as for `ltrain plan`.
+ *
+ * It looks at the program that needs most of a tier, at the moment at which the tier is fullest. For each kind of buffer it
+ * prints a line "TIER NAME BYTES" (NAME: the first tensor that the buffer holds, without numbers, or the op whose scratch memory
+ * it is), and "TIER holes BYTES" for the gaps between buffers. A tier's lines add up to its arena. */
 #include "base/num.h"
 #include "settings/read.h"
 #include "train/train.h"
@@ -58,7 +59,7 @@ static void print_tier(const struct program *p, enum tier tier, char (*name)[64]
 {
     double when = -1;
     int64_t most = -1, listed = 0;
-    for (int b = 0; b < p->n_buffers; b++) { /* the fullest moment is one at which a buffer's life begins */
+    for (int b = 0; b < p->n_buffers; b++) { /* the tier is fullest at a moment at which a buffer's life begins */
         int64_t live = p->buffers[b].tier == tier ? live_bytes(p, tier, b < p->n_persistent ? -1 : p->buffers[b].t0) : -1;
         if (live > most) {
             most = live;

@@ -15,7 +15,7 @@ MEASURED = [  # name, settings
     ("25m, 1,024 tokens, resident", "--model 25m --seq-len 1k --tiles rows=128,loss=128,group=65536 --offload none --alpha 1"),
     ("25m, 1,024 tokens, nvme", "--model 25m --seq-len 1k --tiles rows=128,loss=128,group=65536 --offload nvme --alpha 0"),
 ]
-PLANNED = [  # never run here
+PLANNED = [  # planned but not run
     ("25m, 131,072 tokens, resident", "--model 25m --seq-len 128k --tiles rows=2048,loss=512 --offload none --alpha 1"),
     ("25m, 131,072 tokens, nvme", "--model 25m --seq-len 128k --tiles rows=2048,loss=512 --offload nvme --alpha 0"),
 ]
@@ -42,7 +42,7 @@ A peak is planned + outside, to within 3% or 5 MiB. `outside` holds the store's 
 come, of each rank: the first batch's arrays; MPI's message pools; the export. The store's bounce buffers (4 MiB) are there from the start: they belong to what is outside.
 """
 CONSTANT = 5 << 20
-KINDS = [  # of memory_parts' names
+KINDS = [  # kinds of buffers, by the names that memory_parts prints
     ("whole parameters in use", r"unit\.param(\.shard)?"),
     ("whole gradients", r"unit\.(micro|grad|grad_sum)(\.shard)?"),
     ("optimizer", r"unit\.(master|m|v)(\.shard)?"),

@@ -1,17 +1,17 @@
-/* Measuring the planner: its time, its memory, and how tightly it packs; each case in a process of its own, for one H200.
+/* Measures the planner: its time, its memory, and how tightly it packs; each case runs in its own process, for one H200.
  *
  *     plan_bench                      ten models at three lengths
  *     plan_bench MODEL TOKENS         one of these models
  *     plan_bench LAYERS TOKENS        layers of dim 8192 with 64 heads on 8 KV heads (70B at 80 layers)
  *     plan_bench LAYERS TOKENS lean   everything on the host, alpha 0: one placement, no search
  *     plan_bench ranks N              an 8B at 1m tokens on N ranks of 8xh100 nodes, verified together
- *     plan_bench --effort WORD ...    any of these with that effort; best if not given
+ *     plan_bench --effort WORD ...    any of these with this effort (default: best)
  *
  * Each case prints a line with the model, its layers and tokens, and then
  *
  *     fits            "fits" or "no"
  *     instructions    number of instructions of the largest program
- *     plan, verify    seconds to plan, and to verify all programs; each by the clock, then of processors
+ *     plan, verify    seconds to plan, and to verify all programs; each as wall-clock and as processor time
  *     MiB             most memory of the process after planning, then after verifying
  *     tiers           arena of the first program in each tier, and its ratio to the lower bound
  *     step            seconds of the first program, and three percentages: by how much waits for addresses lengthen the step;
@@ -53,7 +53,7 @@ static const struct shape shapes[] = {
 
 static const int64_t lengths[] = {32 << 10, 256 << 10, 1 << 20};
 
-static enum effort effort; /* EFFORT_BEST if not given */
+static enum effort effort; /* EFFORT_BEST unless given */
 
 static struct plan_request settings_of(int64_t tokens)
 {
@@ -100,9 +100,9 @@ static double seconds(clockid_t clock)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Time and memory that the process has taken since its start. */
+/* Time and memory that the process has used since its start. */
 struct moment {
-    double wall, cpu; /* seconds; cpu: of this process, whatever else runs */
+    double wall, cpu; /* seconds; cpu: seconds of processors in this process only */
     double mib;       /* most memory so far */
 };
 
@@ -116,8 +116,8 @@ static struct moment now(void)
     return (struct moment){seconds(CLOCK_MONOTONIC) - start, seconds(CLOCK_PROCESS_CPUTIME_ID), (double)use.ru_maxrss / 1024};
 }
 
-/* Simulates the step on links `speed` times as fast as planned, with the program's waits or (endless) with those for data only, as
- * if memory were infinite. Returns the step's seconds; -1: failed. */
+/* Simulates the step on links `speed` times as fast as planned. endless: as if memory were infinite, so that instructions wait
+ * only for data; otherwise they wait as the program says. Returns the step's seconds; -1: failed. */
 static double with_links(struct program *p, const struct cost_model *planned, double speed, int endless)
 {
     struct cost_model m;
@@ -185,7 +185,7 @@ static int run(const struct shape *shape, int64_t tokens, int lean)
     return 0;
 }
 
-/* Verifies that ranks work together; every rank runs the same program: one role, whatever their number. */
+/* Verifies that the ranks work together. All ranks run the same program, so there is one role. */
 static enum status verify_together(const struct plan *plan, int ranks)
 {
     const struct strategy *s = &plan->strategy;

@@ -1,10 +1,10 @@
-/* Comparing searched placements with random ones, and with each other over a sweep of device budgets, on the virtual clock.
+/* Compares searched placements with random ones, and with each other over a sweep of device budgets, on the virtual clock.
  *
  *     plan_random [WHAT] [PARTS] [--budgets FROM,TO,RATIO]
  *
  * WHAT is one of
  *     --row N               the N-th of ten pairs of model and machine; may be repeated (default: all ten)
- *     --drawn FROM-TO       pairs that are drawn at random, by number: the search was not tuned by them
+ *     --drawn FROM-TO       pairs number FROM to TO of a random sequence, for which the search was not tuned
  *     --model NAME --machine NAME --layers N --tokens N [--host SHARE]
  *                           a pair given by name
  * PARTS are any of
@@ -13,16 +13,17 @@
  *     --sweep               plans searched placements over a sweep of device budgets
  * Without PARTS, rows run all three with 200 random placements, other pairs the sweep only.
  *
- * Models are cut to a few layers. The device's budget is a share of the bytes that the device needs to hold everything; so is the
- * host's in cases that shall need drives.
+ * Models are cut to a few layers. The device's budget is a share of the bytes that the device needs to hold everything. So is the
+ * host's budget in cases that are meant to need drives.
  *
  * A random placement draws the tier of each class, the number of kept chunks, the number of last layers whose activations stay on
  * the device, the place of the update and the prefetch distance. It is lowered and scheduled as the planner does, on the tiles of
- * the searched placement, and not verified. The mark: the searched plan takes at most 3% more than the best of 200.
+ * the searched placement, and not verified. Goal: the searched plan takes at most 3% longer than the best of 200 random ones.
  *
- * The sweep goes from a quarter of the bytes of everything on the device up to all, in steps of 10%, or as --budgets says: first
- * share, a share above the last, ratio of neighbours. A budget is slower by the time that its plan takes beyond the fastest plan
- * of a smaller budget. The search minimises a price rather than the step: with a charge for slow links and for drive writes. */
+ * The sweep's budgets go from a quarter of the bytes that everything on the device takes up to all of them, in steps of 10%, or as
+ * --budgets says: first share, upper limit, ratio of neighbours. A plan that takes longer than the fastest plan with a smaller
+ * budget is reported. That can happen because the search does not minimise the step time alone: it adds a charge for slow links
+ * and for drive writes. */
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "base/units.h"
@@ -48,7 +49,7 @@ struct test_case {
     const char *model, *machine;
     int64_t layers, tokens;
     int ranks;
-    double device, host; /* budgets, of what everything on the device takes; host 0: no limit */
+    double device, host; /* budgets as shares of what everything on the device takes; host 0: no limit */
 };
 
 static const struct test_case cases[] = {
@@ -62,7 +63,7 @@ enum {
     CASES = sizeof cases / sizeof *cases,
     MOST_RANDOM = 200,
     MOST_DRAWS = 20000,
-    AT_ONCE = 2, /* random plans, each on a thread */
+    AT_ONCE = 2, /* number of random plans made at the same time, each by a thread */
     WHOLE_STEP = DUTY_UPDATE | DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST
 };
 
@@ -75,7 +76,7 @@ struct subject {
     struct target target;
     struct strategy fixed;
     struct cost_model cost;
-    int64_t whole; /* device bytes with everything there */
+    int64_t whole; /* bytes that the device needs to hold everything */
     int64_t limit[TIERS];
 };
 
@@ -135,7 +136,7 @@ static enum status subject_create(const struct test_case *c, int number, struct 
     return OK;
 }
 
-/* Draws the draw-th random placement. */
+/* Draws random placement number `draw`. */
 static struct strategy draw(const struct subject *x, int draw)
 {
     enum { CHOICES = 8 };
@@ -157,7 +158,7 @@ static struct strategy draw(const struct subject *x, int draw)
     return s;
 }
 
-/* Tells whether the persistent bytes alone exceed a limit, so that no schedule would fit (*out). */
+/* Sets *out if the persistent bytes alone exceed a limit, so that no schedule can fit. */
 static enum status hopeless(const struct subject *x, const struct strategy *s, int *out)
 {
     struct program *p;
@@ -246,7 +247,7 @@ static void print_strategy(const char *who, const struct strategy *s)
     printf("    %-9s %s%s%s%s\n", who, mesh, text, last, ahead);
 }
 
-/* Runs the search, prints and returns its seconds, and gives its tiles to the random placements that follow. */
+/* Runs the search, prints and returns the step's seconds, and takes over the plan's tiles for the random placements that follow. */
 static enum status searched(struct subject *x, double *out)
 {
     struct plan *plan;
@@ -276,17 +277,17 @@ static enum status beside_random(const struct subject *x, int wanted, double sec
     return OK;
 }
 
-/* Budgets of a sweep, as shares of what everything on the device takes: the first, one above the last, and their ratio. */
+/* Budgets of a sweep, as shares of what everything on the device takes: the first, an upper limit, and the ratio of neighbours. */
 struct budgets {
     double from, to, ratio;
 };
 
 static const struct budgets usual_budgets = {0.25, 1.05, 1.1};
 
-/* Both placements are shown where a plan takes more than this share longer than the fastest one of less memory. */
+/* If a plan takes longer than the fastest plan with less memory by more than this share, both placements are printed. */
 #define SHOWN 0.0005
 
-/* A budget and what its plan takes. */
+/* A budget and the step time of its plan. */
 struct point {
     double share, seconds;
     struct strategy strategy;
@@ -339,10 +340,10 @@ enum parts { SEARCH = 1, BESIDE_RANDOM = 2, SWEEP = 4, ALL_PARTS = SEARCH | BESI
 
 /* The command line's request. */
 struct request {
-    unsigned rows;        /* bit N - 1: the N-th of `cases`; 0: all of them */
-    int from, to;         /* 0: the usual number for a row, or for another case */
+    unsigned rows;        /* bit N - 1 stands for the N-th of `cases`; 0: all of them */
+    int from, to;         /* numbers of drawn pairs; 0: none */
     struct test_case own; /* model NULL: none */
-    int parts;            /* 0: what is usual of a row, or of another case */
+    int parts;            /* 0: the default, which depends on the kind of case */
     int random;           /* placements that fit */
     struct budgets budgets;
 };
@@ -367,7 +368,7 @@ static enum status run(const struct request *q, const struct test_case *c, int n
     return OK;
 }
 
-/* Share of the bytes that everything on the device takes: the budget of a case that is no row. */
+/* Device budget of pairs that are not rows of the table, as a share of what everything on the device takes. */
 #define USUAL_DEVICE 0.4
 
 static int device_count(const char *machine)
@@ -375,7 +376,7 @@ static int device_count(const char *machine)
     return machine[0] && machine[1] == 'x' ? machine[0] - '0' : 1;
 }
 
-/* Returns the i-th of many pairs of models and machines: nobody tuned the search by these. */
+/* Returns the i-th of many random pairs of models and machines, for which the search was not tuned. */
 static struct test_case drawn_case(int i)
 {
     static const char *const models[] = {"125m", "1b", "8b", "gpt-25b"};
@@ -392,7 +393,7 @@ static struct test_case drawn_case(int i)
                               device_count(machine), USUAL_DEVICE, hosts[pick[4]]};
 }
 
-/* Runs a case that is no row, and prints its host budget and the seconds that it took below. */
+/* Runs a pair that is not a row of the table, and prints its host budget and the processor seconds used. */
 static enum status run_other(const struct request *q, const struct test_case *c, int number)
 {
     double began = cpu_seconds();
@@ -430,7 +431,7 @@ static const char usage[] =
     "--budgets: of the sweep, shares of what everything on the device takes: the first, one above the last, and the\n"
     "ratio of neighbours (0.25,1.05,1.1)\n";
 
-/* Parses a number of lo to hi. Returns 0 if the text is none. */
+/* Parses a number from lo to hi. Returns 0 if the text is no such number. */
 static int parse_number(const char *text, long lo, long hi, int *out)
 {
     char *end;
@@ -470,7 +471,7 @@ static const struct option options[] = {
     {"budgets", required_argument, NULL, 'b'}, {NULL, 0, NULL, 0},
 };
 
-/* Parses an option's text. Returns 0 if the option takes no such text. */
+/* Parses an option's argument. Returns 0 if the option does not allow it. */
 static int parse_option(int option, const char *text, struct request *q)
 {
     int n;
@@ -512,13 +513,13 @@ static int parse_option(int option, const char *text, struct request *q)
     }
 }
 
-/* Parses the options. Returns 0 if they give nothing to run; stderr says why. */
+/* Parses the options. Returns 0 if they are wrong; stderr says why. */
 static int parse(int argc, char **argv, struct request *q)
 {
     int option, which = 0;
     *q = (struct request){.own.device = USUAL_DEVICE, .random = MOST_RANDOM, .budgets = usual_budgets};
     while ((option = getopt_long(argc, argv, "", options, &which)) != -1) {
-        if (option == '?') /* getopt_long has said why */
+        if (option == '?') /* getopt_long has printed the reason */
             return 0;
         if (!parse_option(option, optarg, q)) {
             fprintf(stderr, "plan_random: --%s %s\n", options[which].name, optarg);

@@ -15,7 +15,7 @@ if "--help" in sys.argv:
     print(__doc__)
     sys.exit()
 
-LAYERS, KV_BYTES = 2, 2 * 2 * 32 * 4  # of the preset: keys and values of two heads, fp32
+LAYERS, KV_BYTES = 2, 2 * 2 * 32 * 4  # of the preset, with fp32 keys and values of two heads
 NEW = 32
 
 

@@ -22,7 +22,7 @@ enum {
     SIDE = 16,
     SPAN = 32,
     TILE = 1024
-}; /* rows of a tile; rows or columns of 2 x 2 tiles, and elements of a step; bytes of a tile */
+}; /* SIDE: rows of a tile; SPAN: rows or columns of 2 x 2 tiles, and elements of a step; TILE: bytes of a tile */
 
 /* One head of x [rows, heads, d]. */
 struct amx_rows {

@@ -307,7 +307,7 @@ static void load_keys(const struct backward *b, const struct keys *x, int64_t kv
     amx_pack_pairs(x->k_columns, &k, key, n, SPAN, BLOCK, 1);
 }
 
-/* Runs key block j of the head in `slot` of the batch that starts at first_head. */
+/* Processes key block j of the head in `slot` of the batch that starts at first_head. */
 static void backward_task(const struct backward *b, const struct keys *x, int64_t first_head, int64_t slot, int64_t j)
 {
     const int64_t head = first_head + slot, kv = head / b->t.group, key = j * BLOCK, n = min_i64(BLOCK, b->t.mask.sk - key);
@@ -319,7 +319,7 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
             return;
         if (!touched) {
             load_keys(b, x, kv, key, n);
-            memset(x->dk, 0, (size_t)(2 * BLOCK * (b->dp + b->wp)) * 4); /* and dv, and their sums */
+            memset(x->dk, 0, (size_t)(2 * BLOCK * (b->dp + b->wp)) * 4); /* clears dk, dv and their sums, which are adjacent */
         }
         block_pair(b, x, slot, head, i, j);
         if (++touched % GROUP == 0)
@@ -340,7 +340,8 @@ static void backward_task(const struct backward *b, const struct keys *x, int64_
     pass_turn(turn, (int32_t)(head + 1));
 }
 
-/* Runs query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
+/* Computes the gradients from query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in
+ * order. */
 static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, const struct cpu_stream *stream)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, w = op_value_dim(attrs);

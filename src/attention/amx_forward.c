@@ -103,7 +103,8 @@ static AMX void panel_reference(const struct forward *f, struct panels *x, int64
     double *sum = x->sum + p * f->wp * SPAN;
     for (int64_t i = 0; i < SPAN; i++)
         x->l[p][i] *= (double)x->factor[i];
-    for (int64_t c = 0; c < f->wp * SPAN; c += SIDE) { /* a row of a tile: c / 256 % 2 gives the half of the lanes */
+    /* one row of a tile: its 16 lanes are the first or the second half of the panel's queries */
+    for (int64_t c = 0; c < f->wp * SPAN; c += SIDE) {
         const float *factor = &x->factor[c / (SIDE * SIDE) % 2 * SIDE];
         vf_store(o + c, vf_load(o + c) * vf_load(factor));
         for (int64_t i = 0; i < SIDE && x->grouped; i++)
@@ -159,7 +160,7 @@ static inline AMX void span_scores(const struct forward *f, int64_t kv, const st
                 (char *)s, SPAN * 4, SIDE * SPAN * 4, SIDE * 4, 0);
     if (f->cap == 0)
         return;
-    const vf c = vf_set(f->cap), inverse = vf_set(1 / f->cap); /* capped, in units that are scaled later */
+    const vf c = vf_set(f->cap), inverse = vf_set(1 / f->cap); /* caps the scores, which are scaled only later */
     for (int64_t i = 0; i < SPAN * SPAN; i += WIDTH)
         vf_store(s + i, c * vf_tanh(vf_load(s + i) * inverse));
 }
@@ -205,7 +206,7 @@ static AMX void panel_block(const struct forward *f, int64_t kv, struct panels *
                     SIDE * 4, 2 * TILE, TILE, 1);
 }
 
-/* Ends a group of key blocks, for all panels. */
+/* Adds o to the sums over earlier groups of key blocks, for all panels, and clears o. */
 static AMX void panels_group(struct panels *x, int64_t wp)
 {
     for (int64_t i = 0; i < PANELS * SPAN * wp; i++) {
@@ -265,7 +266,7 @@ static void panels_store(const struct forward *f, struct panels *x, int64_t head
                    min_i64(SIDE, n - i));
 }
 
-/* Runs query rows [row, row + n) of one head, against KV head kv of the batch. */
+/* Computes query rows [row, row + n) of one head, against KV head kv of the batch. */
 static void forward_task(const struct forward *f, int64_t head, int64_t kv, int64_t row, int64_t n, struct panels *x)
 {
     const struct mask *m = &f->mask;

@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-/* Multiplies 2 x 2 tiles of C. A: `steps` tiles one after the other, and as many at a + a_next; B likewise. C: rows `row` bytes
- * apart, the lower two tiles at c + c_below, the right ones at c + c_beside. */
+/* Computes C = A B, or C += A B if `add`, for 2 x 2 tiles of C. A has two rows of `steps` consecutive tiles, at a and at a +
+ * a_next; B has two columns of them, at b and at b + b_next. C has rows `row` bytes apart, its lower two tiles at c + c_below,
+ * its right two at c + c_beside. */
 static inline void amx_product(int64_t steps, const char *a, int64_t a_next, const char *b, int64_t b_next, char *c, int64_t row,
                                int64_t c_below, int64_t c_beside, int add)
 {

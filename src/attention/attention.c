@@ -15,7 +15,8 @@ struct attention_kernels attention_kernels_for(enum isa isa)
     return (struct attention_kernels){attn_portable_forward, attn_portable_backward, attn_portable_workspace};
 }
 
-/* Returns this CPU's kernels for these attributes. Vectors hold 8 numbers of a head; other sizes go to the portable kernels. */
+/* Returns this CPU's kernels for these attributes. Head sizes that are no multiples of 8 go to the portable kernels, since
+ * vectors hold 8 numbers of a head. */
 static struct attention_kernels kernels_of(const struct op_attrs *attrs)
 {
     if (attrs->attn.head_dim % 8 || op_value_dim(attrs) % 8)

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* Computes by sm80_*.cu (cp.async, ldmatrix, mma.sync), on every device from sm_80 on. */
+/* Enqueues the kernels of sm80_*.cu (cp.async, ldmatrix, mma.sync), which run on every device from sm_80 on. */
 int64_t attn_sm80_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct attn_cuda *cuda);
 enum status attn_sm80_forward(const struct op_attrs *attrs, void *const *arg, const struct attn_cuda *cuda,
                               struct CUstream_st *stream);

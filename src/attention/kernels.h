@@ -27,7 +27,7 @@ int64_t amx_workspace(enum op_kind kind, const struct op_attrs *attrs, int threa
 void amx_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 void amx_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 
-/* A deterministic kernel. It ends early if the stream says so (cpu_stops); some results are then unchanged. */
+/* A deterministic kernel. It ends early if the stream says so (cpu_stops); some results are then not written. */
 typedef void attention_kernel(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 
 struct attention_kernels {

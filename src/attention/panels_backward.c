@@ -278,7 +278,7 @@ static void load_keys(const struct backward *b, const struct keys *x, int64_t kv
     pack_columns(x->k_columns, BLOCK, &k, key, n);
 }
 
-/* Runs key block j of the head in `slot` of the batch that starts at first_head. */
+/* Processes key block j of the head in `slot` of the batch that starts at first_head. */
 static void backward_task(const struct backward *b, const struct keys *x, int64_t first_head, int64_t slot, int64_t j)
 {
     const int64_t head = first_head + slot, kv = head / b->t.group, key = j * BLOCK, n = min_i64(BLOCK, b->t.mask.sk - key);
@@ -316,7 +316,8 @@ static struct rows rows_from(const void *x, int64_t row, int64_t heads, int64_t 
     return (struct rows){(const char *)x + row * heads * d * dtype_size((enum dtype)type), heads, 0, d, type};
 }
 
-/* Runs query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in order. */
+/* Computes the gradients from query rows [row, row + SEGMENT). dk and dv of later segments add to those of earlier ones, in
+ * order. */
 static void backward_segment(const struct op_attrs *attrs, void *const *arg, int64_t row, const struct cpu_stream *stream)
 {
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, w = op_value_dim(attrs);

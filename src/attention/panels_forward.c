@@ -35,7 +35,8 @@ struct forward {
     const struct cpu_stream *stream;
 };
 
-/* Kinds of a block's scores: masked; whole; or whole, but m was set before they were computed (their sums tell if it must move). */
+/* Kinds of a block's scores. MASKED: some pairs are masked; WHOLE: none is, and m allows for the block's maximum; UNSEEN: none
+ * is, but m has not been compared with the block's scores yet (sums of p tell whether m must rise). */
 enum scores { MASKED, WHOLE, UNSEEN };
 
 /* One thread's scratch: a block of queries and their state. */
@@ -193,7 +194,7 @@ static SIMD void panel_block(const struct forward *f, int64_t kv, struct panels 
         tile(key_end - key, v + c * BLOCK, x->s, x->o + (p * d + c) * LANES, 1);
 }
 
-/* Ends a group of key blocks, for all panels. */
+/* Adds o to the sums over earlier groups of key blocks, for all panels, and clears o. */
 static SIMD void panels_group(struct panels *x, int64_t d)
 {
     for (int64_t i = 0; i < PANELS * d * LANES; i++) {
@@ -234,7 +235,7 @@ static void panels_store(const struct forward *f, struct panels *x, const struct
         unpack_lanes(o, x->o + p * o->d * LANES, x->factor + p * LANES, row + p * LANES, min_i64(LANES, n - p * LANES), 0);
 }
 
-/* Runs query rows [row, row + n) of one head, against KV head kv of the batch. */
+/* Computes query rows [row, row + n) of one head, against KV head kv of the batch. */
 static void forward_task(const struct forward *f, int64_t head, int64_t kv, int64_t row, int64_t n, struct panels *x)
 {
     const struct mask *m = &f->mask;

@@ -129,7 +129,7 @@ template <class T> INLINE void order_dq(typename T::shared &s, const backward_pa
             bulk_commit();
             bulk_wait_read<0>();
             mbar_arrive(smem_addr(&s.dq_bar[buffer].empty));
-            bulk_wait<0>(); /* added, not only read */
+            bulk_wait<0>(); /* waits until TMA has added the data, not only read it */
             fence_proxy_async_global();
             flag_raise(flag, number + 1);
         }

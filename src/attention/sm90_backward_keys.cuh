@@ -25,7 +25,7 @@ template <int D_, int STAGES_, bool CAP_ = false> struct keys_shape {
         smem_tile<M, NQ> ds[2]; /* keys x queries: a step's, and those of the step before, whose dQ is computed */
         alignas(1024) float dq[WRITERS][CONSUMERS][COLUMNS / 32][NQ][32]; /* a warpgroup's columns as TMA boxes */
         attn_row_stat stat[STAGES][NQ];
-        pipe kv_bar, q_bar[STAGES], dq_bar[WRITERS]; /* q_bar.empty: of q and go */
+        pipe kv_bar, q_bar[STAGES], dq_bar[WRITERS]; /* q_bar's empty barriers free a slot of both q and go */
         uint64_t go_full[STAGES], ds_full[2];
         backward_tile tile;
     };
@@ -144,7 +144,7 @@ INLINE fragment_mask mask_of_keys(const backward_params &p, int row)
     return f;
 }
 
-/* Starts the transposed scores of the queries that `q` points to. */
+/* Starts the product that gives the transposed scores of the queries in the slot of `q`. */
 template <class T> INLINE void keys_scores(typename T::shared &s, int w, const ring<T::STAGES> &q, float (&acc)[T::NQ / 2])
 {
     pipe_wait_full(s.q_bar[q.slot], q.parity);
@@ -164,7 +164,7 @@ template <class T> INLINE void keys_store(typename T::shared &s, int w, ring<2> 
     ds.next();
 }
 
-/* Starts dQ of the step before; `ds` is the slot in which this step's dS will be stored. */
+/* Starts the product that gives dQ of the previous step; `ds` is the slot in which this step's dS will be stored. */
 template <class T> INLINE void keys_dq(typename T::shared &s, int w, const ring<2> &ds, bool begun, float (&dq)[T::COLUMNS / 2])
 {
     if (begun)

@@ -176,7 +176,7 @@ template <int N> INLINE void fragment_apply_mask(float (&s)[N / 2], const fragme
     }
 }
 
-/* Turns products into t (cuda_cap.cuh). */
+/* Replaces scores by t = tanh(scale * score / cap), as cuda_cap.cuh explains. */
 template <int COUNT> INLINE void fragment_cap(float (&s)[COUNT], const attn_scores &scores)
 {
 #pragma unroll

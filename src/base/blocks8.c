@@ -55,7 +55,7 @@ static inline int floor_code(enum blocks8_kind kind, const float *map, float x)
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     int step = (int)(bits >> (23 - STEP_BITS)) - (LOWEST << STEP_BITS);
-    if (x < 0.0f || step < 0 || step >= STEPS) /* negative, tiny, or 1 */
+    if (x < 0.0f || step < 0 || step >= STEPS) /* negative, 1, or too small for the table */
         return x < map[0] ? 0 : search(map, x);
     int code = finders[kind].code[step];
     return code + (map[code + 1] <= x);

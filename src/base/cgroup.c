@@ -108,7 +108,8 @@ int cgroup_find(const char *root, int version, const char *controller, struct cg
     if (within)
         snprintf(dir + top, (size_t)(CGROUP_PATH - top), "%s", h.path + prefix);
     if (stat(dir, &s) != 0)
-        dir[top] = 0; /* in a container the mount may show another part of the hierarchy than the kernel's path names */
+        /* in a container, the path that the kernel names may not exist under the mount, which shows another part of the hierarchy */
+        dir[top] = 0;
     while (strlen(dir) > (size_t)top && dir[strlen(dir) - 1] == '/')
         dir[strlen(dir) - 1] = 0;
     out->version = version;

@@ -93,7 +93,7 @@ int64_t convert_values(enum dtype from, const void *src, enum dtype to, void *ds
         const char *in = (const char *)src + at * dtype_size(from);
         char *out = (char *)dst + at * dtype_size(to);
         convert_chunk(from, in, to, out, m);
-        /* a source in bf16 is looked at itself: never longer than the result, and finite where that is */
+        /* a bf16 source is searched itself: it is never longer than the result, and finite where the result is */
         const int finite = from == BF16 ? finite_in_chunk(BF16, in, m) : finite_in_chunk(to, out, m);
         if (finite < m)
             first = min_i64(first, at + finite);

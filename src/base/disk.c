@@ -135,7 +135,7 @@ int disk_look(const char *path, struct disk *out)
             return -1;
     out->id = s.st_dev;
     int fd = sys_open(at, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
-    out->shared = fd < 0; /* until the type is known */
+    out->shared = fd < 0; /* unless the type is known, a file system may be shared */
     if (fd >= 0) {
         out->quota_bytes = quota_of_caller(fd, &s);
         unsigned type = type_of(fd);

@@ -3,7 +3,7 @@
 #define LTRAIN_BASE_ISA_H
 
 /* Put before a function, compiles it for several sets of vector instructions; at the start the processor's is chosen. */
-/* not with sanitizers: they would instrument the choosing code, which runs before their runtime is ready */
+/* not with sanitizers, which would instrument the code that chooses: it runs before their runtime is ready */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && \
     !defined(__SANITIZE_ADDRESS__)
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))

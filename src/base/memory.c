@@ -49,7 +49,7 @@ static int64_t number_of(const char *dir, const char *name)
     return x;
 }
 
-/* Returns a hash of the running kernel, equal for its processes in all containers. */
+/* Returns a hash of the kernel's boot id, which is equal in all containers of a machine. */
 static uint64_t this_host(const char *root)
 {
     char path[PATH_BYTES], id[128] = "";

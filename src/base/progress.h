@@ -15,7 +15,8 @@
  * nothing if fd is no terminal or no thread can be had. progress_begin and progress_end never run at the same time, nor twice in
  * a row. */
 void progress_begin(int fd, int64_t after_ns);
-/* Does the same on a terminal. In other output it leaves lines: the first after after_ns, then one every every_ns. */
+/* Starts the same progress line on a terminal. In other output it writes lines that stay: the first after after_ns, then one
+ * every every_ns. */
 void progress_begin_kept(int fd, int64_t after_ns, int64_t every_ns);
 /* Ends the progress line; called before anything else is printed. Does nothing if progress_begin was not called. */
 void progress_end(void);

@@ -513,7 +513,7 @@ FTSENT *sys_fts_read(FTS *tree, const char *root)
 {
     int w = begin("list", -1, root, 0, 0);
     errno = 0;
-    FTSENT *e = fts_read(tree); /* read also if the call is to fail: fts_close does not free a tree that was never read */
+    FTSENT *e = fts_read(tree); /* called even if the call is to fail: fts_close does not free a tree that was never read */
     if (fails(SYS_FTS))
         e = NULL;
     (void)end(w, 0);

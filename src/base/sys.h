@@ -81,7 +81,7 @@ const char *sys_strerror(int error);
 /* Records the sentence that `path` cannot be opened, with the reason in errno. Returns ERR_IO if the machine failed (EIO, no
  * memory, no descriptor left), else ERR_INVALID: the path is not what the user thinks. */
 enum status sys_cannot_open(const char *path);
-int sys_openat(int dir_fd, const char *path, int flags, mode_t mode); /* counted as an open */
+int sys_openat(int dir_fd, const char *path, int flags, mode_t mode); /* sys_openat counts as an open */
 int sys_close(int fd);
 ssize_t sys_pread(int fd, void *buf, size_t n, off_t at);
 ssize_t sys_pwrite(int fd, const void *buf, size_t n, off_t at);
@@ -92,11 +92,11 @@ int sys_fsync(int fd);
 /* Calls sync_file_range: from now on writes, also through a mapping, change the file's times. */
 int sys_write_back(int fd, off_t at, off_t bytes);
 int sys_truncate(const char *path, off_t bytes);
-int sys_ftruncate(int fd, off_t bytes); /* counted as a truncate */
+int sys_ftruncate(int fd, off_t bytes); /* sys_ftruncate counts as a truncate */
 int sys_flock(int fd, int operation);
 int sys_rename(const char *from, const char *to);
 int sys_unlink(const char *path);
-int sys_unlinkat(int dir_fd, const char *name, int flags); /* counted as an unlink */
+int sys_unlinkat(int dir_fd, const char *name, int flags); /* sys_unlinkat counts as an unlink */
 int sys_rmdir(const char *path);
 int sys_mkdir(const char *path, mode_t mode);
 int sys_fallocate(int fd, int mode, off_t offset, off_t len);

@@ -27,7 +27,7 @@ static struct {
     pthread_cond_t end;
     pthread_t thread;
     atomic_int running;
-    /* used under the lock: */
+    /* The fields below are used under the lock. */
     int64_t now_ns; /* time counted by the thread, which stands still while the process is stopped */
     int ended, next;
     struct watch_rules rules;
@@ -52,7 +52,7 @@ int watch_enter(const struct watch_call *call)
     char path[PATH_BYTES];
     if (!atomic_load(&watch.running))
         return -1;
-    /* a transfer's path is found later; a close removes the descriptor from which to find it */
+    /* the path of a transfer is found only when it is reported; that of a close must be found now, before the descriptor is gone */
     if (fd >= 0 && call->bytes == 0 && path_of(fd, path))
         fd = -1;
     else

@@ -66,7 +66,7 @@ static enum status take_system(const struct chat_conversation *c, const json_t *
 
 /* ---- other members that belong to it ---- */
 
-/* Tells whether two texts are equal, or one contains the other and that is too long to be there by chance. */
+/* Tells whether two texts are equal, or one contains the other and the contained one is too long to occur there by chance. */
 static int repeats(const json_t *a, const json_t *b)
 {
     enum { BY_CHANCE = 8 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a span share their marks: the origin, and flags that supervision reads from the first byte. */
+/* Returns the end of the span that begins at `first`: all its bytes have the same marks (origin and flags). */
 
 static size_t span_end(const struct jinja_text *text, size_t first)
 {
@@ -98,7 +98,7 @@ int chat_template_takes_parts(const struct chat_template *t, const struct chat_o
                                      "{\"messages\": [" PART("system", "A rule") ", " PART("user", "A question") ", " PART(
                                          "assistant", "An answer") "]}",
                                      &failed);
-    if (failed) /* some templates take no system message: without one */
+    if (failed) /* some templates take no system message: tries again without one */
         takes = writes_parts(t, options, "{\"messages\": [" PART("user", "A question") ", " PART("assistant", "An answer") "]}",
                              &failed);
     return takes;

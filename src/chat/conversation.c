@@ -95,7 +95,7 @@ int chat_find_reasoning(const json_t *content, size_t *first, size_t *end)
     const char *text = json_string_value(content), *close = NULL, *open;
     size_t n = json_string_length(content);
     for (const char *at = text; at && (at = memmem(at, n - (size_t)(at - text), ends, sizeof ends - 1)); at += sizeof ends - 1)
-        close = at; /* the last one counts, as in templates */
+        close = at; /* the last </think> counts, as in templates */
     if (!close)
         return 0;
     open = memmem(text, (size_t)(close - text), begins, sizeof begins - 1);

@@ -70,7 +70,8 @@ static enum status find_parts(const struct chat_conversation *c, const struct ji
             TRY(end_part(&part, wanted, turns, out));
             part = (struct part){.owner = -1};
             if (said && span->origin >= last && !is_blank(out->bytes + span->first, span->end - span->first))
-                turns[span->origin].outside = 1; /* not if a later message has been seen: it may repeat the name of a tool */
+                /* skipped if a later message has been seen: these words may be the name of a tool that the template repeats */
+                turns[span->origin].outside = 1;
         }
         if (span->origin > last && (mark & MARK_WORDS))
             last = span->origin;

@@ -322,7 +322,7 @@ static enum status supervise_all(struct search *s, const char *wanted)
     s->text->n_ends = 0;
     for (size_t i = 0; i < s->messages; i++) {
         if (wanted[i])
-            TRY(find_turn(s, i, &turn)); /* called for the tokens that end turns, which are noted here, too */
+            TRY(find_turn(s, i, &turn)); /* called only because find_turn notes the tokens that end turns */
     }
     s->text->untrained = untrained; /* restored: everything is trained, whether or not a turn's beginning was found */
     s->text->otherwise = otherwise;

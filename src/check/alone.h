@@ -4,7 +4,10 @@
 
 #include "plan/plan.h"
 
-enum check_tiles { TILES_SAME /* the numerics key of a rank alone: equal bits */, TILES_OWN };
+enum check_tiles {
+    TILES_SAME /* TILES_SAME: the given settings' tiles, for equal bits on one rank; TILES_OWN: tiles are chosen anew */,
+    TILES_OWN
+};
 
 /* Sets the settings of the same steps and sequences on one rank, zero 0, offload none. Borrows the strings of `given`. */
 void check_alone_settings(const struct settings *given, enum check_tiles tiles, struct settings *out);

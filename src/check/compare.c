@@ -16,7 +16,7 @@ struct message {
 };
 
 struct piece {
-    int64_t first, n, at; /* at: in the memory of packed elements */
+    int64_t first, n, at; /* at: index of the piece's first element in `own` */
 };
 
 /* State of one unit's comparison. */

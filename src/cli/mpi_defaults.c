@@ -89,11 +89,12 @@ void mpi_defaults_set(int n, FILE *notes)
 {
     char ours[512] = ":";
     static const char *const defaults[][2] = {
-        {"OMPI_MCA_rmaps_base_oversubscribe", "1"},     /* more ranks than cores */
+        {"OMPI_MCA_rmaps_base_oversubscribe", "1"},     /* allows more ranks than cores */
         {"OMPI_MCA_hwloc_base_binding_policy", "none"}, /* without it up to two ranks get one core each, whatever their threads */
-        {"OMPI_MCA_pml", "ob1"},                        /* one machine: start in 22 ms, not 239 with Open MPI 4.1 */
-        {"OMPI_MCA_orte_execute_quiet", "1"},           /* ltrain prints the message */
-        {"OMPI_MCA_odls_base_sigkill_timeout", "2"},    /* seconds, twice: time to say why */
+        {"OMPI_MCA_pml", "ob1"},              /* the shortest start on one machine: 22 ms instead of 239 with Open MPI 4.1 */
+        {"OMPI_MCA_orte_execute_quiet", "1"}, /* ltrain prints the message */
+        /* seconds, waited twice before ranks are killed: time for them to say why they fail */
+        {"OMPI_MCA_odls_base_sigkill_timeout", "2"},
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}, /* Open MPI 5 */
         {"PRTE_MCA_hwloc_default_binding_policy", "none"},
     };

@@ -8,7 +8,8 @@
 
 enum { UNKNOWN = -1 };
 
-/* Sends this rank's place to another; skipped while the last message of that kind to that rank is under way. */
+/* Sends this rank's place in the program to another rank. Nothing is sent while the last message of this kind to that rank is
+ * under way. */
 static enum status say(struct comm *c, int kind, int to)
 {
     const int n = c->launch.size, mine = (kind == NOTICE_ASKS ? 0 : n) + to, slot = 1 + 2 * n + mine;

@@ -271,7 +271,7 @@ static void advance(struct comm *c, struct group *g, int *moved)
         void *arg[2];
         flows_gather_sums(&x, &attrs, arg, &gather);
         begin_flows(g, &gather, c->chunk);
-    } else { /* zero the end of the last share, which lies behind the data */
+    } else { /* zeroes the end of this rank's share, beyond the data */
         int64_t there = flows_share(&t->attrs, g->me);
         memset((float *)t->arg[1] + there, 0, (size_t)(t->attrs.comm.share - there) * 4);
     }

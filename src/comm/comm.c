@@ -61,7 +61,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
     *out = c;
     return OK;
 fail:
-    failure_break(c, st); /* keeps comm_destroy from finalizing MPI */
+    failure_break(c, st); /* makes comm_destroy leave MPI without finalizing it */
     comm_destroy(c);
     return st;
 }

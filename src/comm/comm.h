@@ -77,12 +77,11 @@ int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *attrs, int 
 /* Sets the flag that asks for a cut: from now on, a value that is not 0 on any rank decides. NULL: nothing is cut. Signal
  * handlers set *wanted. */
 void comm_cut_for(struct comm *c, const atomic_int *wanted);
-/* Tells whether the current section is cut; once true, that stays. From any thread; c may be NULL. */
+/* Tells whether the current section is cut; once it is, it stays cut. From any thread; c may be NULL. */
 int comm_is_cut(struct comm *c);
-/* Returns a flag that is not 0 once comm_is_cut would be true, for code that cannot call it. Once somebody has seen it set, the
- * current section will be cut. NULL if c is. */
+/* Returns a flag that becomes nonzero once the current section is cut, for code that cannot call comm_is_cut. NULL if c is NULL. */
 const atomic_int *comm_cut_flag(const struct comm *c);
-/* Exchanges what this rank and the others want; called by the thread that talks, as often as it likes. */
+/* Exchanges with the other ranks who wants a cut; called by the thread that talks to them, at any time. */
 enum status comm_cut_look(struct comm *c);
 /* Tells whether the ranks are about to agree: no collective may be started meanwhile. */
 int comm_cut_holds(const struct comm *c);

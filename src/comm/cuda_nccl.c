@@ -34,11 +34,11 @@
 
 enum { POLL_NS = 50000, GREETING = 16 /* bytes of each rank's greeting */, LEAST_BLOCK = 4096 };
 #ifndef CUDA_NCCL_MUCH                     /* less in tests */
-#define CUDA_NCCL_MUCH ((int64_t)16 << 20) /* bytes of a large gather, which takes another path than a small one */
+#define CUDA_NCCL_MUCH ((int64_t)16 << 20) /* bytes of a large gather; NCCL has other code for it than for small ones */
 #endif
-static const double LEAVE_SECONDS = 5; /* time for the last messages */
-static const double LOCK_SECONDS = 2;  /* time that an abort waits for a thread inside NCCL */
-static const double ABORT_SECONDS = 5; /* time for an abort: on a GPU that has failed it may never return */
+static const double LEAVE_SECONDS = 5; /* seconds that leaving waits for the last messages */
+static const double LOCK_SECONDS = 2;  /* seconds that an abort waits for a thread inside NCCL */
+static const double ABORT_SECONDS = 5; /* seconds that an abort may take: on a GPU that has failed it may never return */
 
 _Static_assert(sizeof(ncclUniqueId) <= BACKEND_IDENTITY, "an identity is NCCL's");
 
@@ -84,7 +84,7 @@ static enum status gone(void)
     return status_fail(ERR_PEER, "NCCL: the communicator has been aborted");
 }
 
-/* Checks the start of a call that may go on by itself. */
+/* Checks the status of a call that may continue in the background after it returns. */
 static enum status begun(const struct ranks *r, ncclResult_t result, const char *call)
 {
     return result == ncclInProgress ? OK : nccl_status(r, result, call);
@@ -105,7 +105,7 @@ static enum status open_library(struct ranks *r)
     return cuda_libraries_nccl(&r->api);
 }
 
-/* Waits until a call that may go on by itself has ended, and returns its result. Under the lock. */
+/* Waits until a call that continues in the background has ended, and returns its result. The caller holds the lock. */
 static enum status settle(struct ranks *r, ncclResult_t result, const char *call)
 {
     while (result == ncclInProgress && !atomic_load(&r->aborted)) {
@@ -206,13 +206,13 @@ static void write_greeting(char text[GREETING], int from)
     snprintf(text, GREETING, "rank %d", from);
 }
 
-/* Runs the kernels of messages once: sums, roundings and copies, on any contents. A kernel that is launched for the first time
- * may wait for all that runs. */
+/* Runs the kernels that messages use once (sums, roundings and copies), on any contents. A kernel's first launch may wait for all
+ * work that is under way. */
 static enum status load_kernels(struct ranks *r)
 {
     enum { N = 64 };
     float *const x = (float *)(void *)r->greeting;
-    for (int shift = 0; shift < 2; shift++) { /* aligned to vectors, and not */
+    for (int shift = 0; shift < 2; shift++) { /* with operands that are aligned to vectors, and with others */
         struct reduce_pieces any = {
             .dst = x + shift, .own = x + shift, .pieces = (const char *)(x + 2 * N), .n = N, .stride = 4 * N, .members = 2};
         for (any.type = F32; any.type <= BF16; any.type++)
@@ -317,7 +317,7 @@ static enum status health(struct backend *b, int *joined)
 {
     struct ranks *r = ranks_of(b);
     *joined = 0;
-    if (pthread_mutex_trylock(&r->lock) != 0) /* a call is under way, which sees failures itself */
+    if (pthread_mutex_trylock(&r->lock) != 0) /* another thread is inside NCCL, and notices failures itself */
         return OK;
     enum status st = look(r, joined);
     pthread_mutex_unlock(&r->lock);
@@ -419,7 +419,7 @@ static enum status add_pieces(struct ranks *r, const struct pieces *p, float *ds
     return sum.n == 0 ? OK : ops_cuda_reduce(&sum, stream_of(r));
 }
 
-/* Zeroes the end of the last share, which lies behind the data. */
+/* Zeroes the end of this rank's share, beyond the data. */
 static enum status clear_rest(struct ranks *r, const struct collective *x)
 {
     const int64_t there = flows_share(x->attrs, x->me), share = x->attrs->comm.share;
@@ -495,7 +495,7 @@ struct aborting {
 static void *abort_comm(void *user)
 {
     struct aborting *a = user;
-    (void)cudaSetDevice(a->device); /* else NCCL makes a context on the first device */
+    (void)cudaSetDevice(a->device); /* without this, NCCL would make a context on the first device */
     (void)a->api->ncclCommAbort(a->comm);
     atomic_store(&a->done, 1);
     return NULL;
@@ -527,7 +527,7 @@ static void abort_ranks(struct backend *b)
 {
     struct ranks *r = ranks_of(b);
     atomic_store(&r->aborted, 1);
-    const int locked = take_lock(r); /* if not, a call is stuck, which the abort ends */
+    const int locked = take_lock(r); /* 0: a thread is stuck in a call of NCCL, which the abort ends */
     if (r->comm)
         abort_in_time(r);
     r->comm = NULL;

@@ -104,7 +104,7 @@ static enum status all_gather(struct comm *c, enum call call, const void *own, i
     }
     TRY(failure_broken(c));
     struct header h = {c->host_calls++, call, bytes};
-    int64_t room = round_up((int64_t)sizeof h + size * bytes, 8); /* aligns the second header */
+    int64_t room = round_up((int64_t)sizeof h + size * bytes, 8); /* rounded up, so that the second header is aligned */
     char *blocks, *in;
     if (room > INT32_MAX)
         return status_fail(ERR_INVALID, "%" PRId64 " bytes are too many for a %s of %d ranks", bytes, call_names[call], size);

@@ -23,9 +23,10 @@
 #include <unistd.h>
 
 enum {
-    GRACE_MS = 700,  /* time for the caller, whose sentence says more; mpiexec leaves two seconds */
-    TICK_MS = 500,   /* time between looks at a thread inside MPI */
-    STUCK_MS = 5000, /* time inside one call of MPI although a rank has died */
+    GRACE_MS =
+        700,       /* time for the caller to print its own sentence, which says more; mpiexec waits two seconds before it kills */
+    TICK_MS = 500, /* time between looks at a thread inside MPI */
+    STUCK_MS = 5000, /* time inside one call of MPI, after a rank has died, from which on the call counts as stuck */
     EXIT_LOOKS = 30, /* looks, 10 ms each, for a dead process: its connections close before it is seen to be dead */
 };
 

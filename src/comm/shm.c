@@ -11,7 +11,7 @@
 
 static const char directory[] = "/dev/shm";
 static const int64_t SEGMENT = 4 << 20; /* bytes for each rank: btl_vader_segment_size of Open MPI 4.1 */
-static const int64_t BESIDE = 64 << 10; /* names, pages of headers */
+static const int64_t BESIDE = 64 << 10; /* bytes beside the segments: names, pages of headers */
 
 int shm_is_short(int ranks, char *text, size_t bytes)
 {

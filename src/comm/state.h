@@ -71,8 +71,8 @@ struct votes {
     struct notice out;
 };
 
-/* Bytes for or from one member, cut into chunks, of which two may be in flight. With `stride`, chunk k lies in the (k % 2)-th of
- * two places. */
+/* Bytes that travel to or from one member, cut into chunks, of which two may be in flight. stride: distance of the two places
+ * that receive even and odd chunks; 0: each chunk has its own place. */
 struct flow {
     char *base;
     int64_t bytes, chunk, stride;
@@ -83,7 +83,7 @@ struct transfer {
     enum op_kind op;
     struct op_attrs attrs;
     void *arg[3];
-    char *own_to; /* own part, copied while the messages travel */
+    char *own_to; /* destination of this rank's own part, which is copied while the messages travel */
     const char *own_from;
     int64_t own_bytes;
     int64_t in_flight, unposted;
@@ -135,10 +135,10 @@ static inline struct group *comm_group(struct comm *c, enum lane lane)
     return &c->group[lane - LANE_WORLD];
 }
 
-/* Resets a wait's clocks. (failure.c, as all below.) */
+/* Resets a wait's clocks. (This and the functions down to failure_tell: failure.c.) */
 void patience_begin(struct patience *p);
-/* Looks once after nothing has happened: own deadline, other ranks' notices, processes on this host. missing: the rank that is
- * waited for (-1: not known); what: for messages. */
+/* Looks once for reasons to give up, after a poll without progress: the own deadline, notices of other ranks, dead processes on
+ * this host. missing: the rank that is waited for (-1: not known); what: for messages. */
 enum status patience_look(struct comm *c, struct patience *p, int missing, const char *what);
 enum status failure_listen(struct comm *c); /* posts the receive of the next notice */
 enum status failure_hear(struct comm *c);   /* takes all notices that have come: a thousand ranks' votes come at once */
@@ -150,7 +150,7 @@ enum status failure_of_wire(struct comm *c, enum status st);
 enum status failure_broken(const struct comm *c);
 void failure_tell(struct comm *c);
 
-/* votes.c: failures of the wire go to the caller */
+/* votes.c; failures of the wire are returned, and the caller breaks the communicator */
 /* Tells all others this rank's progress, once. */
 enum status votes_cast(struct comm *c);
 /* Takes a vote that has come (c->in), and casts the own one. */
@@ -160,7 +160,7 @@ void votes_apply(struct votes *x);
 /* Returns a rank whose vote is missing; -1: none. */
 int votes_missing(const struct comm *c);
 
-/* Asks all ranks how far they are. (behind.c, as all below; failures of the wire go to the caller.) */
+/* Asks all ranks how far they are. (This and the next three functions: behind.c; they return failures of the wire to the caller.) */
 enum status behind_ask(struct comm *c);
 enum status behind_hear(struct comm *c);               /* takes a rank's place (c->in) */
 int behind_rank(const struct comm *c);                 /* -1: not known */
@@ -182,7 +182,7 @@ enum status still_ask(struct comm *c, const struct patience *p);
 /* Returns a rank that stands still, or -1. *life: PEER_STOPPED or, if it is only silent, PEER_ALIVE. */
 int still_rank(const struct comm *c, enum peer_life *life);
 
-/* Starts the thread of the last word. (lastword.c, as all below.) */
+/* Starts the thread of the last word. (This and the next functions: lastword.c.) */
 enum status lastword_create(struct comm *c); /* after peer_locate */
 void lastword_destroy(struct comm *c);
 void lastword_broken(struct comm *c);                        /* c->sentence is known */

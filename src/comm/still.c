@@ -16,10 +16,12 @@
 
 static const int64_t SECOND = 1000000000;
 enum {
-    STOPPED_LOOKS = 30, /* in a row: a job that was suspended as a whole wakes up rank after rank */
-    ROUND = 5,          /* seconds that a rank has for an answer */
-    SILENT_AFTER = 5,   /* seconds of waiting before the first question; ranks answer while a program runs */
-    BUSY_AFTER = 25,    /* the same between programs, where ranks read and write files and answer nothing */
+    /* looks in a row at which a process must be found stopped: a job that was suspended as a whole wakes up rank after rank */
+    STOPPED_LOOKS = 30,
+    ROUND = 5,        /* seconds that a rank has for an answer */
+    SILENT_AFTER = 5, /* seconds of waiting before the first question; ranks answer while a program runs */
+    /* seconds of waiting before the first question between programs, where ranks read and write files and answer nothing */
+    BUSY_AFTER = 25,
 };
 
 /* Prints a line by one write, so that lines of several ranks do not mix. */
@@ -122,7 +124,7 @@ enum status still_ask(struct comm *c, const struct patience *p)
     if (p->waited_ns < (p->between ? BUSY_AFTER : SILENT_AFTER) * SECOND || now - b->round_ns < ROUND * SECOND ||
         !speaks_for_host(c))
         return OK;
-    if (now - b->round_ns < 2 * ROUND * SECOND && !another_speaks(c)) /* an older round of questions belongs to another wait */
+    if (now - b->round_ns < 2 * ROUND * SECOND && !another_speaks(c)) /* questions asked longer ago belong to another wait */
         say_silent(c, p);
     b->round_ns = now;
     for (int r = 0; r < c->launch.size; r++)
@@ -136,7 +138,7 @@ int still_rank(const struct comm *c, enum peer_life *life)
     int silent = -1;
     for (int r = 0; r < c->launch.size; r++) {
         *life = PEER_STOPPED;
-        if (c->peer[r].here && c->peer[r].stopped >= 2) /* a single look may find a process that goes on at once */
+        if (c->peer[r].here && c->peer[r].stopped >= 2) /* stopped at one look only, a process may go on at once */
             return r;
         if (silent < 0 && !c->peer[r].here && c->peer[r].said)
             silent = r;

@@ -28,9 +28,10 @@ struct wire {
 };
 
 enum {
-    START_SECONDS = 60, /* least patience: programs start slowly from a network's disk */
+    START_SECONDS = 60, /* least time limit: programs start slowly from a network's disk */
     END_SECONDS = 30,
-    TICKS = 20, /* parts of the limit: a late tick, as in a stopped process, counts as one part */
+    TICKS =
+        20, /* ticks into which the time limit is divided; if the process was stopped meanwhile, the pause counts as one tick */
 };
 static char start_message[160];
 static volatile sig_atomic_t ticks_left;

@@ -11,7 +11,7 @@
 
 enum status corpus_keep(struct corpus *c, int64_t n)
 {
-    if (c->n_kept == n) /* already so: `check` starts two runs over one corpus */
+    if (c->n_kept == n) /* the sequences are kept already: `check` starts two runs over one corpus */
         return OK;
     c->kept = sys_calloc((size_t)n, sizeof *c->kept);
     c->kept_tokens = sys_malloc((size_t)(2 * n * c->longest) * sizeof *c->kept_tokens);

@@ -252,7 +252,7 @@ static enum status read_part(const struct documents *d, struct document *f, int6
     enum status st = fingerprint_check(fd, f->path, &f->print, d->rereading), read = OK;
     if (st == OK) {
         read = read_open(fd, f, at, n, out, next);
-        if (read == OK || read == ERR_CORRUPT) /* a change during the read is noticed, too */
+        if (read == OK || read == ERR_CORRUPT) /* checks again, since the file may have changed during the read */
             st = fingerprint_check(fd, f->path, &f->print, d->rereading);
     }
     sys_close(fd);

@@ -20,7 +20,7 @@ struct stream {
     unsigned holds;        /* kinds of the files, as bits HOLDS_* */
     int cached, masked;    /* masked: 1: some tokens are not trained; the file of tokens has these as id + `ids` */
     int64_t json_rows;     /* files found in directories that hold rows but are read as whole texts */
-    const char *json_path; /* the first of them */
+    const char *json_path; /* the first of these files */
 };
 
 static enum status tokenize(struct stream *s, const struct stream_config *config, const struct file_kind *kinds)

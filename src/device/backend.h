@@ -54,8 +54,8 @@ struct backend {
     void (*close)(struct backend *b);
     /* Prepares a thread that executes instructions; called by each before its first. */
     enum status (*enter)(struct backend *b);
-    /* Lets kernels submitted from now on end early, with results unfinished, once *stop is not 0; stop NULL: kernels always
-     * finish. A NULL function: kernels always finish. */
+    /* Lets kernels submitted from now on end early, with unfinished results, once *stop is not 0; stop NULL: no kernel ends
+     * early. A backend without this function always finishes its kernels. */
     void (*may_stop)(struct backend *b, const atomic_int *stop);
     /* Returns the calling thread's last error sentence in the backend's library. NULL: the backend is part of this library. */
     const char *(*sentence)(void);

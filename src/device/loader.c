@@ -22,7 +22,7 @@ static const char *named(void)
 static int there_is_a_driver(void)
 {
     void *driver = dlopen(DRIVER, RTLD_NOW | RTLD_LOCAL);
-    return driver != NULL; /* stays open: the library needs it */
+    return driver != NULL; /* the driver stays open, since the plugin needs it */
 }
 
 int device_plugin_expected(void)

@@ -5,7 +5,7 @@
 
 #include "device/backend.h"
 
-#define DEVICE_PLUGIN_VERSION 3 /* version of the structs here and in backend.h: program and library are built together */
+#define DEVICE_PLUGIN_VERSION 3 /* version of the structs here and in backend.h, which must be equal in program and library */
 #define DEVICE_PLUGIN_ENTRY "ltrain_device_plugin"
 
 struct device_facts {

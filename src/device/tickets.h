@@ -11,15 +11,16 @@
 struct tickets {
     _Atomic int64_t done[LANES];
     _Atomic int failed; /* status of the first failure */
-    char message[1024]; /* its sentence, written once before failed is set */
+    char message[1024]; /* sentence of the first failure, written once before `failed` is set */
     _Atomic int64_t waited_ns[LANES];
     pthread_mutex_t lock;
-    /* Sleepers, under the lock. A lane is woken only when it can go on: on a busy machine each wake-up costs a time slice. */
+    /* The sleeping lanes, guarded by the lock. A lane is woken only when it can go on: on a busy machine each wake-up costs a
+     * time slice. */
     struct {
         const struct program *p;
         const struct instr *in;       /* instruction for which the lane sleeps; NULL: none */
-        int any;                      /* 1: sleeps until anything moves */
-        int (*can_go_on)(void *user); /* sleeps until this holds; NULL: does not */
+        int any;                      /* 1: the lane sleeps until any ticket changes */
+        int (*can_go_on)(void *user); /* condition until which the lane sleeps; NULL: none */
         void *user;
         pthread_cond_t moved;
     } sleeper[LANES];

@@ -10,7 +10,7 @@
 
 static const int64_t POLL_NS = 2000000;
 static const int64_t GRACE_NS =
-    700000000; /* wait for the cause of a library's failure to become known, mostly another rank's end */
+    700000000; /* nanoseconds to wait until the cause of a library's failure is known, mostly another rank's end */
 
 struct facts {
     char device[192], library[BACKEND_CARRIER];

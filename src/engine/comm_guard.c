@@ -7,7 +7,7 @@
 
 static const int64_t LOOK_NS = 100000000; /* time between two looks at processes and library */
 static const int64_t GRACE_NS =
-    700000000; /* wait for the cause of a library's failure to become known, mostly another rank's end */
+    700000000; /* nanoseconds to wait until the cause of a library's failure is known, mostly another rank's end */
 static const int64_t NAP_NS = 2000000;
 
 /* The collective that waits for other ranks; n_instrs: none. */

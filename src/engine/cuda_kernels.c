@@ -23,7 +23,7 @@ static enum status attn_bwd(const struct op_attrs *attrs, void *const *arg, void
     return attention_cuda_backward(attrs, arg, &opened.attention, stream);
 }
 
-/* Chooses a product's algorithm before it is run. */
+/* Chooses a product's algorithm before the product is run. */
 static enum status prepare(struct backend *b, enum op_kind op, const struct op_attrs *attrs, void *const *arg)
 {
     if (op == OP_GEMM)

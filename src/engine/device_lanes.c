@@ -53,7 +53,7 @@ struct stream {
 
 struct device_lanes {
     const struct exec_context *x;
-    int cursors; /* COMM_CURSOR: the comm lanes do not run on the device */
+    int cursors; /* number of cursors; COMM_CURSOR if the comm lanes do not run on the device */
     struct marks *marks;
     int n_marks;
     int joins;           /* LTRAIN_CUDA_SYNC: join after each instruction, so that a failure is reported at its own */
@@ -119,7 +119,7 @@ static double planned_seconds(const struct instr *in)
 
 static void mark_regularly(const struct device_lanes *d, const struct program *p, int timed, uint8_t *marks)
 {
-    int instrs[CURSORS] = {0}, announced[CURSORS] = {0}; /* counts since the last watched one */
+    int instrs[CURSORS] = {0}, announced[CURSORS] = {0}; /* numbers of instructions since the last watched one, by cursor */
     double planned[CURSORS] = {0};
     int last[CURSORS] = {-1, -1, -1, -1};
     for (int i = 0; i < p->n_instrs; i++)
@@ -147,7 +147,7 @@ static void limit_ahead(const struct program *p, const struct lane_index *index,
     for (int l = 0; l < COMM_CURSOR; l++) {
         const int *at = index->at + index->first[l], n = index->first[l + 1] - index->first[l];
         double planned = 0; /* seconds of the instructions behind ticket `oldest`, up to the k-th */
-        for (int k = 0, oldest = 0, watched = 0; k < n; k++) { /* the k-th has ticket k + 1 */
+        for (int k = 0, oldest = 0, watched = 0; k < n; k++) { /* instruction k of the lane has ticket k + 1 */
             while (oldest < k - AHEAD_LEAST && planned > AHEAD_SECONDS) {
                 planned -= planned_seconds(&p->instrs[at[oldest]]);
                 if (marks[at[oldest]] & WATCHED)
@@ -523,7 +523,7 @@ static enum status note_ends(struct device_lanes *d, enum lane lane, int64_t fro
     return OK;
 }
 
-/* Retires the instruction's ticket, and those before it on its lane: only collectives are all watched. */
+/* Retires the tickets of the instruction's lane up to its own: those of instructions without a watched event too. */
 static void retire(struct device_lanes *d, struct stream *s, const struct announced *a)
 {
     const struct instr *in = &d->p->instrs[a->instr];

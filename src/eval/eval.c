@@ -539,7 +539,7 @@ static enum status evaluate_all(struct eval *x)
         TRY(one_length(x, shortest(x), NULL));
     if (x->tasks.n_tasks > 0)
         TRY(eval_tasks_run(x->s, x->comm, &x->tasks, &x->signal));
-    if (has_answers(x) && !x->s->json) /* losses may take long, and be stopped */
+    if (has_answers(x) && !x->s->json) /* printed before the losses, which may take long and be stopped */
         TRY(comm_agree(x->comm, comm_rank(x->comm) == 0 ? print(x) : OK));
     return x->perplexity || x->position ? evaluate_lengths(x) : OK;
 }

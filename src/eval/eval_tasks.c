@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* Tokens beside those of a right answer, for words around it. */
+/* Tokens that an answer may have beyond the right answer's, for words around it. */
 enum { ROOM = 16 };
 /* Bytes of the user's text per token of a length: more than scripts with long words take. A sample depends only on its own
  * length, not on the others. */

@@ -1,4 +1,4 @@
-/* Costs of instructions, from rates at points between the given ones. */
+/* Costs of instructions, by interpolation between given rates. */
 #include "machine/cost.h"
 
 #include "program/program.h"

@@ -68,7 +68,8 @@ static inline int64_t hardware_drives_share(int64_t free_bytes)
     return free_bytes - free_bytes / 100 * HARDWARE_LEFT_FREE;
 }
 
-/* Sets a rate for all shapes; the products' rates fall off at small sizes like those of a device that needs large ones. */
+/* Sets a rate for large matrix products of all shapes; a product of smaller m, n or k is slower: half_size is the size at which a
+ * device reaches half of its peak. */
 void hardware_set_gemm(struct gemm_rates *r, double flops, double half_size);
 void curve_set(struct curve *c, double y);
 

@@ -81,8 +81,8 @@ struct model_config {
     float init_std;
     double rope_theta;
     enum rope_kind rope;
-    /* used by: factor, all kinds of scaling except default; the next two, llama3; original positions, all except default,
-     * linear and proportional */
+    /* rope_factor: for all kinds of scaling but default; rope_low_freq, rope_high_freq: for llama3; rope_original_positions: for
+     * all but default, linear and proportional */
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_positions;
     double rope_fast, rope_slow; /* yarn's beta_fast and beta_slow */
     double rope_alpha;           /* dynamic: growth of the base at any length; 0: growth by the length */

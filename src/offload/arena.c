@@ -202,7 +202,7 @@ const char *arena_describe(const struct arena *a)
 enum status arena_check(const struct arena *a)
 {
     const unsigned char *before = (unsigned char *)a->base - PAGE, *behind = (unsigned char *)a->base + a->bytes;
-    for (int i = PAGE - 1; i >= 0; i--) /* nearest first, on both sides */
+    for (int i = PAGE - 1; i >= 0; i--) /* searches from the base outwards, so that the nearest changed byte is found first */
         if (before[i] != CANARY)
             return status_fail(ERR_CORRUPT, "%s: something wrote %d bytes before its start", a->name, PAGE - i);
     for (size_t i = 0; i < a->tail; i++)

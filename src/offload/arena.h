@@ -11,7 +11,7 @@ struct arena;
 enum arena_kind {
     ARENA_PLAIN,
     ARENA_PLACED, /* placed by hwloc near this rank's cores; the device that copies from it pins it */
-    ARENA_PINNED  /* placed, and mlock if the limit allows */
+    ARENA_PINNED  /* ARENA_PLACED, and pinned by mlock if the limit allows */
 };
 
 /* Creates an arena; bytes may be 0. Touches all pages, since first touch is slow and must not fall into the first step. `name`

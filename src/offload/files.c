@@ -145,10 +145,10 @@ static enum status create(const char *path, int rank, char *name, struct files *
         return status_fail(ERR_IO, "nvme path %s: cannot create %s: %s: make it writable or name another (--nvme-path)", path,
                            name, strerror(errno));
     f->fds[f->n++] = fd;
-    if (disk_copies_on_write(fd)) /* blocks that are allocated would do for the first write only */
+    if (disk_copies_on_write(fd)) /* without this call, preallocated blocks would serve for the first write only */
         sys_no_cow(fd);           /* if this fails, a full drive is reported later */
-    /* Waits only for a run that is just checking whether the file is dead. On file systems without locks (ENOLCK, ENOSYS) no run
-     * can take the lock that removing the file needs. */
+    /* Waits for the lock, which can be held only by another run that is just checking whether this file is dead. On file systems
+     * without locks (ENOLCK, ENOSYS) no run can take the lock that removing the file needs. */
     int locked;
     while ((locked = sys_flock(fd, LOCK_EX)) != 0 && errno == EINTR)
         ;

@@ -19,7 +19,8 @@ void lane_drain(struct store *s, struct store_lane *l)
 {
     for (; l->head < l->tail; l->head++) {
         struct io_op *op = &l->window[l->head % (uint64_t)s->depth].op;
-        l->io->way->wait(l->io, op); /* returns at once if the op is done; only the way itself may read `done` */
+        /* waits for the op, or returns at once if it is done; `done` itself is read only by the implementation of I/O */
+        l->io->way->wait(l->io, op);
     }
 }
 
@@ -50,7 +51,7 @@ static enum status start(const struct store *s, const struct store_lane *l, stru
     int error = l->io->way->start(l->io, &b->op);
     if (error == 0)
         return OK;
-    b->op.done = 1; /* not in flight: must not be waited for */
+    b->op.done = 1; /* not in flight, so nobody may wait for it */
     return io_failed(s, l, b, error);
 }
 

@@ -115,7 +115,7 @@ int io_open_threads(const struct io_config *config, struct io **out)
     int error = 0, want = config->depth < MAX_WORKERS ? config->depth : MAX_WORKERS;
     while (p->n_workers < want && (error = sys_thread(&p->workers[p->n_workers], work, p)) == 0)
         p->n_workers++;
-    if (p->n_workers == 0) { /* fewer workers are only slower; without any, nothing would move */
+    if (p->n_workers == 0) { /* fewer workers than wanted are only slower; with none, nothing would move */
         close_pool(&p->io);
         return error;
     }

@@ -111,7 +111,7 @@ static int start(struct io *io, struct io_op *op)
         }
         if (error != EINTR && error != EAGAIN && error != EBUSY && error >= 0)
             return error;
-        /* The kernel lacks something that completions give back: wait 1, 2, 4, ... 128 ms, then give up. */
+        /* The kernel lacks resources that completions give back: waits 1, 2, 4, ... 128 ms, then gives up. */
         struct timespec pause = {.tv_nsec = 1000000L << attempt};
         if (error != EINTR)
             nanosleep(&pause, NULL);

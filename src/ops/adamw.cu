@@ -143,8 +143,8 @@ template <bool PARAM> struct adamw_block {
         return packed + (of.n + BLOCK8 - 1) / BLOCK8 * 4 + at;
     }
 
-    /* Returns the block's element at which the thread's run r of N elements begins; single elements of a thread are pairs of
-     * neighbours. */
+    /* Returns the element of the block at which the thread's run number r of N elements begins. With N = 1, a thread's elements
+     * are pairs of neighbours. */
     template <int N> __device__ __forceinline__ static int column(int r)
     {
         constexpr int NEAR = N == 1 ? 2 : 1;

@@ -8,7 +8,7 @@
 void ops_add(void *y /* T[rows,dim] */, const void *x /* T[rows,dim] */, const float *delta /* [rows,dim] */,
              const void *bias /* T[dim] or NULL */, float scale, int64_t rows, int64_t dim, int32_t dtype);
 
-/* Adds: y += x. */
+/* Computes y += x. */
 void ops_accum(float *y /* [n] */, const float *x /* [n] */, int64_t n);
 
 #endif

@@ -25,7 +25,7 @@ constexpr int COLUMN_THREADS = 1024;
 
 template <int N> struct column_sums {
     static constexpr int STRIPS =
-        COLUMN_THREADS / (COLUMNS / N); /* strips of rows, each summed by the threads of one run of columns */
+        COLUMN_THREADS / (COLUMNS / N); /* strips of rows: each is summed by COLUMNS / N threads, one for each run of N columns */
     float part[STRIPS][COLUMNS];
 };
 

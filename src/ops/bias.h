@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Adds: y += bias; rows lie ld elements apart. y_type is dtype, or F32. */
+/* Computes y += bias; rows lie ld elements apart. y_type is dtype, or F32. */
 void ops_bias(void *y /* y_type[rows,dim] inout */, const void *bias /* dtype[dim] */, int64_t rows, int64_t dim, int64_t ld,
               int32_t y_type, int32_t dtype);
 

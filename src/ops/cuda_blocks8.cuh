@@ -65,13 +65,13 @@ template <int KIND> __device__ __forceinline__ float unpacked(const blocks8_maps
     return KIND == BLOCKS8_SIGNED ? x : __fmul_rn(x, x);
 }
 
-/* Returns the code of x, the number divided by the block's scale. random: 16 bits. */
+/* Returns the code of x, a number divided by its block's scale. random: 16 bits for rounding. */
 template <int KIND> __device__ __forceinline__ uint32_t code_of(const blocks8_maps &s, float x, uint32_t random)
 {
     const float *map = s.value[KIND];
     const int step = (int)(__float_as_uint(x) >> (23 - STEP_BITS)) - LOWEST;
     int code;
-    if (x < 0.0f || step < 0 || step >= STEPS) { /* negative, tiny, or 1 */
+    if (x < 0.0f || step < 0 || step >= STEPS) { /* negative, 1, or too small for the table */
         code = x < map[0] ? 0 : search(map, x);
     } else {
         code = s.code[KIND][step];

@@ -17,9 +17,9 @@ extern "C" {
 
 #include "device/kernel.h"
 
-/* Fills in the entries of all ops of this folder except OP_GEMM. Left alone are OP_GEMM (cuBLASLt), OP_ATTN_FWD and OP_ATTN_BWD
- * (attention/cuda_attention.h), and collectives (NCCL, comm/cuda_nccl.h). The executor refuses an op without an entry. OP_COPY is
- * a copy within the device's memory. */
+/* Fills in the entries of all ops of this folder except OP_GEMM. Entries that others fill in: OP_GEMM (cuda_gemm.h), OP_ATTN_FWD
+ * and OP_ATTN_BWD (attention/cuda_attention.h), collectives (comm/cuda_nccl.h). The executor refuses an op without an entry.
+ * OP_COPY is a copy within the device's memory. */
 void ops_cuda_kernels(op_kernel *table[OP_COUNT]);
 
 /* Moves rows between token layouts: gather dst[i] = src[index[i]], scatter dst[index[i]] = src[i] with distinct indices.

@@ -38,7 +38,7 @@ template <typename T, int KIND> struct forward {
 };
 
 template <typename T, int KIND> struct backward {
-    T *x, *dy; /* both are computed in place */
+    T *x, *dy; /* both are overwritten with the results */
     template <int N> __device__ __forceinline__ void run(int64_t i) const
     {
         float a[N], d[N];

@@ -20,7 +20,7 @@ enum {
 
 struct blocks {
     const struct cpu_stream *stream;
-    int64_t m, n, k; /* size of a block; those at the ends are smaller */
+    int64_t m, n, k; /* sizes of a block; blocks at the ends of the matrix are smaller */
     char *a, *b;     /* panels; a NULL: A is used as stored */
     float *c;        /* [m][n], or NULL */
     int64_t bytes;

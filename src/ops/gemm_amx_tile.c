@@ -16,7 +16,8 @@ enum {
         640, /* elements of k between two visits to sums, so that a right panel (40 KiB) stays in the L1 cache while left panels pass */
 };
 
-/* Computes sums[4][16][16] = (or +=) the products of `steps` steps. Loads of the left operand bypass the L1 cache. */
+/* Multiplies `steps` steps (32 lanes x 32 elements of k) of both operands, and writes the products' sum to sums[4][16][16], or
+ * adds it there if `add`. Loads of the left operand bypass the L1 cache. */
 static AMX void multiply(int64_t steps, const struct gemm_amx_left *left, const char *a, const char *b, float *sums, int add)
 {
     const int64_t lane = left->lane, half = left->half, step = left->step;

@@ -53,7 +53,7 @@ static float merge_weights(float lse, float part, float *keep, float *add)
         return part == -INFINITY ? lse : part;
     }
     float smaller = expf(-fabsf(lse - part)),
-          larger = 1.0f / (1.0f + smaller); /* larger >= 1/2: weight of the one with the larger lse */
+          larger = 1.0f / (1.0f + smaller); /* at least 1/2: the weight of the term with the larger lse */
     *keep = lse >= part ? larger : smaller * larger;
     *add = lse >= part ? smaller * larger : larger;
     return fmaxf(lse, part) + log1pf(smaller);

@@ -46,7 +46,7 @@ struct capped_logits {
     }
 };
 
-/* Shared memory before the runs that are kept in shared memory. */
+/* The start of a block's shared memory; runs of logits lie behind it. */
 struct loss_space {
     warp_parts<float, 1> max;
     warp_parts<double, 1> sum;

@@ -21,7 +21,7 @@ template <typename W> struct copy_words {
     }
 };
 
-/* Moves row `row` of the layout to or (GATHER) from row index[row]. */
+/* Moves row `row` of the token layout: from row index[row] if GATHER, else to row index[row]. */
 template <typename W, bool GATHER> struct move_rows {
     W *dst;
     const W *src;

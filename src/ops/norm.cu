@@ -326,7 +326,8 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS, 1) 
     const int team = threadIdx.y;
     const row_stages<T, N> rows = {p, space + team * stages * (int)blockDim.x * STAGE_BYTES<T, N>, stages};
     const int64_t group = blockIdx.x, left = p.rows - group * ROW_GROUP;
-    const int each = ROW_GROUP / (int)blockDim.y, most = left < each ? (int)left : each; /* rows: the first team has most */
+    /* most: rows of the first team, which has at least as many as any other */
+    const int each = ROW_GROUP / (int)blockDim.y, most = left < each ? (int)left : each;
     const int64_t first = group * ROW_GROUP + team * each, end = first + each < p.rows ? first + each : p.rows;
     const int64_t stride = (int64_t)blockDim.x * N, panel = stride * PANEL_RUNS;
     panel_columns at = {(int64_t)threadIdx.x * N, stride};
@@ -355,7 +356,7 @@ template <typename T, int N> __global__ void __launch_bounds__(NORM_THREADS, 1) 
                 gradient_run<T, N>(p, st, row, j, h.x[c], h.dy[c], dx, sum[0][c], sum[1][c]);
             }
         }
-        __syncthreads(); /* the next panel's first row may reuse the last one's parts, and sums overwrite rows */
+        __syncthreads(); /* the next panel's first row may reuse the last row's parts, and sums overwrite the staged rows */
         if (!p.work)
             continue;
         if (blockDim.y > 1)
@@ -387,7 +388,7 @@ struct strip_sums {
     float part[STRIPS][LT_WARP];
 };
 
-/* Computes out[j] (+)= sum over groups of sums[g * stride + j]: within strips in order, then over strips in order. */
+/* Computes out[j] (+)= sum over groups of sums[g * stride + j]: the groups of each strip are added in order, then the strips. */
 __global__ void __launch_bounds__(STRIPS *LT_WARP)
     add_groups(float *out, const float *sums, int64_t stride, int64_t groups, int64_t dim, int accumulate)
 {

@@ -26,12 +26,12 @@ struct norm_shape {
 struct norm_shape norm_shape_of(const struct op_attrs *a);
 
 void ops_norm(const struct norm_shape *s, void *y /* T[rows,dim], may be x */, const void *x /* T[rows,dim] */,
-              const void *weight /* T[dim]; of RMS or NULL */, const void *bias /* T[dim] or NULL */);
+              const void *weight /* T[dim]; for RMS norms NULL means no weights */, const void *bias /* T[dim] or NULL */);
 
 /* Returns the bytes of `work`: a pair of column sums per 32 rows. `work` is unused if dweight and dbias are NULL. */
 int64_t ops_norm_grad_workspace(const struct norm_shape *s);
 void ops_norm_grad(const struct norm_shape *s, void *dx /* T[rows,dim] inout */, const void *x /* T[rows,dim] */,
-                   const void *weight /* T[dim]; of RMS or NULL */, const float *dy /* [rows,dim] */,
+                   const void *weight /* T[dim]; for RMS norms NULL means no weights */, const float *dy /* [rows,dim] */,
                    float *dweight /* [dim] or NULL */, float *dbias /* [dim] or NULL */, float *work);
 
 #endif

@@ -14,7 +14,7 @@ extern "C" {
 struct reduce_pieces {
     float *dst;         /* destination: either own's memory or memory that no input shares */
     const float *own;   /* the own piece, not rounded yet */
-    const char *pieces; /* piece [n] of member r at r * stride bytes; the own member's place is not read */
+    const char *pieces; /* piece [n] of member r is at r * stride bytes; this member's own place is not read */
     int64_t n, stride;
     int32_t members, me, type; /* type: F32 or BF16, of the pieces */
 };

@@ -62,7 +62,7 @@ template <typename T, int KIND> struct forward {
 };
 
 template <typename T, int KIND> struct backward {
-    T *x, *up, *dy; /* all computed in place */
+    T *x, *up, *dy; /* gate, up and the gradient of y; all are overwritten with the results */
     clamps of;
     template <int N> __device__ __forceinline__ void run(int64_t i) const
     {

@@ -1,5 +1,7 @@
-/* Interpolation between lengths. Only the smallest placements are tested for fit. They are on the default mesh and grid. If the
- * device is too small for those, they are on the mesh and grid that are estimated to need least of it. */
+/* Finding the longest sequence that fits, by interpolation between lengths.
+ *
+ * Only the smallest placements are tested for fit: on the default mesh and grid or, if the device is too small for these, on the
+ * mesh and grid that are estimated to need the least device memory. */
 #include "plan/max_seq.h"
 
 #include "plan/lower/fixed.h"
@@ -22,7 +24,7 @@ struct variant {
 
 struct range {
     const struct model *any_length;
-    struct model *m; /* owned: any_length for the length of the last call of settings_at */
+    struct model *m; /* owned: any_length adapted to the length of the last call of settings_at */
     const struct plan_request *s;
     int ranks, per_host;
     int64_t limit[TIERS];  /* limits for trials */
@@ -371,7 +373,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
             x->variant = first;
         } else {
             high = longer;
-            if (x->found->longer != longer) /* a trial's need is smaller, and stays */
+            if (x->found->longer != longer) /* if a trial recorded this length, its need, which is smaller, stays */
                 *x->found = too_long(longer, next->arena, next->misfit);
         }
         plan_destroy(worse);

@@ -129,7 +129,7 @@ static enum status run_passes(struct planning *x, int n, struct pass_time *took)
     return OK;
 }
 
-/* Runs all passes before plan_for_memory's (a plan_anew function). */
+/* Plans with the passes that come before plan_for_memory's. `finer`: as in plan_anew, the type of this function. */
 static enum status plan_before_memory(const struct model *m, const struct plan_request *given, const int64_t limit[TIERS],
                                       int finer, struct choice *out)
 {

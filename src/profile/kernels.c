@@ -60,7 +60,7 @@ static void run_call(void *user)
 /* Most multiplications of a product that is measured (5 ms on two cores). A larger shape has the rate of the one with its largest
  * size a step smaller. */
 #define GEMM_LIMIT (1ll << 29)
-#define GEMM_LIMIT_AMX (1ll << 32) /* takes about as long */
+#define GEMM_LIMIT_AMX (1ll << 32) /* the same limit for AMX, whose product of that size takes about as long */
 
 enum { SLOW = 4096 * 4096 };
 

@@ -42,7 +42,7 @@ struct worker {
     int first, n;    /* blocks */
     double throttle; /* copies: bytes per second of the link; 0: no limit */
     int64_t piece;   /* copies: bytes of one copy, a part of a block */
-    int late;        /* 1: copies poison their target */
+    int late;        /* 1: copies first fill their target with NaN, as on cpu:discrete */
     atomic_int stop;
     int64_t bytes;
     double seconds;

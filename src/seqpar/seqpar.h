@@ -144,7 +144,7 @@ enum status seq_degrees_choose(int ranks, int ranks_per_node, const struct seq_h
 
 enum seq_resend {
     SEQ_RESEND_QKV, /* backward sends q, k, v to head-sharded form again (saved or recomputed token-sharded) */
-    SEQ_KEEP_QKV    /* they were saved head-sharded, after the first all-to-all */
+    SEQ_KEEP_QKV    /* q, k and v were saved head-sharded, after the first all-to-all */
 };
 
 /* Bytes that one rank sends for one layer and one sequence to other ranks, without pruning. With U = ulysses, R = ring, H heads,

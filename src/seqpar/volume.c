@@ -13,7 +13,7 @@ static struct seq_volume volume(const struct seq_shape *s, const struct seq_head
                                 int64_t returned)
 {
     int64_t U = s->ulysses, H = h->heads, K = max_i64(h->kv_heads, U), D = h->head_dim, b = h->storage_bytes;
-    int64_t to_others = seq_rank_rows(s) * (U - 1); /* x heads / U each */
+    int64_t to_others = seq_rank_rows(s) * (U - 1); /* rows that are sent to other ranks */
     int64_t again = resend == SEQ_RESEND_QKV ? b * (H / U + 2 * (K / U)) : 0;
     int64_t block = block_elements(s, h);
     return (struct seq_volume){
@@ -32,8 +32,8 @@ struct seq_volume seq_volume(const struct seq_shape *s, const struct seq_heads *
 struct seq_volume seq_volume_pruned(const struct seq_shape *s, const struct seq_heads *h, enum seq_resend resend,
                                     const uint8_t *needs, int i)
 {
-    int64_t sent = 0,
-            returned = 0; /* blocks: keys to the members that attend them; gradients to the members whose keys i attends */
+    /* sent: blocks of keys for the members that attend them; returned: blocks of gradients for the members whose keys i attends */
+    int64_t sent = 0, returned = 0;
     for (int m = 0; m < s->ring; m++) {
         sent += m != i && needs[m * s->ring + i];
         returned += m != i && needs[i * s->ring + m];

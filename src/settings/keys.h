@@ -31,14 +31,15 @@ enum key_type {
 };
 
 enum key_flags {
-    KEY_FLAG_ONLY = 1,  /* the key may not stand in files */
-    KEY_ABOVE_MIN = 2,  /* the value must be above min, not equal */
-    KEY_BELOW_MAX = 4,  /* the value must be below max, not equal */
-    KEY_WEIGHED = 8,    /* a list whose items may be NAME=NUMBER; files may have a mapping instead */
-    KEY_FP32 = 16,      /* a number used as fp32: rounded to fp32 it must still be in range, and not become 0 */
-    KEY_TEXT = 32,      /* a text that may be empty or begin with blanks, unlike a name */
-    KEY_OF_A_RUN = 64,  /* a key of training: ltrain eval and ltrain sample drop the value in a training run's file */
-    KEY_OF_MODEL = 128, /* a key of the file's model: these two drop the file's value if a flag gives another model */
+    KEY_FLAG_ONLY = 1, /* the key may not stand in files */
+    KEY_ABOVE_MIN = 2, /* the value must be above min, not equal */
+    KEY_BELOW_MAX = 4, /* the value must be below max, not equal */
+    KEY_WEIGHED = 8,   /* a list whose items may be NAME=NUMBER; files may have a mapping instead */
+    KEY_FP32 = 16,     /* a number used as fp32: rounded to fp32 it must still be in range, and not become 0 */
+    KEY_TEXT = 32,     /* a text that may be empty or begin with blanks, unlike a name */
+    KEY_OF_A_RUN = 64, /* a key of training: ltrain eval and ltrain sample drop the value in a training run's file */
+    KEY_OF_MODEL =
+        128, /* a key of the file's model: ltrain eval and ltrain sample drop the file's value if a flag gives another model */
 };
 
 /* Purposes of keys. A command that has no such purpose refuses the key on the command line; refuse.c has the reasons. */

@@ -82,10 +82,10 @@ size_t utf8_valid(const uint8_t *text, size_t n);
 size_t utf8_broken(const uint8_t *text, size_t n);
 
 int unicode_is_space(uint32_t c);
-int unicode_is_numeric(uint32_t c);     /* taken by the pre-tokenizer Digits */
-int unicode_is_punctuation(uint32_t c); /* taken by the pre-tokenizer Punctuation */
-int unicode_is_word(uint32_t c);        /* next to a `single_word` token: spoils the match */
-int unicode_is_inert(uint32_t c);       /* left as it is by normal forms */
+int unicode_is_numeric(uint32_t c);     /* 1: the pre-tokenizer Digits takes the character */
+int unicode_is_punctuation(uint32_t c); /* 1: the pre-tokenizer Punctuation takes the character */
+int unicode_is_word(uint32_t c);        /* 1: a `single_word` token does not match next to the character */
+int unicode_is_inert(uint32_t c);       /* 1: normal forms leave the character as it is */
 
 /* ---- sets of characters, for regular expressions ---- */
 

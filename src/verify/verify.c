@@ -1,14 +1,17 @@
-/* Content and order: the content of every byte, and the order of accesses to it.
+/* Checking the content of every byte, and the order of accesses to it.
  *
- * The instructions are taken in program order, which every wait follows. Content is that which this order leaves in each byte. It
- * is the same in every run, because all conflicting pairs are ordered by happens-before (clocks.h) as in program order.
+ * The instructions are taken in program order, which every wait follows. The content of a byte is what instructions in this order
+ * leave in it. It is the same in every run, because all conflicting accesses are ordered by happens-before (clocks.h) as in
+ * program order.
  *
  * Invariants:
- * 1. A cell names the last writer and, per lane, the latest reader since. Earlier ones are covered: by order of retirement on the
- *    same lane, and because the last writer was itself checked against all accesses before it (check_order).
+ *
+ * 1. A cell names the last writer and, per lane, the latest reader since. Earlier accesses are covered: readers, because a lane
+ * retires in order; the rest, because the last writer was itself checked against all accesses before it (check_order).
+ *
  * 2. Instructions with predicates count as executed. A cell written by such an instruction holds its content only under that
- *    predicate, which each reader must have too (check_content). A cell that it updated keeps its predicate, since an update that
- *    is left out would have added nothing (check_addends). */
+ * predicate, which each reader must have too (check_content). An instruction that updates a cell leaves the cell's predicate as
+ * it is, since an update that is left out would have added nothing (check_addends). */
 #include "verify/verify.h"
 
 #include "verify/byte_map.h"

@@ -1,4 +1,4 @@
-/* AMX's instructions emulated in AVX-512, for testing the AMX kernels on CPUs without AMX; to be included before a file of these
+/* Emulates AMX's instructions with AVX-512, to test the AMX kernels on CPUs without AMX; must be included before a file of these
  * kernels. */
 #ifndef TEST_ATTENTION_AMX_EMULATED_H
 #define TEST_ATTENTION_AMX_EMULATED_H
@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-/* Keeps base/amx.h and attention/amx_product.h out, which this file replaces. */
+/* Prevents base/amx.h and attention/amx_product.h, which this file replaces, from being included. */
 #define LTRAIN_BASE_AMX_H
 #define LTRAIN_ATTENTION_AMX_PRODUCT_H
 
@@ -23,7 +23,7 @@ static inline void amx_end(void)
 {
 }
 
-/* Returns each pair's lower (amx_upper: upper) bf16. */
+/* Returns the lower bf16 number of each pair as fp32 (amx_upper: the upper one). */
 static inline __attribute__((target("avx512f"))) __m512 amx_lower(__m512i pairs)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));

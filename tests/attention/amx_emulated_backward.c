@@ -1,4 +1,4 @@
-/* The backward kernel of AMX without AMX. */
+/* The AMX backward kernel compiled with emulated AMX instructions. */
 #ifdef __x86_64__
 #include "amx_emulated.h"
 

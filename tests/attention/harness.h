@@ -1,4 +1,4 @@
-/* Attention calls on guarded buffers, and the problems they are given. */
+/* Makes attention problems and calls kernels on guarded buffers. */
 #ifndef TEST_ATTENTION_HARNESS_H
 #define TEST_ATTENTION_HARNESS_H
 
@@ -15,7 +15,7 @@
 
 #include "oracle.h"
 
-/* Set with sanitizers, which make everything some 30 times slower: repetitions and the largest shapes are then left out. */
+/* Set with sanitizers, which make everything some 30 times slower: repetitions and the largest shapes are skipped then. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SANITIZED = 1 };
 #else
@@ -28,7 +28,7 @@ struct kernels {
     const char *name;
     attention_kernel *forward, *backward;
     int64_t (*workspace)(enum op_kind, const struct op_attrs *, int threads);
-    int bf16_only; /* 1: for bf16 only; P and its gradient are then rounded to bf16 */
+    int bf16_only; /* 1: the kernels take bf16 only, and round P and its gradient to bf16 */
 };
 
 /* A buffer between two guards, at `offset` bytes from 64-byte alignment. */
@@ -74,7 +74,7 @@ struct shape {
     int32_t hq, hk, d;
     enum mask_kind mask;
     enum dtype dtype;
-    double gain; /* factor of q: scores of about +-gain */
+    double gain; /* factor of q, which makes scores of about +-gain */
     float cap;
     int32_t w; /* dimension of v and o; 0: equal to d */
 };
@@ -82,10 +82,10 @@ struct shape {
 struct problem {
     struct op_attrs attrs;
     int threads;
-    const atomic_int *stop; /* NULL: every call is finished */
+    const atomic_int *stop; /* NULL: calls are never stopped */
     struct oracle x;
     int32_t *lo, *hi;
-    int64_t nq, nk, nl, no, nv; /* elements of q, k, lse, o, v */
+    int64_t nq, nk, nl, no, nv; /* numbers of elements of q, k, lse, o, v */
 };
 
 static double *doubles(int64_t n)
@@ -246,8 +246,8 @@ static void call_free(struct call *c)
         free(c->b[i].base);
 }
 
-/* Buffers are filled with 0xff, which is NaN everywhere: an output that is not written shows, and scratch that is read before it
- * is written. */
+/* Makes a forward call. Buffers are filled with 0xff, which is NaN in every type, so that outputs which are not written, and
+ * scratch memory that is read before it is written, are noticed. */
 static struct call forward_call(const struct problem *p, const struct kernels *kernels, int offset)
 {
     enum dtype t = p->attrs.attn.dtype;
@@ -265,7 +265,7 @@ static struct call forward_call(const struct problem *p, const struct kernels *k
     return c;
 }
 
-/* The fp32 o of one call, rounded, equals the bf16 o of the other call; lse is the same. */
+/* Checks that the fp32 o of one call, when rounded, equals the bf16 o of the other, and that lse is the same. */
 static void check_unrounded(const struct call *fp32, const struct call *rounded, const struct problem *p)
 {
     for (int64_t i = 0; i < p->no; i++)

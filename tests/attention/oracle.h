@@ -13,8 +13,9 @@
 struct oracle {
     double *q, *k, *v, *o, *go, *lse, *dq, *dk, *dv;
     const int32_t *lo, *hi;
-    double dq_terms, dk_terms; /* norms of the terms that cancel in dq and dk: p delta k and p delta q */
-    double *sinks, *dsinks;    /* [hq]: one more key for every query, with that score and the value 0; NULL: none */
+    double dq_terms, dk_terms; /* norms of p delta k and p delta q, terms that cancel in dq and dk */
+    double *sinks,
+        *dsinks; /* [hq]: score of an additional key with value 0 that every query of the head attends; NULL: no sinks */
 };
 
 ORACLE int oracle_attends(const struct op_attrs *a, const struct oracle *x, int64_t i, int64_t j)
@@ -80,7 +81,7 @@ ORACLE void oracle_backward(const struct op_attrs *a, struct oracle *x)
             for (int64_t i = 0; i < a->attn.sq; i++) {
                 const double *q = x->q + (i * hq + h) * d, *o = x->o + (i * hq + h) * w, *go = x->go + (i * hq + h) * w;
                 double *dq = x->dq + (i * hq + h) * d, delta = oracle_dot(o, go, w);
-                if (x->sinks) /* p (do v - delta), v = 0 */
+                if (x->sinks) /* p (do v - delta) with v = 0 */
                     x->dsinks[h] += exp(x->sinks[h] - x->lse[h * a->attn.sq + i]) * (0 - delta);
                 for (int64_t j = 0; j < a->attn.sk; j++) {
                     if (!oracle_attends(a, x, i, j))

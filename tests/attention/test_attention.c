@@ -1,13 +1,14 @@
-/* Attention against its definition in fp64, over masks, shapes, dtypes, threads and addresses. */
+/* Tests attention against its definition in fp64, with many masks, shapes, dtypes, numbers of threads and addresses. */
 #include "harness.h"
 
 #include "ops/ops.h"
 
 #include <omp.h>
 
-/* Relative L2 errors. fp32: measured at most 6e-7 for o and 1.1e-6 for gradients at these sizes (rounding of sums of up to 700
- * terms, and of lse, about 1e-7 of p per unit of lse). bf16: inputs are exact in the oracle, gradients fp32 as before; only o is
- * rounded to 8 bits, uniformly within half a unit: between 2^-9 / sqrt(3) and 2^-8 / sqrt(3) of it. */
+/* Tolerances of relative L2 errors. fp32: measured at most 6e-7 for o and 1.1e-6 for gradients at these sizes (from rounding sums
+ * of up to 700 terms, and rounding lse, about 1e-7 of p per unit of lse). bf16: the oracle uses the same inputs, and gradients
+ * are fp32 as before; only o is rounded to 8 bits, with a uniform error within half a unit: between 2^-9 / sqrt(3) and 2^-8 /
+ * sqrt(3) of o. */
 #define TOLERANCE_O 1e-6
 #define TOLERANCE_O_BF16 2.3e-3
 #define TOLERANCE_LSE 1e-6
@@ -23,7 +24,8 @@
 static struct kernels implementation[4];
 static int implementations;
 
-/* With sanitizers, which spend most of their time in the portable kernels, those run every third shape only. */
+/* Returns the first implementation to test: with sanitizers, which spend most of their time in the portable kernels, these are
+ * tested with every third shape only. */
 static int first_implementation(void)
 {
     static int shapes;
@@ -47,7 +49,7 @@ static double gradient_tolerance(const struct kernels *k, double grow)
     return k->bf16_only ? TOLERANCE_GRAD_ROUNDED : TOLERANCE_GRAD * grow;
 }
 
-/* The call with o in fp32 agrees with the same call in bf16. */
+/* Checks that the call with o in fp32 agrees with the same call with o in bf16. */
 static void check_o_in_fp32(const struct kernels *k, const struct call *rounded, const struct problem *p)
 {
     struct problem other = *p;
@@ -123,7 +125,7 @@ static void head_dims(void **state)
         check_shape(&(struct shape){211, 211, 0, 0, 2, 1, 512, WINDOW, (enum dtype)t, 1});
 }
 
-/* Kernels that programs call, which choose an implementation by the sizes. */
+/* Kernels as programs call them, which choose an implementation by the sizes. */
 static op_kernel *picked[OP_COUNT];
 
 static void picked_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream)
@@ -170,7 +172,8 @@ static void value_widths(void **state)
         }
 }
 
-/* Inputs and results of sinks, which are merged after attention and get their gradient beside its backward pass, as in programs. */
+/* Inputs and results of sinks. As in programs, they are merged after attention, and their gradient is computed separately from
+ * attention's backward pass. */
 struct sinks {
     double value[4], gradient[4];
     op_kernel *table[OP_COUNT];
@@ -338,7 +341,7 @@ static void growing_scores_in(enum dtype t)
         struct call c = forward_call(&p, k, 0);
         call_run(&c, k->forward, &p);
         check_error("o", k->name, &s, error_of(c.b[0].data, t, p.x.o, p.nq),
-                    t == F32 ? 4e-5 /* rounded scores up to 280 */ : o_tolerance(k, t, 1));
+                    t == F32 ? 4e-5 /* scores reach 280 and are rounded */ : o_tolerance(k, t, 1));
         check_error("lse", k->name, &s, error_of(c.b[1].data, F32, p.x.lse, p.nl), TOLERANCE_LSE);
         call_free(&c);
     }
@@ -441,8 +444,9 @@ static atomic_int *first_result(struct call *c, int backward, int64_t sq)
     return (atomic_int *)(void *)word;
 }
 
-/* A call that is stopped before it begins writes nothing. A call that is stopped at its first result ends with the results of the
- * tasks under way: one task of a single thread; of several threads, which wait for each other's turns, any number. */
+/* Checks that a call which is stopped before it begins writes nothing. A call that is stopped at its first result ends with the
+ * results of the tasks in progress: with a single thread these are the results of one task; with several threads, which wait for
+ * each other's turns, those of any number of tasks. */
 static void ends_early(const struct shape *s, struct problem *p, const struct kernels *k, int backward, int threads)
 {
     const atomic_int now = 1;
@@ -468,7 +472,7 @@ static void calls_end_early(void **state)
 {
     (void)state;
     const struct shape shapes[] = {{1700, 1700, 0, 0, 2, 1, 32, CAUSAL, F32, 1}, {1700, 1700, 0, 0, 2, 1, 32, CAUSAL, BF16, 1}};
-    /* not with sanitizers, as one word is both a result and the flag */
+    /* skipped with sanitizers, since the same word is a result and the flag that stops the call */
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes && !SANITIZED; i++) {
         struct problem p = problem_make(&shapes[i]);
         round_oracle(&p);
@@ -568,12 +572,12 @@ static void workspace_is_linear(void **state)
             const int64_t two = implementation[i].workspace((enum op_kind)kind, &a, 2);
             const int64_t many = implementation[i].workspace((enum op_kind)kind, &a, 64);
             assert_true(two < (int64_t)(1 << 20) * 128 * 4 * 4);
-            assert_true(many - two < (int64_t)62 * (8 << 20)); /* a thread's own scratch does not grow with S */
+            assert_true(many - two < (int64_t)62 * (8 << 20)); /* the scratch memory of a thread does not grow with S */
         }
 }
 
 #ifdef __x86_64__
-/* kernels compiled with amx_emulated.h */
+/* The AMX kernels compiled with amx_emulated.h. */
 int64_t amx_emulated_workspace(enum op_kind kind, const struct op_attrs *attrs, int threads);
 void amx_emulated_forward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);
 void amx_emulated_backward(const struct op_attrs *attrs, void *const *arg, const struct cpu_stream *stream);

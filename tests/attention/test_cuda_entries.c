@@ -1,4 +1,5 @@
-/* The CUDA attention entries without CUDA: what they refuse, and which family of kernels they call (stand-ins here). */
+/* Tests the CUDA attention functions without CUDA: which calls they refuse, and which family of kernels they choose (replaced by
+ * stand-ins here). */
 #include "attention/cuda_kernels.h"
 #include "program/target.h"
 
@@ -60,13 +61,13 @@ static void chooses(void **state)
     expect("sm90", &a, &h100);
     expect("sm80", &a, &a100);
     expect("sm80", &a, &ada);
-    expect("sm80", &a, &blackwell); /* wgmma exists on sm_90a alone */
+    expect("sm80", &a, &blackwell); /* wgmma exists only on sm_90a */
     a.attn.head_dim = 160;          /* too wide for sm90's backward */
     assert_int_equal(attention_cuda_backward(&a, aligned, &h100, NULL), OK);
     assert_string_equal(called, "sm80");
     assert_int_equal(attention_cuda_forward(&a, aligned, &h100, NULL), OK);
     assert_string_equal(called, "sm90");
-    a.attn.head_dim = 64, a.attn.value_dim = 160; /* too wide values count like too wide heads */
+    a.attn.head_dim = 64, a.attn.value_dim = 160; /* values that are too wide have the same effect as heads that are too wide */
     assert_int_equal(attention_cuda_backward(&a, aligned, &h100, NULL), OK);
     assert_string_equal(called, "sm80");
     a.attn.value_dim = 32;
@@ -77,7 +78,8 @@ static void chooses(void **state)
     expect("sm80", &a, &h100);
 }
 
-/* Calls whose sums may change their order are recognised: not Hopper's own kernels, not caps, not heads that are too wide. */
+/* Calls are recognised whose sums may be added in varying order: only Hopper's own kernels, without caps and for heads that are
+ * not too wide, fix the order. */
 static void other_orders(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
-/* Attention over a million keys, and of a million queries, against fp64: rounding errors of sums as long as the sequence. 2^24 keys
- * and 2^22 queries with LTRAIN_LONG (16 GB of memory).
+/* Tests attention over a million keys, and of a million queries, against fp64: rounding errors of sums as long as the sequence.
+ * LTRAIN_LONG uses 2^24 keys and 2^22 queries (16 GB of memory).
  *
- * One half of the values' columns is constant, which shows sums that round the same way every time; the other half random, which
- * shows those whose terms cancel. */
+ * Half of the values' columns are constant, which reveals sums that always round in the same direction; the other half are
+ * random, which reveals errors in sums whose terms cancel. */
 #include "attention/kernels.h"
 #include "ops/simd.h"
 
@@ -18,7 +18,11 @@
 
 #include "extent.h"
 
-enum { D = 32, MOST = 48, BLOCK = 64 }; /* head dim; most rows of the short side; rows of the long side at a time */
+enum {
+    D = 32,
+    MOST = 48,
+    BLOCK = 64
+}; /* head dim; largest number of rows on the short side; rows of the long side processed at a time */
 
 /* Tolerances. For o and gradients: norm of the error relative to the true norm, of the worst query (if few) or of all rows; for
  * lse: the difference itself, which is p's relative error. */
@@ -26,19 +30,19 @@ enum { D = 32, MOST = 48, BLOCK = 64 }; /* head dim; most rows of the short side
 /* Tolerance with AMX, where o is rounded to bf16, and gradients come from P and dS in bf16 (test_attention.c). */
 #define TOLERANCE_ROUNDED 4e-3
 
-enum half { RANDOM, CONSTANT }; /* kind of the columns that are summed over the long side */
+enum half { RANDOM, CONSTANT }; /* contents of the columns that are summed over the long side */
 
 /* Inputs and true results for one head; row-major [rows][D]. */
 struct problem {
     struct op_attrs attrs;
     int64_t sq, sk;
-    void *q, *k, *v, *go; /* in the type of attrs */
-    float *lse, *delta;   /* [sq], as given to the backward pass */
+    void *q, *k, *v, *go; /* stored in the type of attrs */
+    float *lse, *delta;   /* [sq], the values given to the backward pass */
     int32_t *lo, *hi;
     double *o, *log_sum, *dq; /* the oracle's results; log_sum: lse before rounding */
     float *dk, *dv;
-    double *cancels; /* [sq][D]: the term that is subtracted in dq: delta times the mean key */
-    double k_floor;  /* the norm of the terms p delta q, which cancel in dk */
+    double *cancels; /* [sq][D]: delta times the mean key, which is subtracted in dq */
+    double k_floor;  /* norm of the terms p delta q, which cancel in dk */
 };
 
 static void *array(int64_t n, int64_t size)
@@ -144,7 +148,7 @@ static void add_all(double *out, const double *x, int64_t n)
         out[i] += x[i];
 }
 
-/* Computes o and lse, then lse and delta as the kernels are given them. */
+/* Computes o and lse, then lse and delta in the form that the kernels get. */
 static void oracle_forward(struct problem *p)
 {
 #pragma omp parallel
@@ -174,7 +178,7 @@ static void oracle_forward(struct problem *p)
     }
 }
 
-/* Adds one query's part to a block's dk and dv, and the block's part to the query's dq. */
+/* Adds one query's contribution to a block's dk and dv, and the block's contribution to the query's dq. */
 static void backward_block(const struct problem *p, int64_t query, double k[D][BLOCK], double v[D][BLOCK], int64_t n,
                            double dk[D][BLOCK], double dv[D][BLOCK], double dq[D], double cancels[D], double *k_floor)
 {
@@ -348,7 +352,7 @@ static int64_t many(void)
     return extent_is_long() ? 1 << 24 : EXTENT_SANITIZED ? 1 << 16 : 1 << 20;
 }
 
-/* Many keys: 48 queries fill one panel of AVX-512; for AMX they are one panel and a part. */
+/* Many keys: 48 queries fill one panel of AVX-512; for AMX they fill one panel and a part of another. */
 static void many_keys(void **state)
 {
     (void)state;

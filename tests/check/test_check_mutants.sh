@@ -21,7 +21,7 @@ check() {
 n=0
 failures=0
 passed=
-# Makes sure that check passes with these options, and names PATTERN with the fault: FAULT PATTERN OPTION...
+# Makes sure that check passes with these options, and that its output has PATTERN if FAULT is planted: FAULT PATTERN OPTION...
 must_name() {
     pattern=$1
     shift

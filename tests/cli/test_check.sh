@@ -50,7 +50,7 @@ expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check $tiny --zero 2 --dtype bf16
 # steps its gradient is of usual size, and A's gradient, which has B as a factor, differs as B does.
 expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check --model "$llama" --data corpus.txt --seq-len 128 --effort quick \
     --threads 1 --lora r=64 --lr 1e-3 --eps 3e-9 --mesh ring=2
-# Moments in few bits that differ by rounding turn to other neighbours.
+# Moments that are stored in few bits and differ by rounding errors may be rounded to different neighbours.
 expect 0 "^check: pass" "" $mpi -n 2 "$ltrain" check --model gpt2-tiny --data corpus.txt --seq-len 128 --effort quick --threads 1 \
     --optim-dtype bf16 --mesh ring=2
 expect 1 "^check: fail" "^ltrain: check: step 2: the gradient of model.* is not finite" "$ltrain" check $tiny --lr 1e30

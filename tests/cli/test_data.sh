@@ -66,7 +66,7 @@ for on in assistant all; do
     says out "(unended); the template leaves out 1 message's calls of tools"
 done
 
-# A turn of nothing but calls, which the template leaves out, would teach to say nothing.
+# A turn that has only calls, which the template leaves out, would teach the model to say nothing.
 echo "{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content or '' }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
@@ -120,7 +120,7 @@ refuse "--template-var: 'mood' is no NAME=VALUE" data --model model --data moods
 refuse "--template-var: messages is each conversation's own" data --model model --data moods.jsonl --template-var messages=1
 refuse "--template-var is of conversations in .jsonl files, of which the data have none" data --model model --data mood.jinja --template-var mood=1
 
-# Templates by name: tool_use is of rows with tools, default of the others, as the files or tokenizer_config.json have them; a name picks one.
+# Templates by name: rows with tools use tool_use, others use default, from files or from tokenizer_config.json; a given name picks one for all.
 cat >tools.jsonl <<'EOF'
 {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
 {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "B"}]}

@@ -48,7 +48,7 @@ says table "loss by tokens seen"
 [ "$(grep -c '^ *[0-9]* *[0-9]* *[0-9]* *1,063 ' table)" = 4 ] || { fail "four lengths"; cat table; }
 grep -q "no document has more" table && fail "documents are longer than windows"
 
-# A run is evaluated before its first step, on the way and at its end.
+# A run is evaluated before its first step, between steps and at its end.
 "$ltrain" --model tiny --data text --eval-data text --seq-len 128 --steps 2 --eval-every 1 --eval-before --seed 3 --out run \
     --effort quick >log 2>err || { fail "training"; cat err; }
 says log "step 0  eval loss"
@@ -117,7 +117,7 @@ mv kept text/b
 mv other elsewhere
 refuse "what part held out is gone: $scratch/other is not there any more (--data of the run): give --eval-data PATH" eval --model part --lengths 64
 
-# A signal on the way: the results so far are printed, with the number of windows. The signal is sent half a second after the store exists,
+# A signal during an evaluation: the results so far are printed, with the number of windows. The signal is sent half a second after the store exists,
 # which is made just before the first window.
 for i in 1 2 3 4 5 6; do cat text/a; done >six
 for i in 1 2 3 4 5 6 7 8; do cat six six six six six six six six; done >long

@@ -101,7 +101,7 @@ evaluate out --model tiny --eval-data short --tasks ppl,needle --lengths 1k --de
 says out "too short for the longest length and is repeated"
 says out "perplexity"
 
-# Tasks by a chat template, and with adapters on top of the model.
+# Tasks with a chat template, and with adapters on top of the model.
 # shellcheck disable=SC2086
 {
     evaluate out --model run $needle --lengths 160 --samples 1 --json --chat --chat-template chatml
@@ -128,7 +128,7 @@ end_when() {
     [ $status = 143 ] || { fail "$what, ended by a signal: $status"; cat err; }
 }
 
-# A signal on the way: the answers so far are printed, also those of two ranks that share the samples.
+# A signal during an evaluation: the answers so far are printed, also those of two ranks that share the samples.
 "$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 1000 --effort quick --ranks 2 >out 2>err &
 end_when "answering" grep -q "depth 0%: " out
 says out "      0%          0"

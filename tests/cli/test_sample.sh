@@ -17,7 +17,7 @@ refused() { # STATUS TEXT OPTION...
 ids() { sed 's/.*"tokens":\(\[[^]]*\]\).*/\1/' out; }
 model=$golden/llama-gqa
 
-# Prompts given in three ways get one answer; so do placements.
+# A prompt given in three ways gets the same answer each time, and so it does with each placement.
 sample --model "$model" --prompt "To be or not" --json --max-new-tokens 12 || { fail "a prompt"; cat err; }
 ids >resident
 says out '"prompt_tokens":12,"prefill_tokens":12'
@@ -30,7 +30,7 @@ sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --device
     --nvme-path . --nvme-max 100M --tiles rows=8 --seq-len 64 && ids >other
 same "everything on drives" resident other
 
-# Seeds decide the draws.
+# The seed decides which tokens are drawn.
 for seed in 1 2; do
     sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --temperature 1 --top-k 50 --seed $seed && ids >seed$seed
 done
@@ -40,7 +40,7 @@ same "a seed again" seed1 other
 sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --temperature 1 --top-k 1 && ids >other
 same "the best of one" resident other
 
-# Lengths end answers, and so do the bytes of a stop text.
+# Answers end at a length, and at the bytes of a stop text.
 says out '"ended":"length"'
 sample --model "$model" --prompt-file prompt --json --seq-len 14 --tiles rows=8
 says out '"ended":"context"'
@@ -163,7 +163,7 @@ t.leave()
 END
 fi
 
-# The model and the checkpoint of a run answer alike.
+# A run's model and its checkpoint give the same answers.
 head -c 3000 "$golden/make_golden.py" >text
 "$ltrain" --model tiny --data text --seq-len 128 --steps 1 --save-every 1 --threads 1 --device cpu --effort quick --out run >log 2>&1 || { fail "a run"; cat log; }
 sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >hf
@@ -205,7 +205,7 @@ echo '{"eos_token_id": -1, "temperature": null, "num_beams": 1, "typical_p": 0.5
 "$ltrain" sample --model odd --prompt-file prompt --max-new-tokens 2 >out 2>err || fail "generation_config.json with more than is done"
 says err "warning: generation_config.json asks for no_repeat_ngram_size 3, bad_words_ids [[7]], which ltrain does not do: transformers writes other texts"
 
-# Adapters answer by the template that they were trained with, at the run's end and before it.
+# Adapters answer with the chat template that they were trained with, whether the run has ended or not.
 echo '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a cat"}]}' >chats.jsonl
 printf '{%% for m in messages %%}<s>{{ m.content }}<end>{%% endfor %%}' >bare.jinja
 "$ltrain" --model chatty --data chats.jsonl --chat-template ./bare.jinja --seq-len 64 --lora r=2 --steps 1 --save-every 1 --threads 1 --device cpu \

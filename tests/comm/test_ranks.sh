@@ -9,7 +9,7 @@ failures=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# A hang is a failure: never longer than this.
+# Runs ranks for SECONDS at most: a hang is a failure.
 run() { # SECONDS RANKS ARGUMENT...
     seconds=$1 ranks=$2
     shift 2
@@ -25,7 +25,7 @@ passes() { # RANKS ARGUMENT...
     [ "$status" = 0 ] || { echo "not ok: $* ranks: exit status $status"; echo "$out" | head -n 20; failures=$((failures + 1)); }
 }
 
-# PATTERN must stand in the output of each of the ranks named.
+# Fails unless PATTERN is in the output of each of the named ranks.
 fails() { # WHAT PATTERN "RANK..." ARGUMENT...
     what=$1 pattern=$2 who=$3
     shift 3
@@ -38,7 +38,7 @@ fails() { # WHAT PATTERN "RANK..." ARGUMENT...
     [ -z "$bad" ] || { echo "not ok: $what: $bad"; echo "$out" | head -n 20; failures=$((failures + 1)); }
 }
 
-# A rank that stops itself is named by a line, is told to go on as the line says, and all ends well.
+# A rank stops itself; a line names it and says how to continue it; once that is done the run ends well.
 waits() { # WHAT
     bad=
     # shellcheck disable=SC2086 # a list of words

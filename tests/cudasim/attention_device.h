@@ -1,16 +1,18 @@
-/* The CUDA attention entries called as CPU kernels are: arguments copied to the simulated device and back. Include after
- * harness.h. */
+/* Calls the CUDA attention functions in the way the tests call CPU kernels: arguments are copied to the simulated device and
+ * results back. harness.h must be included first. */
 #ifndef TEST_ATTENTION_DEVICE_H
 #define TEST_ATTENTION_DEVICE_H
 
 #include "attention/cuda_kernels.h"
 #include "cudasim.h"
 
-/* Relative L2 errors beside fp64. Rounding to bf16 is uniform within half a unit: between 2^-9 / sqrt(3) and 2^-8 / sqrt(3)
- * = 2.3e-3 of a value, and of a sum of such terms with random signs. o has two such errors, P's and its own (2.3e-3 sqrt(2)), dv
- * has P's; dq and dk have dS's, whose terms p dp and p delta may cancel by up to sqrt(2). lse is fp32 throughout: as on the CPU,
- * and 2 ulp of ex2 a term; its absolute error is p's relative one, so that a small lse need not be more exact than one of 1.
- * Measured: at most 0.74 of O, 0.12 of LSE, 0.76 of DV, 0.68 of DQK, over all shapes of attention_sm80.c. */
+/* Tolerances: relative L2 errors against the fp64 oracle. Rounding to bf16 has a uniform error within half a unit: an RMS of
+ * between 2^-9 / sqrt(3) and 2^-8 / sqrt(3) = 2.3e-3 relative to the value, and the same for a sum of such terms with random
+ * signs. o has two such errors, from rounding P and from rounding o itself (2.3e-3 sqrt(2)); dv has the error of P; dq and dk
+ * have the error of dS, whose terms p dp and p delta may cancel by up to sqrt(2). lse is computed in fp32 throughout: its error
+ * is that of the CPU kernels plus 2 ulp of ex2 for each term; an absolute error of lse is a relative error of p, so a small lse
+ * need not be more exact than an lse of 1. Measured errors relative to these tolerances, over all shapes of attention_sm80.c: at
+ * most 0.74 of O, 0.12 of LSE, 0.76 of DV, 0.68 of DQK. */
 #define TOLERANCE_O 3.3e-3
 #define TOLERANCE_LSE 1e-6
 #define TOLERANCE_DV 2.3e-3
@@ -34,15 +36,16 @@ static int64_t device_bytes(enum op_kind kind, const struct op_attrs *a, int i)
     return kind == OP_ATTN_FWD ? forward[i] : backward[i];
 }
 
-/* Every argument in an allocation of exactly its size (a byte beyond is an error), NaN where nothing was copied: outputs,
- * workspace. */
+/* Runs one kernel on the simulated device. Every argument gets an allocation of exactly its size, so that an access one byte
+ * beyond it is an error. Outputs and workspace, into which nothing is copied, hold NaN at first. */
 static enum status device_call(const struct device_kernels *kernels, enum op_kind kind, const struct op_attrs *attrs,
                                void *const *arg)
 {
     const int n = kind == OP_ATTN_FWD ? 8 : 12, outputs = kind == OP_ATTN_FWD ? 2 : 3;
     void *there[12];
     cudaStream_t stream;
-    sim_device(kernels->cuda.capability, kernels->cuda.processors); /* refuses more shared memory than that device has */
+    sim_device(kernels->cuda.capability,
+               kernels->cuda.processors); /* the simulator refuses more shared memory than this device has */
     assert_int_equal(cudaStreamCreate(&stream), cudaSuccess);
     const unsigned long long before = sim_counted().enqueued;
     for (int i = 0; i < n; i++) {
@@ -52,7 +55,7 @@ static enum status device_call(const struct device_kernels *kernels, enum op_kin
             assert_int_equal(cudaMemcpy(there[i], arg[i], (size_t)bytes, cudaMemcpyHostToDevice), cudaSuccess);
     }
     enum status st = (kind == OP_ATTN_FWD ? kernels->forward : kernels->backward)(attrs, there, &kernels->cuda, stream);
-    assert_true(sim_enqueued(stream) == sim_counted().enqueued - before); /* nothing on another stream */
+    assert_true(sim_enqueued(stream) == sim_counted().enqueued - before); /* nothing was enqueued on another stream */
     for (int i = 0; i < outputs && st == OK; i++)
         assert_int_equal(cudaMemcpy(arg[i], there[i], (size_t)device_bytes(kind, attrs, i), cudaMemcpyDeviceToHost), cudaSuccess);
     for (int i = 0; i < n; i++)
@@ -77,7 +80,7 @@ static double *doubles_of(const struct buffer *b, enum dtype t, int64_t n)
     return x;
 }
 
-/* Rows without keys give exactly o = 0 and lse = -inf, never NaN. */
+/* Checks that queries without keys give exactly o = 0 and lse = -inf, never NaN. */
 static void device_check_empty(const struct problem *p, const struct call *c)
 {
     const int64_t hq = p->attrs.attn.hq, sq = p->attrs.attn.sq, d = op_value_dim(&p->attrs);
@@ -91,7 +94,7 @@ static void device_check_empty(const struct problem *p, const struct call *c)
     }
 }
 
-/* Checks o in fp32, for one call of four and for all that are capped. */
+/* Checks the fp32 output o of every fourth call, and of every call with a soft cap. */
 static void device_check_unrounded(const struct device_kernels *kernels, const struct call *rounded, const struct problem *p)
 {
     const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
@@ -106,7 +109,7 @@ static void device_check_unrounded(const struct device_kernels *kernels, const s
     call_free(&c);
 }
 
-/* Beside the oracle and beside the portable CPU twin. */
+/* Compares the forward's results with the oracle's and with those of the portable CPU kernel. */
 static void device_check_forward(const struct device_kernels *kernels, const struct shape *s, const struct problem *p)
 {
     const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
@@ -127,8 +130,8 @@ static void device_check_forward(const struct device_kernels *kernels, const str
     call_free(&twin);
 }
 
-/* Beside the CPU twin, which test_attention holds to the oracle within 2e-6. delta and lse are the oracle's, rounded
- * (round_oracle). Terms: what cancels in dq and dk. */
+/* Compares gradients with those of the portable CPU kernel, whose error test_attention limits to 2e-6. Inputs delta and lse are
+ * the oracle's, rounded (round_oracle). Errors of dq and dk are relative to the size of the terms that cancel in them. */
 static void device_check_backward(const struct device_kernels *kernels, const struct shape *s, const struct problem *p)
 {
     const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};

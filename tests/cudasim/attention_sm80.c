@@ -1,5 +1,5 @@
-/* The sm_80 attention kernels, run by the simulator with its checker on, against the fp64 oracle and the portable CPU twin:
- * forward, both backward modes, and the tiles of both shared memory sizes (A100's, and the 99 KiB of sm_86 and sm_89). */
+/* Tests the sm_80 attention kernels in the simulator with its checker on, against the fp64 oracle and the portable CPU kernels:
+ * forward, both backward modes, and the tiles for both sizes of shared memory (that of A100, and the 99 KiB of sm_86 and sm_89). */
 #include "../attention/harness.h"
 
 #include <omp.h>
@@ -11,17 +11,17 @@ static struct device_kernels large = {
 static struct device_kernels small = {
     "sm86", {86, 84, 99 * 1024, ATTN_DETERMINISTIC}, attn_sm80_forward, attn_sm80_backward, attn_sm80_workspace_bytes};
 
-static unsigned seed_of_next = 1; /* odd and even in turn */
-static int checks = 1;            /* the checker of plain accesses */
+static unsigned seed_of_next = 1; /* odd and even values alternate */
+static int checks = 1;            /* 1: the simulator checks plain accesses */
 
-/* Tells whether a usual run checks this combination: every size, head dimension class and mask at least once. LTRAIN_LONG=1 runs
- * all. */
+/* Tells whether this is a usual run, which checks every size, head dimension class and mask at least once. LTRAIN_LONG=1 checks
+ * all combinations. */
 static int usual(void)
 {
     return getenv("LTRAIN_LONG") == NULL;
 }
 
-/* Checks forward, then one backward mode, or both. Accumulates in every third problem. */
+/* Checks the forward, then the backward in each mode of the bit set `modes`. Every third problem accumulates gradients. */
 static void check_problem(struct device_kernels *kernels, const struct shape *s, struct problem *p, int modes)
 {
     sim_reset(seed_of_next);
@@ -45,7 +45,8 @@ static void check_on(struct device_kernels *kernels, const struct shape *s, int 
     problem_free(&p);
 }
 
-/* On the small device, each mode for two shapes in turn; both devices get odd and even seeds. */
+/* Checks both modes on the large device and one on the small device: two shapes with one mode, the next two with the other. Both
+ * devices get odd and even seeds. */
 static void check_shape(struct shape s)
 {
     static int shapes;
@@ -56,7 +57,7 @@ static void check_shape(struct shape s)
     seed_of_next += (unsigned)(++shapes % 2);
 }
 
-/* Checks heads wider than 256: on the large device alone, in two slices of 256 columns. */
+/* Checks heads wider than 256, which are processed in two slices of 256 columns, on the large device only. */
 static void check_wide(struct shape s)
 {
     s.dtype = BF16;
@@ -64,7 +65,8 @@ static void check_wide(struct shape s)
     check_on(&large, &s, 1 << ATTN_DETERMINISTIC);
 }
 
-/* The edges of tiles of 64 and 128 rows at every head dimension of the kernels; of 32 rows, and two tiles of 128, at one. */
+/* Sizes around multiples of 64 and 128 rows at every head dimension of the kernels; sizes around 32 rows, and two tiles of 128,
+ * at one head dimension. */
 static void sizes_causal(void **state)
 {
     (void)state;
@@ -105,8 +107,9 @@ static void head_dims(void **state)
     check_shape((struct shape){.sq = 260, .sk = 260, .hq = 1, .hk = 1, .d = 96, .mask = DOCUMENTS});
 }
 
-/* Values wider and narrower than keys, by far and within a tile: in grouped heads, documents, ring blocks, windows and capped;
- * where values alone are too wide for the fast mode; in slices that hold nothing of the narrower one. */
+/* Checks values wider and narrower than keys, by much and by less than a tile: in grouped heads, documents, ring blocks, windows
+ * and with soft caps; with values so wide that only they rule out the fast mode; with slices in which the narrower of both has no
+ * columns. */
 static void widths(void **state)
 {
     (void)state;
@@ -139,7 +142,7 @@ static void masks(void **state)
             check_shape((struct shape){.sq = 310, .sk = 310, .hq = 1, .hk = 1, .d = d, .mask = (enum mask_kind)m});
 }
 
-/* Ring blocks: keys before, across and behind the queries. */
+/* Checks ring blocks whose keys come before, across and after the queries. */
 static void ring_blocks(void **state)
 {
     (void)state;
@@ -158,7 +161,7 @@ static void ring_blocks(void **state)
                                            .mask = (enum mask_kind)m});
 }
 
-/* Scores of about +-60: the running maximum matters. */
+/* Checks scores of about +-60, where the running maximum matters. */
 static void large_scores(void **state)
 {
     (void)state;
@@ -166,7 +169,8 @@ static void large_scores(void **state)
     check_shape((struct shape){.sq = 200, .sk = 300, .q0 = 100, .hq = 1, .hk = 1, .d = 128, .mask = WINDOW, .gain = 40});
 }
 
-/* All scores about -120: exp(-lse) overflows, so that a key or query beyond the ends, whose score is 0, would give infinities. */
+/* Checks scores of about -120: exp(-lse) overflows, so that a padding key or query beyond the end, whose score is 0, would give
+ * infinities. */
 static void negative_scores(void **state)
 {
     (void)state;
@@ -180,13 +184,13 @@ static void negative_scores(void **state)
             p.x.k[i] = stored(-size * (1 + 0.5 * uniform()), BF16);
         oracle_forward(&p.attrs, &p.x);
         check_problem(&large, &s, &p,
-                      4); /* keys are alike but for a fourth of their size, so that the ds of a query nearly cancel */
+                      4); /* keys differ by a fourth of their size only, so that the ds of a query nearly cancel */
         problem_free(&p);
     }
 }
 
-/* Soft caps that bend every score: full and partial tiles, windows, documents, queries without keys, head dimensions padded to
- * the next of 128 and 256; and one as Gemma 2 has it, of scores of about +-60. */
+/* Checks soft caps that bend every score: full and partial tiles, windows, documents, queries without keys, head dimensions
+ * padded to 128 or 256; and a cap like that of Gemma 2 with scores of about +-60. */
 static void caps(void **state)
 {
     (void)state;
@@ -196,7 +200,7 @@ static void caps(void **state)
     check_shape((struct shape){.sq = 100, .sk = 150, .hq = 1, .hk = 1, .d = 128, .mask = FULL, .cap = 50, .gain = 40});
 }
 
-/* No keys at all, and no queries at all: zeros, and nothing else. */
+/* Checks that without any keys, or without any queries, the kernels write zeros and nothing else. */
 static void nothing_to_attend(void **state)
 {
     (void)state;
@@ -204,7 +208,8 @@ static void nothing_to_attend(void **state)
     check_shape((struct shape){.sq = 0, .sk = 70, .hq = 2, .hk = 1, .d = 64, .mask = CAUSAL});
 }
 
-/* Longer than the checker can follow in time: the same code, more tiles, several waves of blocks. */
+/* Checks sequences too long for the checker, which would take too much time: they run the same code with more tiles and several
+ * waves of blocks. */
 static void sizes_long(void **state)
 {
     (void)state;
@@ -214,7 +219,7 @@ static void sizes_long(void **state)
     checks = 1;
 }
 
-/* The deterministic mode gives the same bits whatever the schedule; the forward too. */
+/* Checks that the forward and the deterministic backward give the same bits under every schedule. */
 static void same_bits_every_seed(void **state)
 {
     (void)state;
@@ -240,7 +245,7 @@ static void same_bits_every_seed(void **state)
     problem_free(&p);
 }
 
-/* A NaN in one query is seen in that query's o and lse, and nowhere else. */
+/* Checks that a NaN in one query is seen in the o and lse of this query and nowhere else. */
 static void nan_is_shown(void **state)
 {
     (void)state;
@@ -264,7 +269,7 @@ static void nan_is_shown(void **state)
     problem_free(&p);
 }
 
-/* delta of a query without keys counts for nothing, even where it is NaN (o = 0 times an infinite do). */
+/* Checks that delta of a query without keys is ignored, even where it is NaN (o = 0 times an infinite do). */
 static void nan_delta(void **state)
 {
     (void)state;
@@ -289,7 +294,7 @@ static void nan_delta(void **state)
     problem_free(&p);
 }
 
-/* [PATTERN]: only the tests whose names match; --skip PATTERN: only the others */
+/* Arguments: PATTERN runs only the tests whose names match; --skip PATTERN runs only the others. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {

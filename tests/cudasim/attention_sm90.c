@@ -1,7 +1,7 @@
-/* The Hopper attention kernels, run by the simulator with its checker on, against the fp64 oracle and the portable CPU twin.
+/* Tests the Hopper attention kernels in the simulator with its checker on, against the fp64 oracle and the portable CPU kernels.
  *
- * What the kernels must not lose: tiles of one row, of a row less and more than a tile, more key tiles than pipeline stages,
- * blocks that take several tiles (few processors), head dimensions padded to the next of 64, 96, 128, 192, 256, every mask. */
+ * The shapes must cover: tiles of one row, tiles with a row less and a row more than full ones, more key tiles than pipeline
+ * stages, blocks that process several tiles (few multiprocessors), head dimensions padded to 64, 96, 128, 192 or 256, every mask. */
 #include "../attention/harness.h"
 
 #include <omp.h>
@@ -11,10 +11,11 @@
 static struct device_kernels sm90 = {
     "sm90", {90, 3, 227 * 1024, ATTN_DETERMINISTIC}, attn_sm90_forward, attn_sm90_backward, attn_sm90_workspace_bytes};
 
-static unsigned seed_of_next = 1; /* odd and even in turn */
-static int checks = 1;            /* 0: shapes whose code paths a checked shape runs too */
+static unsigned seed_of_next = 1; /* odd and even values alternate */
+static int checks = 1;            /* 0 for shapes that only run code which a checked shape runs too */
 
-/* Accumulates in every third problem. terms: by how much more than the oracle measures dq and dk cancel. */
+/* Checks the forward and the backward. Every third problem accumulates gradients. terms: factor by which dq and dk cancel more
+ * than the oracle measures. */
 static void check_problem(const struct shape *s, struct problem *p, double terms)
 {
     sim_reset(seed_of_next);
@@ -45,7 +46,7 @@ static void check_shape(struct shape s)
     problem_free(&p);
 }
 
-/* The edges of 64, 128 and 192 row tiles, of 64 and 128 at every head dimension of the kernels. */
+/* Sizes around multiples of 64, 128 and 192 rows; around 64 and 128 at every head dimension of the kernels. */
 static void sizes_causal(void **state)
 {
     (void)state;
@@ -68,7 +69,7 @@ static void sizes_rectangular(void **state)
         check_shape((struct shape){.sq = sizes[i][0], .sk = sizes[i][1], .hq = 2, .hk = 1, .d = i % 2 ? 128 : 64, .mask = FULL});
 }
 
-/* Four to nine tiles through two or three stages, one to three blocks for all tiles. */
+/* Checks four to nine tiles that pass through two or three stages, with one to three blocks for all tiles. */
 static void many_tiles(void **state)
 {
     (void)state;
@@ -78,7 +79,8 @@ static void many_tiles(void **state)
     check_shape((struct shape){.sq = 530, .sk = 530, .hq = 1, .hk = 1, .d = 64, .mask = FULL});
     check_shape((struct shape){.sq = 400, .sk = 400, .hq = 1, .hk = 1, .d = 96, .mask = CAUSAL});
     check_shape(
-        (struct shape){.sq = 270, .sk = 270, .hq = 3, .hk = 3, .d = 128, .mask = CAUSAL}); /* two heads in turn, and one */
+        /* tiles of the first two KV heads alternate; those of the third head follow */
+        (struct shape){.sq = 270, .sk = 270, .hq = 3, .hk = 3, .d = 128, .mask = CAUSAL});
     check_shape((struct shape){.sq = 330, .sk = 330, .hq = 1, .hk = 1, .d = 256, .mask = CAUSAL});
 }
 
@@ -92,8 +94,8 @@ static void head_dims(void **state)
     }
 }
 
-/* Values wider and narrower than keys, by whole chunks of a tile and within one: in grouped heads, documents, ring blocks and
- * capped. */
+/* Checks values wider and narrower than keys, by whole chunks of a tile and by less: in grouped heads, documents, ring blocks and
+ * with soft caps. */
 static void widths(void **state)
 {
     (void)state;
@@ -125,7 +127,7 @@ static void masks(void **state)
         check_shape((struct shape){.sq = 270, .sk = 270, .hq = 1, .hk = 1, .d = 256, .mask = (enum mask_kind)m});
 }
 
-/* Ring blocks: keys before, across and behind the queries. */
+/* Checks ring blocks whose keys come before, across and after the queries. */
 static void ring_blocks(void **state)
 {
     (void)state;
@@ -144,7 +146,7 @@ static void ring_blocks(void **state)
         }
 }
 
-/* Scores of about +-60: the running maximum matters. */
+/* Checks scores of about +-60, where the running maximum matters. */
 static void large_scores(void **state)
 {
     (void)state;
@@ -153,8 +155,8 @@ static void large_scores(void **state)
     check_shape((struct shape){.sq = 300, .sk = 300, .hq = 1, .hk = 1, .d = 128, .mask = CAUSAL, .gain = 40});
 }
 
-/* Soft caps that bend every score: several tiles, windows, queries without keys, head dimensions padded to the next of 128 and
- * 256; and one as Gemma 2 has it, of scores of about +-60. */
+/* Checks soft caps that bend every score: several tiles, windows, queries without keys, head dimensions padded to 128 or 256; and
+ * a cap like that of Gemma 2 with scores of about +-60. */
 static void caps(void **state)
 {
     (void)state;
@@ -164,7 +166,8 @@ static void caps(void **state)
     check_shape((struct shape){.sq = 100, .sk = 150, .hq = 1, .hk = 1, .d = 128, .mask = FULL, .cap = 50, .gain = 40});
 }
 
-/* All scores about -120: exp(-lse) overflows, so that a key or query beyond the ends, whose score is 0, would give infinities. */
+/* Checks scores of about -120: exp(-lse) overflows, so that a padding key or query beyond the end, whose score is 0, would give
+ * infinities. */
 static void negative_scores(void **state)
 {
     (void)state;
@@ -177,13 +180,13 @@ static void negative_scores(void **state)
         for (int64_t i = 0; i < p.nk; i++)
             p.x.k[i] = stored(-size + 0.1 * uniform(), BF16);
         oracle_forward(&p.attrs, &p.x);
-        check_problem(&s, &p, size / 0.1); /* all keys are nearly the same, and the ds of a query add up to 0 */
+        check_problem(&s, &p, size / 0.1); /* all keys are nearly the same, so that the ds of a query nearly add up to 0 */
         problem_free(&p);
     }
 }
 
-/* The bits of one call under schedules and late copies of several seeds, and on any number of processors; sums without an order are
- * found by the checker where it is on, else by their bits. */
+/* Checks that a call gives the same bits under the schedules and late copies of several seeds and on any number of
+ * multiprocessors. The checker, where it is on, reports sums that are added in no fixed order; elsewhere their bits differ. */
 static void check_same_bits(const struct problem *p, enum op_kind kind, int outputs)
 {
     const struct kernels cpu = {"twin", attn_portable_forward, attn_portable_backward, attn_portable_workspace};
@@ -217,8 +220,8 @@ static void same_bits_every_seed(void **state)
     }
 }
 
-/* Blocks that wait for each other: every mask, grouped heads, several key tiles of two KV heads in turn, two segments of queries,
- * soft caps. */
+/* Checks that results have the same bits where blocks wait for each other: every mask, grouped heads, several key tiles of two KV
+ * heads that alternate, two segments of queries, soft caps. */
 static void same_bits_where_blocks_wait(void **state)
 {
     (void)state;
@@ -246,7 +249,7 @@ static int with_checks(void **state)
     return 0;
 }
 
-/* [PATTERN]: only the tests whose names match; --skip PATTERN: only the others */
+/* Arguments: PATTERN runs only the tests whose names match; --skip PATTERN runs only the others. */
 int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "--skip") == 0)

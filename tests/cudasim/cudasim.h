@@ -15,27 +15,27 @@ void sim_reset(unsigned seed);
 /* The checker of plain accesses (races, bounds, uninitialised shared memory): on by default; off is several times faster. */
 void sim_checks(int on);
 
-/* Sets whether fp32 additions of several blocks (or threads) to one address must be ordered by flags or barriers, so that the
- * bits are the same every time. Off by default. */
+/* Sets whether fp32 additions of several blocks (or threads) to one address must be ordered by flags or barriers, which makes
+ * their bits the same every time. Off by default. */
 void sim_ordered_sums(int on);
 
-/* Compute capability * 10 and multiprocessors that cudaDeviceGetAttribute reports (default 90, 132). */
+/* Sets compute capability (times 10) and number of multiprocessors that cudaDeviceGetAttribute reports (default 90, 132). */
 void sim_device(int capability, int multiprocessors);
 
-/* The last failed launch in words, with source lines; "" if none since sim_reset. The launch itself returned
- * cudaErrorLaunchFailure, and every later one does too. */
+/* Returns a description of the last failed launch with source lines; "" if none failed since sim_reset. The failed launch and
+ * every later one return cudaErrorLaunchFailure. */
 const char *sim_report(void);
 
-/* Failures are printed to stderr as well, unless expected. */
+/* Sets whether a failure is expected; others are printed to stderr as well. */
 void sim_expect_failure(int expected);
 
-/* Counts since sim_reset, for tests that a check really looked at something. enqueued: launches, and fills and copies that take a
- * stream. */
+/* Counts since sim_reset, with which tests make sure that a check really looked at something. enqueued: launches, fills, and
+ * copies that take a stream. */
 struct sim_counts {
     unsigned long long launches, blocks, switches, accesses, copies, products, enqueued;
 };
 struct sim_counts sim_counted(void);
-unsigned long long sim_enqueued(cudaStream_t stream); /* enqueued work of one stream */
+unsigned long long sim_enqueued(cudaStream_t stream); /* number of things enqueued on one stream */
 
 #ifdef __cplusplus
 }

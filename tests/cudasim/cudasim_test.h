@@ -1,4 +1,4 @@
-/* For tests of kernels: device arrays, comparisons, seeds. C++ with cmocka. */
+/* Device arrays, comparisons and seeds for tests of kernels in C++ with cmocka. */
 #ifndef CUDASIM_TEST_H
 #define CUDASIM_TEST_H
 
@@ -16,20 +16,22 @@ extern "C" {
 #include <cmocka.h>
 }
 
-/* Fails the test with the status's sentence (which holds the simulator's report). */
+/* Fails the test with the status's message (which contains the simulator's report) unless the status is OK. */
 static inline void must(enum status st)
 {
     if (st != OK)
         fail_msg("%s", status_message());
 }
 
-/* LTRAIN_LONG or, in short runs, fewer seeds. Seeds count from 1, so two seeds are a lazy and an eager one. */
+/* Returns the number of seeds: `long_run` if LTRAIN_LONG is set, else `usual`. Seeds count from 1, so already two seeds contain
+ * one with late and one with early copies. */
 static inline unsigned sim_seeds(unsigned usual, unsigned long_run)
 {
     return getenv("LTRAIN_LONG") ? long_run : usual;
 }
 
-/* An array in simulated device memory, exactly as long as asked: one element beyond is an error. NaN until written. */
+/* Array in simulated device memory, exactly as long as requested: an access one element beyond it is an error. It holds NaN until
+ * it is written. */
 template <class T> struct device_array {
     T *p = nullptr;
     size_t n = 0;
@@ -57,7 +59,7 @@ template <class T> struct device_array {
     }
 };
 
-/* A test program's main: `test_x [PATTERN]` runs the tests whose names match (cmocka's wildcards). */
+/* Defines the main function of a test program: `test_x [PATTERN]` runs the tests whose names match (with cmocka's wildcards). */
 #define SIM_TEST_MAIN(tests, argc, argv)                  \
     do {                                                  \
         if ((argc) > 1)                                   \

@@ -1,7 +1,7 @@
-/* Element-wise kernels: additions, activations, rotary embedding. */
+/* Tests element-wise kernels: additions, activations, rotary embedding. */
 #include "ops_harness.h"
 
-/* A thread takes 8 bf16 or 4 fp32 elements, a block 256 threads: 2048 or 1024 elements. */
+/* Sizes around those of a thread (8 bf16 or 4 fp32 elements) and of a block of 256 threads (2048 or 1024 elements). */
 static const int64_t SIZES[] = {1, 3, 7, 8, 9, 1023, 1024, 1025, 2047, 2048, 2049, 9001};
 enum { SIZE_COUNT = sizeof SIZES / sizeof *SIZES };
 
@@ -26,7 +26,7 @@ static void check_add(int64_t rows, int64_t dim, enum dtype t, int bias, int in_
     arrays_free();
 }
 
-/* rows of y lie `gap` elements more than dim apart */
+/* Checks the bias addition; gap: number of elements between the end of one row of y and the start of the next. */
 static void check_bias(int64_t rows, int64_t dim, int64_t gap, enum dtype t, enum dtype of_bias)
 {
     struct twin_case c;
@@ -55,7 +55,7 @@ static void check_accum(int64_t n)
     arrays_free();
 }
 
-/* Values that activations must survive: both infinities' neighbourhoods, zeros, a NaN. */
+/* Makes arguments of activations with critical values among them: near both infinities, zeros, a NaN. */
 static void *activations(int64_t n, enum dtype t)
 {
     static const float odd[] = {0.0f, -0.0f, 100.0f, -100.0f, 3e38f, -3e38f, NAN};
@@ -81,8 +81,8 @@ static void set_act(struct twin_case *c, int64_t n, enum dtype t, int kind)
     }
 }
 
-/* exp, division: 2 units each on both sides, and the products around them; sigmoid's error grows with |x| by the rounding of
- * x * log2(e). The gradients subtract terms of size |x|. */
+/* Error of an activation: exp and division contribute 2 units each, in the kernel and in its CPU twin, and the products around
+ * them more; the error of sigmoid grows with |x| as x * log2(e) is rounded. The gradients subtract terms of size |x|. */
 enum { ACT_ULPS = 16 };
 
 static void check_swiglu(int64_t n, enum dtype t, int kind)
@@ -91,7 +91,7 @@ static void check_swiglu(int64_t n, enum dtype t, int kind)
     case_start(&c, OP_SWIGLU, "swiglu %lld %s kind %d", (long long)n, dtype_name(t), kind);
     set_act(&c, n, t, kind);
     void *gate = activations(n, t), *up = array_random(n, t, 1.0), *dy = array_random(n, t, 1.0);
-    /* gelu's gates have the errors of check_gelu, times normals below 6 */
+    /* gates with gelu have the errors of check_gelu, times normal random numbers below 6 */
     const double tail = kind == GATE_SILU ? 1e-37 : 12e-7, slopes = kind == GATE_SILU ? 1e-5 : 6e-5;
     close_to(case_arg(&c, array_new(n * dtype_size(t)), n, t, OUT), ACT_ULPS, tail);
     case_arg(&c, gate, n, t, IN);
@@ -112,13 +112,13 @@ static void check_gelu(int64_t n, enum dtype t, int kind)
     case_start(&c, OP_GELU, "gelu %lld %s kind %d", (long long)n, dtype_name(t), kind);
     set_act(&c, n, t, kind);
     void *x = activations(n, t), *dy = array_random(n, t, 1.0);
-    /* gelu.h: 1e-7 + 2e-7 |y| for the twin, and the same again for the kernel */
+    /* gelu.h allows the twin an error of 1e-7 + 2e-7 |y|; the kernel has the same */
     close_to(case_arg(&c, array_new(n * dtype_size(t)), n, t, OUT), ACT_ULPS, 2e-7);
     case_arg(&c, x, n, t, IN);
     case_run(&c);
     case_start(&c, OP_GELU_GRAD, "gelu_grad %lld %s kind %d", (long long)n, dtype_name(t), kind);
     set_act(&c, n, t, kind);
-    /* 1 - tanh^2 cancels where its factor, of x^3, is large: 1e-5 at most */
+    /* 1 - tanh^2 cancels where its factor (of order x^3) is large: an error of 1e-5 at most */
     close_to(case_arg(&c, x, n, t, INOUT), ACT_ULPS, 1e-5);
     close_to(case_arg(&c, dy, n, t, INOUT), ACT_ULPS, 2e-7);
     case_run(&c);
@@ -154,7 +154,8 @@ void test_elements(void)
         check_accum(SIZES[s]);
 }
 
-/* `rotated` elements of a head (0: all), neighbours or halves, times `factor` (0: 1), which grows by `slope` every 8192 positions. */
+/* Rotates the first `rotated` elements of a head (0: all) in pairs of neighbours if `interleaved`, else of elements half a head
+ * apart, and multiplies by `factor` (0: 1), which grows by `slope` every 8192 positions. */
 struct rotation {
     int rotated, interleaved;
     float factor, slope;
@@ -182,8 +183,9 @@ static void check_rotation(int64_t rows, int heads, int head_dim, enum dtype t, 
     positions[0] = 2147483647;
     for (int j = 0; j < half; j++)
         inv_freq[j] = (float)pow(10000.0, -1.0 * j / half);
-    /* A rotation of normal pairs: rounding of the size of the pair's larger element (below 6), whatever cancels. A fused angle
-     * differs in fp64's last bit, so at most the last bit of sine and cosine. */
+    /* The rotation of a pair of normal numbers has a rounding error in proportion to the larger element (below 6), however much
+     * cancels. An angle computed with fused operations differs in the last bit of fp64, so sine and cosine differ in their last
+     * bit at most. */
     close_to(case_arg(&c, array_random(n, t, 1.0), n, t, INOUT), 4, 1.5e-6);
     case_arg(&c, positions, rows, I32, IN);
     case_arg(&c, inv_freq, half, F32, IN);

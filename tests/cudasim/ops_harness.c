@@ -1,4 +1,4 @@
-/* Running an op's CUDA kernel and its CPU twin on the same arguments. */
+/* Runs an op's CUDA kernel and its CPU twin on the same arguments. */
 #include "ops_harness.h"
 
 #include "base/rng.h"
@@ -74,7 +74,7 @@ int32_t *array_indices(int64_t n, int32_t first, int32_t count)
     int32_t *p = array_new(n * 4);
     float *normal = malloc((size_t)(n + 1) * sizeof *normal);
     rng_normals(13, ++stream_number, 0, n, normal);
-    for (int64_t i = 0; i < n; i++) { /* low bits of a normal's mantissa are uniform enough */
+    for (int64_t i = 0; i < n; i++) { /* the low bits of a normal random number's mantissa are uniform enough */
         uint32_t u;
         memcpy(&u, normal + i, 4);
         p[i] = first + (int32_t)(u * 2654435761u >> 8) % count;
@@ -122,7 +122,8 @@ void case_work(struct twin_case *c)
 void close_to(struct twin_arg *a, double ulps, double absolute)
 {
     a->compare = CLOSE;
-    a->relative = ulps / 16777216.0 + (a->dtype == BF16 ? 1.0 / 128 : 0.0); /* 2^-8 of the power of two below */
+    /* rounding to bf16 errs by 2^-8 of the power of two below the value */
+    a->relative = ulps / 16777216.0 + (a->dtype == BF16 ? 1.0 / 128 : 0.0);
     a->absolute = absolute;
 }
 
@@ -173,8 +174,8 @@ static void check_device(cudaError_t error, const char *what)
         fail("%s: %s", what, cudaGetErrorString(error));
 }
 
-/* An argument in device memory: guard bytes in front, guard bytes behind (not in the simulator, which checks bounds itself, reads
- * included). */
+/* An argument in device memory with guard bytes before and after it (none after it in the simulator, which checks bounds itself,
+ * also of reads). */
 struct place {
     unsigned char *base, *at;
     int64_t bytes, before, behind;
@@ -202,7 +203,7 @@ static void place_make(struct place *p, const struct twin_arg *a, int64_t shift)
         check_device(cudaMemcpy(p->at, a->data, (size_t)p->bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
 }
 
-/* The argument's bytes after the run; frees the place. */
+/* Returns the argument's bytes after the run and frees the place. */
 static unsigned char *place_take(struct place *p, int number)
 {
     if (!p->base)
@@ -220,8 +221,8 @@ static unsigned char *place_take(struct place *p, int number)
 
 struct run {
     unsigned seed;
-    int shifted;   /* the argument that is not aligned to 16 bytes; -1: none */
-    int64_t shift; /* its bytes beyond a 256-byte boundary */
+    int shifted;   /* number of the argument that is not aligned to 16 bytes; -1: none */
+    int64_t shift; /* number of bytes by which that argument is shifted */
 };
 
 static enum status call_table(void *const *arg, void *stream, void *context)
@@ -234,7 +235,7 @@ static enum status call_table(void *const *arg, void *stream, void *context)
     return table[c->kind](&c->attrs, arg, stream);
 }
 
-/* Runs the op once, on a stream of its own; results[i] is malloc'ed. The same host memory given twice is the same device memory. */
+/* Runs the op once on a new stream; results[i] is malloc'ed. Two arguments with the same host memory get the same device memory. */
 static void run_once(const struct twin_case *c, const struct run *run, device_call *call, void *context,
                      unsigned char *results[OP_MAX_ARGS])
 {
@@ -274,7 +275,7 @@ static void compare_run(const struct twin_case *c, void *const *want, unsigned c
         if (!got[i])
             continue;
         if (c->arg[i].mode == IN) {
-            int shared = 0; /* with an output behind it */
+            int shared = 0; /* 1: a later output has the same memory */
             for (int j = i + 1; j < c->args; j++)
                 shared |= c->arg[j].data == c->arg[i].data && c->arg[j].mode != IN;
             if (!shared && memcmp(got[i], c->arg[i].data, (size_t)bytes_of(&c->arg[i])) != 0)
@@ -285,8 +286,8 @@ static void compare_run(const struct twin_case *c, void *const *want, unsigned c
     }
 }
 
-/* 16-byte aligned with an odd and an even seed, then one argument after the other shifted: by one element, or by half a vector,
- * in turn from case to case; by both with LTRAIN_LONG. */
+/* Lists the runs: two with all arguments aligned to 16 bytes, with an odd and an even seed; then, for each argument, a run in
+ * which it is shifted by one element or by half a vector (cases alternate; with LTRAIN_LONG one run with each). */
 static int runs_of(const struct twin_case *c, struct run runs[2 + 2 * OP_MAX_ARGS])
 {
     const int64_t half = 8;

@@ -1,5 +1,6 @@
-/* Running an op's CUDA kernel and its CPU twin on the same arguments and comparing them. The same tests run in the simulator
- * (tests/cudasim) and on a GPU (tools/gpu-check.sh, which has no cmocka): so no cmocka here, and a failure ends the process. */
+/* Runs an op's CUDA kernel and its CPU twin on the same arguments and compares the results. The same tests run in the simulator
+ * (tests/cudasim) and on a GPU (tools/gpu-check.sh, where cmocka is absent): so they use no cmocka, and a failure ends the
+ * process. */
 #ifndef LTRAIN_TESTS_OPS_HARNESS_H
 #define LTRAIN_TESTS_OPS_HARNESS_H
 
@@ -12,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Comparison of an argument's result with the CPU twin's. EXACT: bit for bit, NaN with NaN. CLOSE: every element within absolute
- * + relative * |want|. SKIP: none (scratch). */
+/* Way to compare an argument's result with the CPU twin's. EXACT: bit for bit, NaN only with NaN. CLOSE: every element within
+ * absolute + relative * |want|. SKIP: not compared (scratch memory). */
 enum compare { EXACT, CLOSE, SKIP };
 enum arg_mode { IN, OUT, INOUT };
 
 struct twin_arg {
-    void *data; /* host; NULL: absent. Not changed by a run */
+    void *data; /* host memory; NULL: the argument is absent. A run does not change it */
     int64_t n;
     enum dtype dtype;
     int64_t element_bytes;
@@ -35,10 +36,11 @@ struct twin_case {
     char what[160]; /* for messages */
 };
 
-/* Arrays live until arrays_free(). Random elements are normal; every call draws others, every run of the program the same. */
+/* Make arrays that live until arrays_free(). Random elements are normally distributed; every call draws other numbers, which are
+ * the same in every run of the program. */
 void *array_new(int64_t bytes);
 void *array_random(int64_t n, enum dtype dtype, double scale);
-int32_t *array_indices(int64_t n, int32_t first, int32_t count); /* uniform in [first, first + count) */
+int32_t *array_indices(int64_t n, int32_t first, int32_t count); /* values are uniform in [first, first + count) */
 void arrays_free(void);
 
 void case_start(struct twin_case *c, enum op_kind kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -46,23 +48,24 @@ struct twin_arg *case_arg(struct twin_case *c, void *data, int64_t n, enum dtype
 struct twin_arg *case_bytes(struct twin_case *c, void *data, int64_t bytes, enum arg_mode mode);
 void case_absent(struct twin_case *c);
 void case_work(struct twin_case *c);
-/* A result in `dtype` whose fp32 computation differs from the twin's by at most `ulps` units of 2^-24 relative and `absolute`; a
- * bf16 result may then round to the other side, one unit of 2^-8. */
+/* Declares that a result, computed in fp32 and stored as `dtype`, may differ from the twin's by `ulps` units of 2^-24 relative
+ * plus `absolute`; a bf16 result may also be rounded to the other side, which is one unit of 2^-8. */
 void close_to(struct twin_arg *a, double ulps, double absolute);
 
-/* Runs the twin once and the kernel several times: 16-byte aligned, then one argument after the other misaligned, with different
- * seeds of the simulator. Fails unless all results agree as asked, all aligned runs have the same bits, inputs are unchanged, no
- * guard byte beside an argument was written and, in the simulator, everything was enqueued on the stream that was given. */
+/* Runs the twin once and the kernel several times: with all arguments aligned to 16 bytes, then with one argument after another
+ * misaligned, with different seeds of the simulator. Fails unless all results agree as declared, all aligned runs give the same
+ * bits, inputs are unchanged, no guard byte beside an argument was written and, in the simulator, everything was enqueued on the
+ * given stream. */
 void case_run(struct twin_case *c);
 
-/* The same for functions outside the table: `call` gets device addresses, `want` holds what arg[out] must become. */
+/* Does the same for functions outside the op table: `call` gets device addresses, `want` holds the expected value of arg[out]. */
 typedef enum status device_call(void *const *arg, void *stream, void *context);
 void case_run_call(struct twin_case *c, device_call *call, void *context, int out, const void *want);
 
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int64_t cases_run(void);
 
-/* The groups; called by ops_main.c. */
+/* Run the tests of one group each; called by ops_main.c. */
 void test_moves(void);
 void test_embedding(void);
 void test_elements(void);

@@ -1,7 +1,9 @@
-/* Attention's work per row and head: delta, the merge of attention over two sets of keys, sinks, columns of some heads. */
+/* Tests what attention computes per row and head: delta, the merge of attention over two sets of keys, sinks, copies of some
+ * heads' columns. */
 #include "ops_harness.h"
 
-/* Rows x heads around a block's (8 to 256 of them); head dimensions around a warp's 256 bf16 or 128 fp32 elements. */
+/* Rows, heads and head dimension: rows x heads around the number per block (8 to 256); head dimensions around a warp's 256 bf16
+ * or 128 fp32 elements. */
 static const int64_t SHAPES[][3] = {{1, 1, 1},   {5, 3, 8},  {2, 1, 15},  {33, 2, 64},  {7, 5, 40},  {17, 3, 128},
                                     {3, 3, 256}, {65, 4, 4}, {2, 2, 257}, {3, 1, 1032}, {130, 2, 16}};
 enum { N_SHAPES = sizeof SHAPES / sizeof *SHAPES };
@@ -21,8 +23,8 @@ static void check_delta(const int64_t *shape, enum dtype t)
     case_start(&c, OP_ATTN_DELTA, "attn_delta %lld x %lld x %lld %s", (long long)shape[0], (long long)shape[1],
                (long long)shape[2], dtype_name(t));
     set_heads(&c, shape, t);
-    /* Two orders of a sum of d products of normals: each addition rounds a partial sum, of size sqrt(d), by 2^-24; the twin's
-     * longest chain has d / 16 of them and the kernel's d / 32 + 5, with random signs. */
+    /* Both sides sum d products of normal numbers, in different orders: each addition rounds a partial sum, of size sqrt(d), by
+     * 2^-24; the twin's longest chain has d / 16 additions and the kernel's d / 32 + 5, with errors of random signs. */
     const double d = (double)shape[2];
     close_to(case_arg(&c, array_new(heads * 4), heads, F32, OUT), 2, 8 * sqrt(d) * sqrt(d / 16 + 6) / 16777216);
     case_arg(&c, array_random(n, t, 1.0), n, t, IN);
@@ -31,8 +33,8 @@ static void check_delta(const int64_t *shape, enum dtype t)
     arrays_free();
 }
 
-/* Contents of (row, head) i: both sums, an empty part (its o, which must not be read, is NaN), an empty old sum (likewise),
- * neither. */
+/* Contents of (row, head) number i: both sums; an empty new part (its o is NaN, since it must not be read); an empty old sum
+ * (likewise); none of them. */
 enum { BOTH, PART_EMPTY, OLD_EMPTY, NONE, NOT_A_NUMBER };
 
 static int emptiness(int64_t i)
@@ -71,8 +73,9 @@ static void check_merge(const int64_t *shape)
         if (i % 3 == 0 && kind == BOTH)
             lse_part[at] += i % 2 ? 200.0f : -200.0f; /* exp underflows */
     }
-    /* exp and log1p: 2 units each on both sides, the argument's rounding (below 16, so 16 units of exp's, whose weight is then
-     * tiny; at most 0.3 of a unit of 1 in all), and the products around them; terms are normal, below 6, and may cancel. */
+    /* exp and log1p contribute 2 units each on both sides, then the rounding of the argument (below 16, so 16 units of exp, whose
+     * weight is then tiny; at most 0.3 of a unit of 1 in all), and the products around them; terms are normal numbers below 6 and
+     * may cancel. */
     close_to(case_arg(&c, o, n, F32, INOUT), 8, 3e-6);
     close_to(case_arg(&c, lse, rows * heads, F32, INOUT), 4, 5e-7);
     case_arg(&c, part, n, F32, IN);
@@ -81,7 +84,7 @@ static void check_merge(const int64_t *shape)
     arrays_free();
 }
 
-/* Sets up heads behind the first one of the second of three members. */
+/* Sets attributes for a rank that is member 1 of its group and has all heads of its share but the first. */
 static void set_sink(struct twin_case *c, const int64_t *shape, enum dtype t)
 {
     c->attrs.sink.rows = shape[0];
@@ -117,7 +120,7 @@ static void check_sink(const int64_t *shape, enum dtype t)
         if (i % 3 == 0 && kind == BOTH)
             lse[at] += i % 2 ? 200.0f : -200.0f; /* exp underflows */
     }
-    close_to(case_arg(&c, o, n, F32, INOUT), 8, 3e-6); /* the errors of a merge */
+    close_to(case_arg(&c, o, n, F32, INOUT), 8, 3e-6); /* the errors are those of a merge */
     close_to(case_arg(&c, lse, rows * heads, F32, INOUT), 4, 5e-7);
     case_arg(&c, array_random(3 * (heads + 1), t, 1.0), 3 * (heads + 1), t, IN);
     case_record(&c);
@@ -137,7 +140,7 @@ static void check_sink_gradient(const int64_t *shape, enum dtype t)
     void *stored = sinks;
     for (int64_t i = 0; i < n && t == BF16; i++)
         ((bf16 *)stored)[i] = bf16_from_float(sinks[i]);
-    /* Both sum in fp64 terms below 1 whose exponentials differ by some units, and round the sum. */
+    /* Both sides sum terms below 1 in fp64, whose exponentials differ by some units, and round the sum. */
     close_to(case_arg(&c, array_random(n, F32, 1.0), n, F32, INOUT), 4, 5e-7 * sqrt((double)rows));
     case_arg(&c, stored, n, t, IN);
     case_arg(&c, lse, rows * heads, F32, IN);
@@ -147,7 +150,7 @@ static void check_sink_gradient(const int64_t *shape, enum dtype t)
     arrays_free();
 }
 
-/* Columns from and to the middle of wider rows; what is beside them stays. */
+/* Checks a copy from the middle of wide rows into the middle of others; columns beside the written ones keep their values. */
 static void check_columns(int64_t rows, int64_t cols, int64_t first, enum dtype to, enum dtype from)
 {
     struct twin_case c;

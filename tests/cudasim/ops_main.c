@@ -1,4 +1,4 @@
-/* `test_cuda_ops [GROUP ...]`: every op's CUDA kernel against its CPU twin. */
+/* `test_cuda_ops [GROUP ...]`: compares every op's CUDA kernel with its CPU twin. */
 #include "ops_harness.h"
 
 static const struct {

@@ -1,4 +1,5 @@
-/* Kernels that only move elements: fill, copy, casts, rows between layouts, embedding and its gradient. All bit for bit. */
+/* Tests kernels that only move elements: fill, copy, casts, rows between layouts, embedding and its gradient. All results are
+ * compared bit for bit. */
 #include "ops_harness.h"
 
 #include "base/quantised.h"
@@ -31,7 +32,7 @@ static void check_cast(enum dtype to, enum dtype from, int64_t n)
     void *src = array_random(n, from, 3.0);
     if (from == F32 && n > 4) {
         static const uint32_t odd[] = {0x7f800000, 0xff800000, 0x7fc12345, 0x00012345, 0x7f7fffff};
-        memcpy(src, odd, 5 * 4); /* infinities, NaN, a subnormal, one that rounds to infinity */
+        memcpy(src, odd, 5 * 4); /* infinities, NaN, a subnormal, a number that rounds to infinity */
     }
     case_arg(&c, array_new(n * dtype_size(to)), n, to, OUT);
     case_arg(&c, src, n, from, IN);
@@ -75,7 +76,7 @@ static enum status call_rows(void *const *arg, void *stream, void *context)
     return (k->gather ? ops_cuda_gather_rows : ops_cuda_scatter_rows)(arg[0], arg[1], arg[2], k->rows, k->row_bytes, stream);
 }
 
-/* A permutation with some padding (index -1). */
+/* Checks a gather or scatter of rows by a permutation with some padding (index -1). */
 static void check_rows(int64_t rows, int64_t row_bytes, int gather)
 {
     struct rows_move k = {rows, row_bytes, gather};
@@ -85,7 +86,7 @@ static void check_rows(int64_t rows, int64_t row_bytes, int gather)
     int32_t *index = array_new(rows * 4);
     memset(dst, 0x5a, (size_t)(rows * row_bytes));
     memcpy(want, dst, (size_t)(rows * row_bytes));
-    for (int64_t i = 0; i < rows; i++) /* 7 and `rows` have no common factor in the sizes below */
+    for (int64_t i = 0; i < rows; i++) /* a permutation, since 7 and `rows` have no common factor in the sizes below */
         index[i] = i % 5 == 3 ? -1 : (int32_t)((i * 7 + 2) % rows);
     for (int64_t i = 0; i < rows; i++) {
         if (gather && index[i] < 0)
@@ -112,7 +113,7 @@ static enum status call_cast(void *const *arg, void *stream, void *context)
     return ops_cuda_cast_rows(arg[0], k->dst_ld, arg[1], k->src_ld, k->rows, k->cols, stream);
 }
 
-/* Columns beyond cols, and those between rows, stay. */
+/* Checks that the cast leaves columns beyond `cols`, between the rows, unchanged. */
 static void check_cast_rows(int64_t rows, int64_t cols, int64_t dst_ld, int64_t src_ld)
 {
     struct twin_case c;
@@ -145,7 +146,7 @@ static uint8_t *pack(const struct quantised *q, uint8_t *packed)
     return packed;
 }
 
-/* Elements first + r * ld + c of a matrix. */
+/* Dequantises the elements first + r * ld + c of a matrix for all r < rows and c < cols. */
 static void check_dequantise(const struct quantised *q, int64_t first, int64_t rows, int64_t cols, int64_t ld, enum dtype t)
 {
     struct twin_case c;
@@ -178,9 +179,9 @@ static void test_dequantise(void)
         check_dequantise(&(struct quantised){f, 3, 43}, 44, 2, 42, 43, t);
         check_dequantise(&(struct quantised){f, 33, 96}, 96 * 5 + 24, 28, 48, 96, t);
         check_dequantise(&(struct quantised){f, 300, 72}, 72, 299, 72, 72, t);
-        check_dequantise(&(struct quantised){f, 304, 3}, 8, 1, 904, 904, t); /* runs over several rows */
+        check_dequantise(&(struct quantised){f, 304, 3}, 8, 1, 904, 904, t); /* the elements read span several rows */
         check_dequantise(&(struct quantised){f, 2, 8200}, 1, 2, 8190, 8200, t);
-        check_dequantise(&(struct quantised){f, 3, 200}, 3, 2, 192, 200, t); /* runs over two blocks */
+        check_dequantise(&(struct quantised){f, 3, 200}, 3, 2, 192, 200, t); /* the elements read span two blocks */
     }
 }
 
@@ -219,7 +220,7 @@ static void test_dropout(void)
         const enum dtype y = k & 1 ? BF16 : F32;
         check_dropout(3, 128, 0, 0, y, k / 2);
         check_dropout(5, 64, 16, 8, y, k / 2);
-        check_dropout(2, 24, 6, 0, y, k / 2); /* a group of four begins in the middle of a vector */
+        check_dropout(2, 24, 6, 0, y, k / 2); /* a group of four numbers begins in the middle of a vector */
         check_dropout(3, 37, 8, 0, y, k / 2);
         check_dropout(2, 16, 4, 4, y, k / 2);
         check_dropout(70, 1, 1, 0, y, k / 2);
@@ -236,7 +237,7 @@ void test_moves(void)
     check_cast_rows(3, 40, 40, 40);
     check_cast_rows(5, 48, 64, 52);
     check_cast_rows(4, 41, 48, 41); /* an odd vocabulary */
-    check_cast_rows(3, 40, 40, 42); /* rows of either that are not aligned */
+    check_cast_rows(3, 40, 40, 42); /* source rows are not aligned */
     check_cast_rows(3, 40, 44, 44);
     check_cast_rows(130, 1, 8, 3);
     check_cast_rows(2, 2051, 2056, 2052);
@@ -277,7 +278,7 @@ static void check_lookup(int64_t rows, int64_t dim, enum dtype t, int positions,
     c.attrs.embed.scale = scale;
     case_arg(&c, array_new(rows * dim * dtype_size(t)), rows * dim, t, OUT);
     case_arg(&c, array_random(vocab * dim, t, 1.0), vocab * dim, t, IN);
-    case_arg(&c, array_indices(rows, -1, 21), rows, I32, IN); /* -1 and vocab are outside */
+    case_arg(&c, array_indices(rows, -1, 21), rows, I32, IN); /* some indices (-1 and vocab) are outside the vocabulary */
     if (positions) {
         case_arg(&c, array_random(11 * dim, t, 1.0), 11 * dim, t, IN);
         case_arg(&c, array_indices(rows, 0, 12), rows, I32, IN);
@@ -296,7 +297,7 @@ static void check_placed(int64_t rows, int64_t dim, int64_t vocab, enum dtype t)
                dtype_name(t));
     set_embed(&c, rows, dim, vocab, t, 0);
     int32_t *index = array_indices(rows, 0, 1);
-    for (int64_t i = 0; i < rows; i++) /* no two are equal; some are outside */
+    for (int64_t i = 0; i < rows; i++) /* no two indices are equal; some are outside the vocabulary */
         index[i] = i % 5 == 3 ? -1 : (int32_t)((i * 3 + 1) % (vocab + 1));
     case_arg(&c, array_random(vocab * dim, t, 1.0), vocab * dim, t, INOUT);
     case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, IN);
@@ -305,7 +306,7 @@ static void check_placed(int64_t rows, int64_t dim, int64_t vocab, enum dtype t)
     arrays_free();
 }
 
-/* `hot`: this share of the rows, in 1/8, has one token, so that runs are long. */
+/* hot: eighths of the rows that have the same token, which makes long runs of equal tokens. */
 static void check_scatter(int64_t rows, int64_t dim, int64_t vocab, enum dtype t, int accumulate, int hot, float scale,
                           int by_columns)
 {
@@ -332,12 +333,13 @@ void test_embedding(void)
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int t = F32; t <= BF16; t++)
             check_lookup(shapes[s][0], shapes[s][1], (enum dtype)t, s % 2 == 0, s % 4 == 1 ? 12.0f : 0.0f, 0);
-    for (int t = F32; t <= BF16; t++) { /* (3 i + 1) mod (vocab + 1) is another number for each row */
+    for (int t = F32; t <= BF16; t++) { /* (3 i + 1) mod (vocab + 1) differs for each row */
         check_placed(1, 8, 4, (enum dtype)t);
         check_placed(31, 24, 39, (enum dtype)t);
         check_placed(8, 7, 9, (enum dtype)t);
     }
-    /* the simulator groups 1024 rows at a time, into two bins of up to 512 tokens or more bins; 256 threads of 8 or 4 columns */
+    /* in the simulator the kernel groups 1024 rows at a time, into two or more bins of up to 512 tokens; its blocks have 256
+     * threads of 8 or 4 columns */
     check_scatter(1, 1, 1, F32, 0, 0, 0.0f, 0);
     check_scatter(1, 8, 63, BF16, 1, 0, 0.0f, 0);
     check_scatter(31, 16, 64, BF16, 0, 2, 1.3f, 0);

@@ -1,8 +1,8 @@
-/* Kernels that reduce rows or columns: norms, bias gradient, cross entropy. */
+/* Tests kernels that reduce rows or columns: norms, bias gradient, cross entropy. */
 #include "ops_harness.h"
 
-/* Sums of n terms of both signs: n roundings, of either sign, of partial sums of size sqrt(n), so sqrt(n) * 2^-24 * sqrt(n) and
- * somewhat more; in another order than the twin's. */
+/* Returns a bound on the difference of two sums of n terms of both signs added in different orders: n roundings, of random sign,
+ * of partial sums of size sqrt(n), so sqrt(n) * 2^-24 * sqrt(n) and somewhat more. */
 static double sum_error(int64_t n)
 {
     return 1e-7 * (double)n + 2e-6;
@@ -28,7 +28,7 @@ static void check_norm(int64_t rows, int64_t dim, int segments, int kind, enum d
     set_norm(&c, rows, dim, kind == BARE ? NORM_RMS : kind, t, 0);
     c.attrs.norm.segments = segments;
     void *x = array_random(rows * dim, t, 2.0);
-    /* mean and root mean square differ by a few units; the centred element may cancel, then the bias may */
+    /* mean and root mean square differ by a few units; subtracting the mean may cancel, and so may adding the bias */
     close_to(case_arg(&c, in_place ? x : array_new(rows * dim * dtype_size(t)), rows * dim, t, in_place ? INOUT : OUT), 16, 4e-6);
     case_arg(&c, x, rows * dim, t, IN);
     if (kind != NORM_NONE && kind != BARE)
@@ -43,7 +43,7 @@ static void check_norm(int64_t rows, int64_t dim, int segments, int kind, enum d
     arrays_free();
 }
 
-/* which: 1 dweight, 2 dbias, 3 both, 0 neither (frozen) */
+/* which: gradients that are computed: 1 dweight, 2 dbias, 3 both, 0 neither (frozen) */
 static void check_norm_grad(int64_t rows, int64_t dim, int segments, int kind, enum dtype t, int accumulate, int which)
 {
     struct twin_case c;
@@ -51,7 +51,7 @@ static void check_norm_grad(int64_t rows, int64_t dim, int segments, int kind, e
                (long long)dim, segments, kind, dtype_name(t), accumulate, which);
     set_norm(&c, rows, dim, kind == BARE ? NORM_RMS : kind, t, accumulate);
     c.attrs.norm.segments = segments;
-    c.attrs.norm.eps = 1e-2f; /* a row of one element has an exact gradient of the order of eps */
+    c.attrs.norm.eps = 1e-2f; /* the exact gradient of a row of one element is of the order of eps */
     close_to(case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, INOUT), 32, 2e-5);
     case_arg(&c, array_random(rows * dim, t, 1.5), rows * dim, t, IN);
     if (kind != NORM_NONE && kind != BARE)
@@ -72,7 +72,8 @@ static void check_norm_grad(int64_t rows, int64_t dim, int segments, int kind, e
 
 void test_norms(void)
 {
-    /* a warp takes rows of up to 1024 (bf16) or 512 (fp32) elements, 128 one by one; more warps keep up to 16 times as many */
+    /* one warp processes rows of up to 1024 (bf16) or 512 (fp32) elements, reading up to 128 elements singly; several warps keep
+     * rows up to 16 times as long */
     static const int64_t shapes[][2] = {{1, 1},    {9, 7},    {17, 8},   {70, 33},  {8, 128},  {3, 255},  {5, 512}, {3, 520},
                                         {2, 1023}, {9, 1024}, {3, 1032}, {2, 2048}, {1, 2049}, {2, 4104}, {1, 5000}};
     static const int64_t grads[][2] = {{1, 1}, {1, 9}, {31, 8}, {32, 16}, {33, 24}, {65, 40}, {3, 255}, {2, 264}, {2, 1037}};
@@ -102,7 +103,7 @@ void test_norms(void)
         check_norm_grad(33, 24, 0, NORM_NONE, (enum dtype)t, 0, 0);
     }
     for (int t = F32; t <= BF16;
-         t++) { /* weights for each head; heads that are read one by one, in vectors, by one warp and by two */
+         t++) { /* weights for each head; heads that are read in single elements, in vectors, by one warp and by two */
         check_norm(37, 3 * 33, 3, NORM_LAYER, (enum dtype)t, 1, 0);
         check_norm(9, 4 * 128, 4, NORM_LAYER, (enum dtype)t, 0, 1);
         check_norm(2, 2 * 2048, 2, NORM_RMS, (enum dtype)t, 0, 0);
@@ -110,7 +111,7 @@ void test_norms(void)
         check_norm_grad(70, 4 * 128, 4, NORM_LAYER, (enum dtype)t, 0, 1);
     }
     check_norm(1, 8200, 0, NORM_LAYER, F32, 1, 0);
-    /* wider than a panel (8192 or 4096 columns); more groups of rows than strips of groups */
+    /* rows wider than a panel (8192 or 4096 columns); more groups of rows than strips of groups */
     check_norm_grad(1, 8200, 0, NORM_RMS, BF16, 0, 3);
     check_norm_grad(2, 4100, 0, NORM_LAYER, F32, 1, 3);
     check_norm_grad(1057, 8, 0, NORM_LAYER, BF16, 1, 3);
@@ -141,7 +142,7 @@ void test_columns(void)
             check_bias_grad(shapes[s][0], shapes[s][1], s % 3 == 0 ? 0 : 5 - (int64_t)(s % 2), (enum dtype)t, (int)s % 2);
 }
 
-/* targets: 0 all inside, 1 some ignored, 2 one beyond the vocabulary (the loss is NaN) */
+/* targets: 0 all inside the vocabulary, 1 some ignored, 2 one beyond the vocabulary (the loss is NaN) */
 static void check_loss(int64_t rows, int64_t vocab, int gradient, int targets, float scale, float cap, int each)
 {
     struct twin_case c;
@@ -152,7 +153,7 @@ static void check_loss(int64_t rows, int64_t vocab, int gradient, int targets, f
     c.attrs.loss.rows = rows;
     c.attrs.loss.vocab = vocab;
     c.attrs.loss.gradient_bf16 = gradient;
-    const int64_t ld = targets == 1 ? round_up(vocab, 8) : vocab; /* bytes between rows must stay */
+    const int64_t ld = targets == 1 ? round_up(vocab, 8) : vocab; /* bytes between the rows must keep their values */
     c.attrs.loss.ld = targets == 1 ? ld : 0;
     struct step_record *record = array_new(sizeof *record);
     memset(record, 0, sizeof *record);
@@ -166,22 +167,23 @@ static void check_loss(int64_t rows, int64_t vocab, int gradient, int targets, f
     case_arg(&c, array_random(rows * ld, F32, 3.0), rows * ld, F32, IN);
     struct twin_arg *l = case_arg(&c, array_new(8), 1, F64, OUT);
     l->compare = CLOSE;
-    l->absolute = 2e-6 * (double)rows; /* fp32 sums of exponentials, per row */
+    l->absolute = 2e-6 * (double)rows; /* error per row of a sum of fp32 exponentials */
     case_arg(&c, target, rows, I32, IN);
     if (gradient)
         case_arg(&c, record, sizeof *record / 4, F32, IN);
     else
         case_absent(&c);
-    if (each) { /* loss of each row: sums of fp32 exponentials */
+    if (each) { /* the loss of each row, which has the error of a sum of fp32 exponentials */
         struct twin_arg *e = case_arg(&c, array_new(rows * 4), rows, F32, OUT);
         e->compare = targets == 2 ? SKIP : CLOSE; /* NaN */
         e->absolute = 4e-6;
     } else {
         case_absent(&c);
     }
-    /* logits of size 3; every element's exponential differs by the rounding of its argument (below 30) and by exp's own; the
-     * target's loses 1 from up to 1: 4 roundings each, times inv_targets (the twin alone errs by up to 3.3) */
-    /* capped ones: 4 units of tanh on both sides, of a logit below the cap */
+    /* logits of size 3: every element's exponential errs by the rounding of its argument (below 30) and by the error of exp; the
+     * target's gradient is a number up to 1 minus 1: 4 roundings each, times inv_targets (the twin alone errs by up to 3.3 of
+     * them) */
+    /* with a soft cap: 4 more units of tanh on both sides, of a logit below the cap */
     if (gradient)
         close_to(case_arg(&c, array_new(rows * ld * 2), rows * ld, BF16, OUT), 40 + 8 * (double)cap,
                  (8.0 + 2 * (double)cap) / 16777216.0 * 0.125);
@@ -193,8 +195,8 @@ static void check_loss(int64_t rows, int64_t vocab, int gradient, int targets, f
 
 void test_loss(void)
 {
-    /* 512 threads of 4 logits, 3 times in shared memory and 2 in registers in the simulator; rows start anywhere between 16-byte
-     * boundaries when the vocabulary is odd; the simulator keeps the losses of 1050 rows at a time */
+    /* in the simulator the kernel has 512 threads with 4 logits each, 3 times in shared memory and 2 times in registers; rows
+     * start anywhere between 16-byte boundaries when the vocabulary is odd; it keeps the losses of 1050 rows at a time */
     static const int64_t shapes[][2] = {{1, 1},   {1, 2},    {3, 3},    {5, 4},    {4, 5},    {7, 127},   {9, 128},
                                         {6, 129}, {2, 4095}, {2, 4096}, {3, 4097}, {2, 4099}, {2, 16001}, {1100, 6}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
@@ -202,7 +204,7 @@ void test_loss(void)
             check_loss(shapes[s][0], shapes[s][1], gradient, (int)s % 3, 0, 0, (int)s % 2 == 0);
     for (int each = 0; each < 2; each++)
         check_loss(1061, 3, 1, 1, 0, 0, each);
-    /* in shared memory, in registers, read again; edges of rows; small caps bend every logit */
+    /* rows in shared memory, in registers, read again; edges of rows; small caps that bend every logit */
     check_loss(3, 4097, 1, 1, 0, 4, 1);
     check_loss(2, 16001, 1, 0, 0, 30, 1);
     check_loss(2, 16001, 0, 0, 0, 30, 1);

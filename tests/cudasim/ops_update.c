@@ -1,4 +1,4 @@
-/* Gradient norm, clipping, AdamW and sums over ranks: bit for bit the CPU twins' results. */
+/* Tests gradient norm, clipping, AdamW and sums over ranks: results have the bits of the CPU twins. */
 #include "ops_harness.h"
 
 #include "base/blocks8.h"
@@ -23,7 +23,7 @@ static void check_clip(int64_t n, float clip, double spoil)
     struct step_record *record = array_new(sizeof *record);
     memset(record, 0, sizeof *record);
     record->clip = clip;
-    /* 48 bits, so that additions round and some are ties; now and then one of another size */
+    /* sums have 48 bits, so that additions round and some are ties; now and then a sum is of another size */
     double *sums = array_random(n, F64, 1.0), *other = array_random(n, F64, 1.0);
     for (int64_t i = 0; i < n; i++)
         sums[i] = ldexp(fabs(sums[i] * other[i]), i % 61 == 7 ? (int)(i % 41) - 20 : 0);
@@ -36,7 +36,8 @@ static void check_clip(int64_t n, float clip, double spoil)
     arrays_free();
 }
 
-/* Packed to the nearest: a block of zeros, one whose largest is negative, one where two of both signs are, others. */
+/* Makes quantised moments, rounded to nearest: a block of zeros, a block whose largest element is negative, a block with two
+ * largest elements of opposite signs, and others. */
 static void *packed(enum blocks8_kind kind, float *x, int64_t n)
 {
     void *p = array_new(blocks8_bytes(n));
@@ -58,7 +59,7 @@ static void check_adamw(int64_t n, int64_t n_decay, int param, int skip, enum dt
                skip, dtype_name(moments));
     c.attrs.vec.n = n;
     c.attrs.vec.n_decay = n_decay;
-    c.attrs.vec.first = (1LL << 32) - n / 2; /* numbers wrap within the arrays */
+    c.attrs.vec.first = (1LL << 32) - n / 2; /* the elements' numbers wrap around within the arrays */
     c.attrs.vec.share = n;
     c.attrs.vec.moments = (int32_t)moments;
     c.attrs.vec.group = 1;
@@ -82,16 +83,16 @@ static void check_adamw(int64_t n, int64_t n_decay, int param, int skip, enum dt
         if (i % 97 == 5)
             vi = 0.0f, grad[i] = i % 2 ? 0.0f : 1e-30f; /* subnormal squares */
         else if (i % 97 == 6)
-            vi = 0.0f, grad[i] = 1e-12f; /* a root below all values of int8 but 0 */
+            vi = 0.0f, grad[i] = 1e-12f; /* the root is smaller than all values of the int8 format except 0 */
         if (i / BLOCK8 % 5 == 1 && moments == I8)
-            grad[i] = 0.0f; /* and moments: zeros stay */
+            grad[i] = 0.0f; /* moments that are zero stay zero */
         if (numbers == F32)
             ((float *)v)[i] = vi;
         else
             ((bf16 *)v)[i] = bf16_from_float(vi);
     }
     case_arg(&c, array_random(n, F32, 1.0), n, F32, INOUT);
-    if (moments == I8) { /* words, as which they are aligned */
+    if (moments == I8) { /* given as 4-byte words, to which they are aligned */
         case_arg(&c, packed(BLOCKS8_SIGNED, m, n), blocks8_bytes(n) / 4, I32, INOUT);
         case_arg(&c, packed(BLOCKS8_SQUARES, v, n), blocks8_bytes(n) / 4, I32, INOUT);
     } else {
@@ -123,7 +124,7 @@ static enum status call_reduce(void *const *arg, void *stream, void *context)
     return ops_cuda_reduce(&k.r, stream);
 }
 
-/* Against sums that are added one by one. */
+/* Compares the kernel's sums over ranks with those added one rank after another. */
 static void check_reduce(int64_t n, int members, int me, enum dtype type, int in_place)
 {
     struct twin_case c;
@@ -133,7 +134,7 @@ static void check_reduce(int64_t n, int members, int me, enum dtype type, int in
     char *pieces = array_random(members * stride / size, type, 1.0);
     float *own = array_random(n, F32, 1.0), *dst = in_place ? own : array_new(n * 4), *want = array_new(n * 4),
           *twin = array_new(n * 4);
-    for (int m = 0; m < members; m++) /* negative zeros: their sum is one */
+    for (int m = 0; m < members; m++) /* the sum of negative zeros is a negative zero */
         memcpy(pieces + m * stride, type == F32 ? "\0\0\0\x80" : "\0\x80", (size_t)size);
     own[0] = -0.0f;
     memset(pieces + me * stride, 0xff, (size_t)(n * size)); /* not read */
@@ -172,7 +173,8 @@ static void check_reduces(void)
 void test_update(void)
 {
     check_reduces();
-    /* the simulator keeps 70 sums of 4096 elements at a time; up to 32 are few: 4 of a thread block, else 16 */
+    /* in the simulator the kernel keeps 70 sums of 4096 elements at a time; an input of up to 32 sums is short: its thread blocks
+     * make 4 sums each, those of others 16 */
     static const int64_t sums[] = {0,
                                    1,
                                    15,

@@ -120,7 +120,7 @@ enum status start_mma(float *c, const __nv_bfloat16 *a, const __nv_bfloat16 *b, 
 struct wgmma_shared {
     alignas(1024) __nv_bfloat16 a[2][64 * 64];
     alignas(1024) __nv_bfloat16 b[2][128 * 64];
-    alignas(1024) float c[4][64 * 32]; /* four boxes of 32 columns */
+    alignas(1024) float c[4][64 * 32]; /* the result as four boxes of 32 columns */
     uint64_t full[2], empty[2];
 };
 
@@ -194,7 +194,7 @@ wgmma_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUte
         check[threadIdx.x] = s.c[0][threadIdx.x];
     for (int i = 0; i < 64; i++) {
         int row = 16 * w + g + 8 * (i / 2 % 2), col = 8 * (i / 4) + 2 * t + i % 2;
-        s.c[col / 32][row * 32 + (col % 32 ^ row % 8 * 4)] = d[i]; /* the 128-byte swizzle, in floats */
+        s.c[col / 32][row * 32 + (col % 32 ^ row % 8 * 4)] = d[i]; /* the 128-byte swizzle, applied to an index of floats */
     }
     if (bug != WG_NO_PROXY_FENCE)
         fence_proxy_async();
@@ -246,7 +246,9 @@ __device__ static void lay_out(uint8_t *to, const __nv_bfloat16 *x, int rows, in
         int r = i / 16, k = i % 16, at;
         if (major == K_MAJOR)
             at = span ? r * span + 2 * k : r / 8 * 256 + k / 8 * 128 + r % 8 * 16 + k % 8 * 2;
-        else if (span) /* atoms of span bytes along r by 8 k; then the second 8 k; then the next atom along r */
+        /* order in memory: an atom of span bytes along r by 8 values of k; the atom for the other 8 values of k; the next atoms
+         * along r */
+        else if (span)
             at = r / (span / 2) * (16 * span) + k * span + r % (span / 2) * 2;
         else
             at = r / 8 * 256 + k / 8 * 128 + k % 8 * 16 + r % 8 * 2;

@@ -1,4 +1,4 @@
-/* Kernels that exist to test the simulator: each is correct with bug 0 and has one planted bug for every other number. */
+/* Kernels that test the simulator: each is correct with bug 0; every other number plants one bug. */
 #ifndef SIM_KERNELS_H
 #define SIM_KERNELS_H
 
@@ -21,7 +21,7 @@ enum sum_bug {
     SUM_VARIABLE_RACE,
     SUM_BUGS
 };
-/* out[b] = sum of block b's 256 x [blocks * 256] */
+/* out[b] = sum of the 256 elements of x [blocks * 256] that belong to block b */
 enum status start_sum(float *out, const float *x, int blocks, int bug);
 
 enum mma_bug {
@@ -34,7 +34,7 @@ enum mma_bug {
     MMA_MISALIGNED_ROW,
     MMA_BUGS
 };
-/* c[64,64] = a[64,k] b[64,k]^T by cp.async, ldmatrix and mma; k a multiple of 32 */
+/* c[64,64] = a[64,k] b[64,k]^T with cp.async, ldmatrix and mma; k is a multiple of 32 */
 enum status start_mma(float *c, const __nv_bfloat16 *a, const __nv_bfloat16 *b, int k, int bug);
 
 enum wgmma_bug {
@@ -57,22 +57,23 @@ enum wgmma_bug {
     WG_ONE_ARRIVAL_TOO_MANY,
     WG_BUGS
 };
-/* c[64,128] = a[64,k] b[128,k]^T by TMA, wgmma and a TMA store; k a multiple of 64 */
+/* c[64,128] = a[64,k] b[128,k]^T with TMA loads, wgmma and a TMA store; k is a multiple of 64 */
 enum status start_wgmma(float *c, const __nv_bfloat16 *a, const __nv_bfloat16 *b, int k, int bug);
 
-/* One product of every form: d[64,n] = A[64,16] B[16,n], operands laid out for the given majors and swizzle span (0, 32, 64,
- * 128). registers: A comes from registers. */
+/* One product d[64,n] = A[64,16] B[16,n] with operands laid out for the given majors and swizzle span (0, 32, 64 or 128 bytes).
+ * registers: A comes from registers. */
 enum status start_wgmma_form(float *d, const __nv_bfloat16 *a /* [64,16] */, const __nv_bfloat16 *b /* [n,16] */, int n, int ta,
                              int tb, int span, int registers);
 
-/* Boxes of 8 rows x span bytes out of x[rows,cols] at (c0, c1), out of bounds included: load, store, add. span 0: 64 bytes
- * unswizzled. */
+/* Loads, stores and adds by TMA a box of 8 rows x span bytes of x[rows,cols] at (c0, c1), which may reach out of bounds. span 0:
+ * 64 bytes without swizzle. */
 enum status start_tma_copy(float *y, float *sum, const float *x, int rows, int cols, int c0, int c1, int span);
 
-/* out[b] = b for every block, by 64 threads a block at most; launched as asked, beside a fill of out[0, blocks). */
+/* out[b] = b for every block b with at most 64 threads each; other arguments of the launch are as given. Also fills out[0,
+ * blocks) first. */
 enum status start_numbers(int *out, int blocks, int threads, int64_t shared_bytes, cudaStream_t stream);
 
-/* Collectives: out[0..] documented in test_sim.cpp */
+/* Runs collectives; out is documented in test_sim.cpp. */
 enum status start_collectives(int *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Says why the CUDA kernels cannot be simulated here. */
+/* Prints why the CUDA kernels cannot be simulated here. */
 #include <stdio.h>
 
 int main(void)

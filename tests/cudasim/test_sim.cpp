@@ -1,4 +1,5 @@
-/* The simulator itself: correct kernels give exact results under many seeds, and every planted bug is named. */
+/* Tests the simulator itself: correct kernels give exact results under many seeds, and every planted bug is reported with its
+ * kind. */
 #include "cudasim_test.h"
 
 #include "sim_kernels.h"
@@ -6,14 +7,15 @@
 #include <math.h>
 #include <string.h>
 
-#define SEEDS sim_seeds(bug ? 2 : 6, bug ? 10 : 40) /* a report costs a run of addr2line */
+#define SEEDS sim_seeds(bug ? 2 : 6, bug ? 10 : 40) /* few seeds for a bug, since each report runs addr2line */
 
 static std::vector<__nv_bfloat16> random_bf16(size_t n, unsigned seed)
 {
     std::vector<__nv_bfloat16> v(n);
     for (size_t i = 0; i < n; i++) {
         seed = seed * 1664525u + 1013904223u;
-        v[i] = __nv_bfloat16((float)((int)(seed >> 24) - 128) / 64.0f); /* products and short sums are exact in fp32 */
+        /* small multiples of 1/64, whose products and short sums are exact in fp32 */
+        v[i] = __nv_bfloat16((float)((int)(seed >> 24) - 128) / 64.0f);
     }
     return v;
 }
@@ -30,12 +32,12 @@ static void compare(const std::vector<float> &got, const __nv_bfloat16 *a, const
         }
 }
 
-/* The launch must fail with this in its report, under one of the seeds at least and never silently with wrong results. */
+/* Fails unless the launch with a planted bug failed and its report contains `words`. */
 static void expect_report(const char *what, int bug, const char *words, enum status st)
 {
     if (st == OK)
         fail_msg("%s bug %d passed", what, bug);
-    /* who comes too early reads what was or what never was, by the order of threads */
+    /* a thread that comes too early races with the write or reads before it, depending on the order of threads */
     if (!strstr(sim_report(), words) && !(strcmp(words, "race") == 0 && strstr(sim_report(), "uninitialised")))
         fail_msg("%s bug %d: the report should say '%s', but is: %s", what, bug, words, sim_report());
     if (!strstr(sim_report(), ".cu:") && !strstr(words, "returns") && !strstr(words, "has ended") &&
@@ -134,7 +136,7 @@ static void test_wgmma(void **)
             device_array<__nv_bfloat16> da(a), db(b);
             device_array<float> c(64 * 128);
             enum status st = start_wgmma(c.p, da.p, db.p, k, bug);
-            if (bug == WG_READ_IN_FLIGHT) { /* no error on a GPU either: NaN must come out */
+            if (bug == WG_READ_IN_FLIGHT) { /* a GPU reports no error for this either, but the result must be NaN */
                 assert_true(st != OK || isnan(c.get()[0]));
                 continue;
             }
@@ -154,7 +156,7 @@ static void test_wgmma_forms(void **)
     static const int ns[] = {32, 64, 96, 128, 192, 256}, spans[] = {0, 32, 64, 128};
     for (int n : ns)
         for (int span : spans)
-            for (int form = 0; form < 6; form++) { /* 4 and 5: A from registers */
+            for (int form = 0; form < 6; form++) { /* in forms 4 and 5, A comes from registers */
                 sim_reset((unsigned)(n + span + form));
                 int ta = form < 4 && form & 1, tb = form < 4 ? form >> 1 & 1 : form & 1;
                 auto a = random_bf16(64 * 16, 5), b = random_bf16((size_t)n * 16, 6);
@@ -213,7 +215,8 @@ static void test_collectives(void **)
     }
 }
 
-/* What a driver would refuse is refused, with CUDA's error in the sentence, and the launches of a stream are known. */
+/* Checks that launches which a driver refuses are refused with CUDA's error in the message, and that the launches of a stream are
+ * counted. */
 static void test_runtime(void **)
 {
     sim_reset(1);

@@ -1,4 +1,4 @@
-/* Starting programs, catching their output, and files. */
+/* Starts programs, catches their output, and handles files. */
 #include "harness.h"
 
 #include "base/clock.h"
@@ -26,7 +26,7 @@ enum { CANNOT = 99, MAX_ARGUMENTS = 64, CORPUS_BYTES = 20000 };
 
 static char folder[64], outside[4096], *printed[2];
 static const char *const stream_names[2] = {".stdout", ".stderr"};
-static char command[4096]; /* program started last, for messages */
+static char command[4096]; /* last program that was started, for messages */
 static double started;
 
 /* ---- files ---- */
@@ -106,7 +106,7 @@ int e2e_count(const char *pattern)
     return n;
 }
 
-/* Writes words of a small vocabulary from a linear congruential generator: the same bytes everywhere. */
+/* Writes words of a small vocabulary, chosen by a linear congruential generator: the same bytes on every machine. */
 static void write_corpus(const char *path, int bytes)
 {
     uint32_t x = 12345;
@@ -127,7 +127,7 @@ int e2e_setup(void **state)
         fprintf(stderr, "the environment variable LTRAIN must name the program\n");
         return -1;
     }
-    setbuf(stdout, NULL); /* children must not print anything twice */
+    setbuf(stdout, NULL); /* children must not print inherited buffers a second time */
     if (!getcwd(outside, sizeof outside))
         return -1;
     snprintf(folder, sizeof folder, "%.40s/ltrain-e2e-XXXXXX", base ? base : "/tmp");
@@ -146,7 +146,7 @@ int e2e_teardown(void **state)
     }
     if (chdir(outside) != 0)
         return -1;
-    if (!getenv("LTRAIN_KEEP")) /* kept to look at a failed test's runs */
+    if (!getenv("LTRAIN_KEEP")) /* LTRAIN_KEEP keeps the files of a failed test for inspection */
         e2e_remove(folder);
     return 0;
 }
@@ -283,7 +283,8 @@ int e2e_can_mount(void)
     return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Drops a capability: root gets those of the bounding set at exec; other users have none to lose. */
+/* A preparation that drops a capability. Root would get it back at exec unless it is removed from the bounding set; other users
+ * have none to lose. */
 int e2e_drop_capability(int capability)
 {
     return geteuid() == 0 && prctl(PR_CAPBSET_READ, capability) == 1 ? prctl(PR_CAPBSET_DROP, capability) : 0;
@@ -298,7 +299,7 @@ int e2e_let_root_start_ranks(void)
 {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    char options[1024]; /* Open MPI leaks memory of its own: tests/mpi.sh */
+    char options[1024]; /* tests/mpi.sh explains Open MPI's leaks */
     const char *others = getenv("ASAN_OPTIONS");
     snprintf(options, sizeof options, "%s%sdetect_leaks=0", others ? others : "", others ? ":" : "");
     if (!others || !strstr(others, "detect_leaks=0"))

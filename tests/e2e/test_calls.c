@@ -1,5 +1,5 @@
-/* System calls that look at files rather than move bytes. The n-th one of a kind fails or never returns, in all uses of a run:
- * its directory, data, lock, log and checkpoints. */
+/* Tests system calls that look at files rather than move bytes. The n-th call of a kind fails or never returns, for everything
+ * that a run uses: its directory, data, lock, log and checkpoints. */
 #include "harness.h"
 
 #include "extent.h"
@@ -26,7 +26,7 @@ static int is_left_out(const char *kind)
     return !found;
 }
 
-/* Makes a model with files of its own and data in a directory and by a pattern. Also makes the results of a new run and of a
+/* Makes a model directory, and data in a directory and behind a pattern. Also makes the expected results of a new run and of a
  * resumed one. */
 static int prepare(void **state)
 {
@@ -58,8 +58,8 @@ static int count_calls(const char *kind, const char *arguments)
     return atoi(strstr(r.err, word) + strlen(word));
 }
 
-/* The run, which printed `out`, equals the one without faults. An older checkpoint that could not be removed must have been
- * reported. */
+/* Checks that the run, which printed `out`, equals the run without faults. If an older checkpoint could not be removed, that must
+ * have been reported. */
 static void same_as(const char *reference, const char *out, const char *fault)
 {
     static const char *const files[] = {"model.safetensors", "config.json", "tokenizer_config.json"};
@@ -78,7 +78,7 @@ static void same_as(const char *reference, const char *out, const char *fault)
         fail_msg("%s: %d checkpoints are left", fault, checkpoints);
 }
 
-/* A refusal is one sentence with the cause, with status 2 before there was anything to run, else 1; and nothing is lost. */
+/* Checks a failed run: one sentence with the cause, status 2 if nothing had run yet, else 1; and nothing is lost. */
 static void is_refused(struct result r, const char *reference, const char *fault, int resumed)
 {
     int began = strstr(r.out, "\nstep ") != NULL, elsewhere = strstr(r.err, " instead: ltrain --resume ") != NULL;
@@ -87,7 +87,7 @@ static void is_refused(struct result r, const char *reference, const char *fault
         fail_msg("%s: exit status %d: %s", fault, r.status, r.err);
     if (strncmp(r.err, "ltrain: ", 8) != 0 || strchr(r.err, '\n') != r.err + n - 1 || !strstr(r.err, "Input/output error"))
         fail_msg("%s: %s", fault, r.err);
-    if (elsewhere) { /* the run's directory could not be looked at during the last save */
+    if (elsewhere) { /* the last save could not look at the run's directory */
         e2e_remove("run");
         e2e_copy("run-saved", "run");
         e2e_remove("run-saved");

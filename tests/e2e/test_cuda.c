@@ -1,5 +1,5 @@
-/* --device cuda on the fake GPU (tests/cudasim/fake): the same files as cpu:discrete, bit for bit, after a resume and after
- * moving between devices; and messages where there is no GPU or it fails. */
+/* Tests --device cuda on the fake GPU (tests/cudasim/fake): it writes the same files as cpu:discrete, bit for bit, also after a
+ * resume and after moving between devices; and it prints messages if there is no GPU or the GPU fails. */
 #include "harness.h"
 
 #include "build_config.h"
@@ -63,7 +63,7 @@ static void other_algorithms_are_said(void **state)
     e2e_contains(r.out, " cuda=0.0,1,0000000000000006");
 }
 
-/* Two ranks: messages by NCCL on a GPU each, staged on one GPU for both. */
+/* Runs two ranks with messages by NCCL on a GPU each, then with staged messages on one GPU for both. */
 static void ranks_move_between_devices(void **state)
 {
     (void)state;
@@ -86,8 +86,8 @@ static void ranks_move_between_devices(void **state)
     }
 }
 
-/* Each rank has the whole of its own GPU, and NCCL, as under Slurm's --gpus-per-task. Instances of a GPU have memory of their
- * own, and NCCL does not tell them apart. */
+/* Each rank sees only its own GPU and uses NCCL, as under Slurm's --gpus-per-task. MIG instances of a GPU have memory of their
+ * own, but NCCL cannot tell them apart. */
 static void each_rank_sees_its_own_gpu(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void each_rank_sees_its_own_gpu(void **state)
     assert_null(strstr(r.out, "GPU memory: planned"));
 }
 
-/* Collects the evaluations of a run from metrics.jsonl, one behind the other; returns their number. */
+/* Collects the evaluations of a run from metrics.jsonl one after another in `out`; returns their number. */
 static int evaluations(const char *run, char *out, size_t size)
 {
     const char *key = "\"eval_loss\":";
@@ -127,7 +127,7 @@ static int evaluations(const char *run, char *out, size_t size)
     return n;
 }
 
-/* Losses equal those of the processor, bit for bit, and training goes on as if nothing had been evaluated. */
+/* Losses of an evaluation have the CPU's bits, and training goes on as if nothing had been evaluated. */
 static void evaluation_is_the_same_there(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static void evaluation_is_the_same_there(void **state)
     assert_string_equal(have, want);
 }
 
-/* Returns a program's JSON without the times. */
+/* Returns a program's JSON output without times. */
 static char *timeless(const struct result *r)
 {
     char *text = strdup(r->out), *to = text;
@@ -166,7 +166,7 @@ static char *timeless(const struct result *r)
     return text;
 }
 
-/* Tokens are drawn from the same logits as on the processor, bit for bit, also by two ranks with a GPU each. */
+/* Tokens are sampled from logits with the CPU's bits, also by two ranks with a GPU each. */
 static void what_is_read_on_is_the_same_there(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void auto_takes_what_is_there(void **state)
     use(twin, "devices=0");
     r = e2e_succeeds(NULL, TINY "--steps 1 --out none");
     e2e_contains(r.out, "device: cpu");
-    use(twin, "capability=80"); /* --dtype fp32, which processors alone compute, decides if it is given */
+    use(twin, "capability=80"); /* --dtype fp32, which only CPUs support, chooses the CPU */
     r = e2e_succeeds(NULL, TINY "--steps 1 --dtype fp32 --out wide");
     e2e_contains(r.out, "remark: no GPU is used: twin computes in bf16: give --dtype bf16");
     e2e_contains(r.out, "device: cpu");
@@ -248,19 +248,19 @@ static void refusals(void **state)
         e2e_refuses(2, "--device cuda: there is no NVIDIA driver here|libcuda.so.1|use cpu", NULL,
                     TINY "--steps 1 --device cuda");
     snprintf(gives, sizeof gives, "readelf -d '%s' | grep NEEDED | grep -i -E 'cuda|cublas|nccl' >.needed", getenv("LTRAIN"));
-    assert_int_not_equal(system(gives), 0); /* nothing of CUDA is linked */
+    assert_int_not_equal(system(gives), 0); /* the program is not linked with any CUDA library */
 }
 
-/* With a driver, the plugin beside the program is opened; without a plugin the message says what is missing. */
+/* If there is a driver, the plugin in the program's directory is opened; without a plugin the message says what is missing. */
 static void the_plugin_lies_beside(void **state)
 {
     (void)state;
     char path[8500], directory[4100], libraries[8500], *program = strdup(getenv("LTRAIN"));
-    const char *given = getenv("LD_LIBRARY_PATH"); /* may name the directory of MPI's libraries */
+    const char *given = getenv("LD_LIBRARY_PATH"); /* LD_LIBRARY_PATH may name the directory of MPI's libraries */
     char *former = strdup(given ? given : "");
     assert_int_equal(mkdir("beside", 0777), 0);
     e2e_copy(program, "beside/ltrain");
-    e2e_copy(twin, "beside/libcuda.so.1"); /* any library stands for the driver's */
+    e2e_copy(twin, "beside/libcuda.so.1"); /* any library can stand for the driver's */
     assert_non_null(realpath("beside", directory));
     snprintf(path, sizeof path, "%s/ltrain", directory);
     setenv("LTRAIN", path, 1);
@@ -291,8 +291,8 @@ static void the_plugin_lies_beside(void **state)
     free(program);
 }
 
-/* Sizes that the GPU's kernels cannot take are refused: kernels move 16 bytes at a time, and heads lie in shared memory. The
- * processor takes any size. */
+/* Sizes that the GPU's kernels do not support are refused: kernels move 16 bytes at a time and keep heads in shared memory. The
+ * CPU accepts any size. */
 static void sizes_that_kernels_take(void **state)
 {
     (void)state;
@@ -331,7 +331,7 @@ static double number_behind(const char *text, const char *key)
     return strtod(at + strlen(key), NULL);
 }
 
-/* The data sheet of a GPU that was not profiled serves plans and MFU; the cost of submission is measured. */
+/* Without a profile, the GPU's data sheet is used for plans and MFU; the cost of submission is measured. */
 static void figures_are_those_of_the_gpu(void **state)
 {
     (void)state;
@@ -373,12 +373,12 @@ static void refusals_of_gpus(void **state)
         use(twin, cases[i].gpu);
         e2e_refuses(cases[i].status, cases[i].words, NULL, TINY "--steps 1 --offload cpu --device cuda --out refused");
     }
-    use(twin, "driver=12080"); /* auto goes on without the GPU, and says so */
+    use(twin, "driver=12080"); /* auto uses the CPU instead, and says so */
     struct result r = e2e_succeeds(NULL, TINY "--steps 1 --out without");
     e2e_contains(r.out, "remark: no GPU is used: --device cuda: the NVIDIA driver is one for CUDA 12.8");
 }
 
-/* Kernels take their memory before the first step and nothing later; else check fails. */
+/* Kernels take their memory before the first step and none later; if the GPU's memory grows later, check fails. */
 static void memory_is_what_was_planned(void **state)
 {
     (void)state;
@@ -387,10 +387,11 @@ static void memory_is_what_was_planned(void **state)
     e2e_contains(r.out, "of 624 MiB that were free beside the context");
     e2e_contains(r.out, "(100.0% of that)");
     e2e_succeeds(NULL, "check " TINY ON("cuda") "--steps 1");
-    use(twin, "memory=8G,context=1G"); /* without --device-mem: 7 GiB less 2% and 256 MiB */
+    use(twin, "memory=8G,context=1G"); /* without --device-mem the budget is 7 GiB less 2% and 256 MiB */
     r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 1 --out budget");
     e2e_contains(r.out, "budgets: device 6.6 GiB");
-    use(twin, "memory=12G,devices=2"); /* 384 MiB a rank less for NCCL, at most a sixteenth; none if messages are staged */
+    use(twin,
+        "memory=12G,devices=2"); /* NCCL's reserve is 384 MiB a rank, at most a sixteenth; there is none if messages are staged */
     r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out carried-budget");
     e2e_contains(r.out, "budgets: device 11 GiB");
     r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --comm staged --out staged-budget");
@@ -398,18 +399,18 @@ static void memory_is_what_was_planned(void **state)
     use(twin, "memory=8G,devices=2");
     r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out capped-budget");
     e2e_contains(r.out, "budgets: device 7.1 GiB");
-    use(twin, "memory=8G"); /* shared by two ranks */
+    use(twin, "memory=8G"); /* two ranks share the GPU */
     r = e2e_succeeds(NULL, TINY ON("cuda") "--ranks 2 --steps 1 --out shared-budget");
     e2e_contains(r.out, "budgets: device 3.8 GiB");
     use(twin, "grows=800:3M");
     r = e2e_succeeds(NULL, TINY ON("cuda") "--steps 3 --out late");
     e2e_contains(r.out, "remark: GPU 0, twin, 0000:01:00.0: 3.0 MiB more are taken than when the first step began");
-    use(twin, "grows=2000:3M"); /* two runs are prepared there first */
+    use(twin, "grows=2000:3M"); /* check's other two runs use the GPU first */
     e2e_refuses(1, "3.0 MiB more are taken than when the first step began|allocated in the steps", NULL,
                 "check " TINY ON("cuda") "--steps 3");
 }
 
-/* Skips a test without that core: containers may have others, and machines fewer. */
+/* Skips a test if this process may not use that core: containers may have other cores, and machines fewer. */
 static void needs_core(int cpu)
 {
     cpu_set_t own;
@@ -425,7 +426,7 @@ static int only_first_core(void)
     return sched_setaffinity(0, sizeof first, &first);
 }
 
-/* hwloc is told of two NUMA nodes, each with one of this machine's cores. */
+/* hwloc gets a description of two NUMA nodes, each with one of this machine's cores. */
 static void memory_is_near_the_gpu(void **state)
 {
     (void)state;
@@ -444,7 +445,7 @@ static void memory_is_near_the_gpu(void **state)
     unsetenv("HWLOC_THISSYSTEM");
 }
 
-/* Ranks are bound to a core each, as mpiexec does with one or two ranks by default, on a machine of 16 cores. */
+/* Each rank is bound to one core, as mpiexec does by default with one or two ranks, on a machine with 16 cores. */
 static void ranks_on_a_core_each_are_told(void **state)
 {
     (void)state;
@@ -468,7 +469,7 @@ static void a_failing_gpu(void **state)
     (void)state;
     use(twin, "dies=500:719");
     e2e_refuses(1, "cudaErrorLaunchFailure", NULL, TINY ON("cuda") "--steps 3 --out dead");
-    setenv("LTRAIN_CUDA_SYNC", "1", 1); /* each instruction is waited for, so that the failing one is known */
+    setenv("LTRAIN_CUDA_SYNC", "1", 1); /* the program waits for each instruction, so that the failing one is known */
     struct result r = e2e_refuses(1, "cudaErrorLaunchFailure|GPU 0, twin, 0000:01:00.0, while submitting instruction|on the",
                                   NULL, TINY ON("cuda") "--steps 3 --out named");
     assert_null(strstr(r.err, "names the one that fails"));

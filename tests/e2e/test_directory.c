@@ -1,4 +1,4 @@
-/* Ownership of a run's directory: second runs, names of runs that begin at once, directories that are moved away. */
+/* Tests who owns a run's directory: second runs, names of runs that start in the same second, directories that are moved away. */
 #include "harness.h"
 
 #include <signal.h>
@@ -17,7 +17,8 @@ static void wait_for_file(pid_t pid, const char *path)
     assert_true(e2e_exists("%s", path));
 }
 
-/* A second run, resumed or begun, leaves the first alone; a killed first run is resumed at once. */
+/* A second run that uses the directory of a running one is refused and leaves it alone; after the first run is killed, it can be
+ * resumed at once. */
 static void in_use(void **state)
 {
     (void)state;
@@ -60,7 +61,7 @@ static void moved(void **state)
     wait_for_file(pid, "run/checkpoints/latest");
     int before = e2e_count_unsaved();
     assert_int_equal(rename("run", "away"), 0);
-    while (e2e_count_unsaved() < before + 2 && !e2e_ended(pid)) /* some step was not saved */
+    while (e2e_count_unsaved() < before + 2 && !e2e_ended(pid)) /* at least one step was not saved */
         usleep(2000);
     kill(pid, SIGTERM);
     struct result r = e2e_wait(pid);
@@ -74,8 +75,8 @@ static void moved(void **state)
     e2e_succeeds(NULL, "--resume away --steps 1");
 }
 
-/* Another host's run has taken the directory over: the state goes elsewhere at the next save, and the directory gets nothing
- * more. */
+/* A run of another host has taken over the directory: the state is saved elsewhere at the next save, and nothing more is written
+ * into the directory. */
 static void taken_over(void **state)
 {
     (void)state;
@@ -105,7 +106,8 @@ static int count_lines(const char *path)
     return n;
 }
 
-/* A run that saves nothing for long notices the loss at the next line of its log: at most the line being written comes later. */
+/* A run that seldom saves notices at the next line of its log that it has lost its directory: at most the line being written is
+ * still added. */
 static void taken_over_between_saves(void **state)
 {
     (void)state;
@@ -141,7 +143,7 @@ static void refused(void **state)
 
 #define SECONDS 90
 
-/* Other runs have taken the names of this second, and of the next ones. */
+/* Other runs have taken the default names for this second and the next ones. */
 static void names_of_the_same_second(void **state)
 {
     (void)state;
@@ -168,7 +170,8 @@ static void names_of_the_same_second(void **state)
     e2e_succeeds(NULL, "--resume run --steps 2");
 }
 
-/* Links that others planted in an existing directory are not written through: the run names them and ends, or moves a log aside. */
+/* Links that other users planted in an existing directory are not followed when writing: the run names them and ends, or moves a
+ * log aside. */
 static void planted_links(void **state)
 {
     (void)state;
@@ -200,7 +203,7 @@ static void planted_partial_file(void **state)
     char *text = e2e_read("victim", NULL);
     assert_string_equal(text, "kept\n");
     free(text);
-    /* a link that the user names is the user's own */
+    /* a link named by the user is the user's own, and is followed */
     assert_int_equal(unlink("picture.svg.partial") | symlink("drawn.svg", "picture.svg"), 0);
     e2e_write("drawn.svg", "old\n");
     e2e_succeeds(NULL, "plan " TINY "--svg picture.svg");
@@ -209,7 +212,7 @@ static void planted_partial_file(void **state)
     free(text);
 }
 
-/* Another user could plant or replace files in a directory of theirs during the run. */
+/* The owner of the directory, another user, could plant or replace files in it during the run. */
 static void directory_of_another_user(void **state)
 {
     (void)state;
@@ -222,10 +225,11 @@ static void directory_of_another_user(void **state)
     e2e_refuses(2, "--out link belongs to user 4321", NULL, TINY "--offload none --steps 1 --out link");
     e2e_succeeds(NULL, TINY "--offload none --steps 1 --save-every 1 --out theirs/run");
     assert_int_equal(chown("theirs/run", 4321, 4321), 0);
-    e2e_succeeds(NULL, "--resume theirs/run --steps 2"); /* the directory's content is known */
+    e2e_succeeds(NULL, "--resume theirs/run --steps 2"); /* a resume accepts the directory, whose content is known */
 }
 
-/* Links that another user planted for directories of the run and for named results are not written through; the user's own are. */
+/* Links that another user planted in place of the run's directories or of named results are not followed; the user's own links
+ * are. */
 static void links_of_another_user(void **state)
 {
     (void)state;

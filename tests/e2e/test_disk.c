@@ -1,4 +1,4 @@
-/* Disks without room: refused before the run where that can be known; during the run nothing is lost. */
+/* Tests disks without room: where it can be known before, the run is refused; during the run nothing is lost. */
 #include "harness.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static void same_model(const char *run)
 
 /* ---- before the run ---- */
 
-/* A refused run begins nothing; `plan` refuses, too. */
+/* A run that is refused leaves nothing behind; `plan` refuses, too. */
 static void refused_at_planning(void **state)
 {
     (void)state;
@@ -43,7 +43,7 @@ static void refused_at_planning(void **state)
     e2e_refuses(3, "run needs ", NULL, RESIDENT "--steps 1073741824 --save-every 1 --keep 1073741824 --out run");
     assert_false(e2e_exists("run"));
     e2e_succeeds(NULL, "plan " RESIDENT MUCH " --machine h100");
-    /* a model's tokenizer is copied, too */
+    /* the room includes a copy of a model's tokenizer */
     if (!getenv("LTRAIN_SOURCE_ROOT"))
         return;
     char golden[4096];
@@ -88,7 +88,7 @@ static void small_disks(void **state)
     e2e_refuses(3, "small/run needs |3 checkpoints of 306 MiB|64 MiB are free", &small,
                 "--model 25m --data corpus.txt --seq-len 256 --threads 1 " INTO_SMALL);
     e2e_succeeds(&small, RESIDENT INTO_SMALL);
-    /* room for the run's own files is not given to the nvme tier */
+    /* the nvme tier leaves room for the run's own files */
     mount_options = "size=6m";
     e2e_succeeds(&small, TINY DISCRETE "--nvme-path small --steps 2 --out elsewhere");
     e2e_refuses(3, "on the nvme|5% left free, beside 5.5 MiB for checkpoints, model and log", &small, TINY DISCRETE INTO_SMALL);
@@ -96,7 +96,7 @@ static void small_disks(void **state)
 
 /* ---- during the run ---- */
 
-/* A line that cannot be written comes with a later one. */
+/* A line of the log that cannot be written is written together with a later line. */
 static void no_room_for_the_log(void **state)
 {
     static const char *const errors[] = {"ENOSPC", "EDQUOT", "SHORT"};
@@ -105,7 +105,7 @@ static void no_room_for_the_log(void **state)
     struct curve a = e2e_curve("reference");
     for (int i = 0; i < 6; i++) {
         char fault[64];
-        snprintf(fault, sizeof fault, "pwrite:%d:%s", 2 + i / 3, errors[i % 3]); /* the first pwrite is the lock's */
+        snprintf(fault, sizeof fault, "pwrite:%d:%s", 2 + i / 3, errors[i % 3]); /* the first pwrite writes the lock */
         e2e_remove("run");
         struct result r = e2e_succeeds(&(struct launch){.fault = fault}, RESIDENT "--steps 3 --out run");
         if (i % 3 < 2) {
@@ -118,7 +118,7 @@ static void no_room_for_the_log(void **state)
     }
 }
 
-/* The n-th write fails once: the run goes on, or the state is elsewhere. */
+/* The n-th write fails once: either the run goes on, or its state is saved elsewhere. */
 static void no_room_for_a_checkpoint(void **state)
 {
     int later = 0, elsewhere = 0, exported = 0;
@@ -132,7 +132,7 @@ static void no_room_for_a_checkpoint(void **state)
         assert_int_equal(e2e_count("run/checkpoints/*.partial"), 0);
         assert_int_equal(e2e_curve("run").n, 3);
         if (r.status == 0 && !strstr(r.out, "No space left"))
-            break; /* there were fewer writes */
+            break; /* the fault did not occur, since the run made fewer than nth writes */
         if (r.status == 0) {
             e2e_contains(r.out, " not saved: cannot write run/checkpoints/step-00000");
             e2e_contains(r.out, "No space left on device; training goes on, and the next save is that of step ");
@@ -161,11 +161,11 @@ static void no_room_for_a_checkpoint(void **state)
 
 static int limit_files(void)
 {
-    const struct rlimit l = {1000000, 1000000}; /* tiny's model has 593 KB, its moments twice that */
+    const struct rlimit l = {1000000, 1000000}; /* the tiny model has 593 KB, its moments twice as much */
     return setrlimit(RLIMIT_FSIZE, &l);
 }
 
-/* A checkpoint has no room anywhere, but the model alone has: it is kept. */
+/* There is no room for a checkpoint anywhere, but for the model alone: the model is saved. */
 static void room_for_the_model_alone(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void stopping_at_a_failed_save(void **state)
     assert_int_equal(e2e_curve("run").n, 1);
     e2e_succeeds(NULL, "--resume run-saved");
     same_model("run-saved");
-    /* files of the model's own that exports need come along */
+    /* the saved model includes its files that exports need */
     assert_int_equal(rename("run-saved/hf", "model"), 0);
     e2e_write("model/tokenizer_config.json", "{\"x\": 1}\n");
     e2e_remove("run-saved");
@@ -249,7 +249,7 @@ static void another_fills_the_disk(void **state)
         usleep(1000);
     int before = e2e_count_unsaved();
     fill("small/fill");
-    while (e2e_count_unsaved() < before + 2) /* some step was not saved */
+    while (e2e_count_unsaved() < before + 2) /* at least one step was not saved */
         usleep(2000);
     kill(pid, SIGTERM);
     struct result r = e2e_wait(pid);

@@ -1,4 +1,4 @@
-/* Runs that go on after a change: of the data, the directory, the settings' file, the length of the schedule. */
+/* Tests resumed runs after a change: of the data, the directory, the settings' file, the length of the schedule. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -24,8 +24,7 @@ static void write_part(const char *path, size_t n)
     free(text);
 }
 
-/* Other data than a checkpoint was trained on are refused with the difference, or continued when asked for, with the
- * consequences. */
+/* Data other than those of the checkpoint are refused with the difference, or accepted on demand, with the consequences. */
 static void other_data(void **state)
 {
     (void)state;
@@ -44,7 +43,7 @@ static void other_data(void **state)
     e2e_refuses(2, "/t.txt has other content, of the same length|sequences keep their order", NULL, "--resume run --steps 4");
     e2e_refuses(2, "/e.txt (1000 bytes) is where |/t.txt (4000 bytes) was; 1 more differ", NULL,
                 "--resume run --steps 4 --data e.txt,t.txt");                       /* e.txt comes first */
-    struct result r = e2e_succeeds(NULL, "--resume run --steps 3 --data same.txt"); /* another name, the same bytes */
+    struct result r = e2e_succeeds(NULL, "--resume run --steps 3 --data same.txt"); /* the same bytes under another name */
     assert_null(strstr(r.out, "come again"));
 }
 
@@ -63,13 +62,13 @@ static void other_data_in_other_places(void **state)
     struct result r = e2e_succeeds(NULL, "--resume run --steps 4 --data-changed continue");
     e2e_contains(r.out, "resume: --data differs (the same files come in another order");
     e2e_contains(r.out, "): the order of all sequences changes, and some that were trained come again");
-    r = e2e_succeeds(NULL, "--resume run --steps 5"); /* the data that it went on with are its data now */
+    r = e2e_succeeds(NULL, "--resume run --steps 5"); /* the run's data are now those with which it was continued */
     assert_null(strstr(r.out, "come again"));
     write_part("e.txt", 900);
     e2e_refuses(2, "--eval-data: |/e.txt has 900 bytes and had 1000|not comparable", NULL, "--resume run --steps 6");
 }
 
-/* Another cut of the data, and another schedule, are asked for and so only reported. */
+/* Another split of the data and another schedule are explicit requests, so they are only reported. */
 static void other_settings(void **state)
 {
     (void)state;
@@ -95,7 +94,7 @@ static int in_the_root(void)
     return chdir("/");
 }
 
-/* A run is resumed from another directory, without the original weights, and after a move with its surroundings. */
+/* A run is resumed from another directory, without the original weights, and after its parent directory was moved. */
 static void found_from_anywhere(void **state)
 {
     char here[4096];
@@ -122,7 +121,7 @@ static void found_from_anywhere(void **state)
     e2e_contains(r.out, "settings differ from the checkpoint's: steps 6 (was 5)\n");
 }
 
-/* config.yaml is purged or emptied: every checkpoint has the settings. */
+/* config.yaml is removed or emptied: every checkpoint has the settings. */
 static void settings_are_in_checkpoints(void **state)
 {
     (void)state;
@@ -138,14 +137,14 @@ static void settings_are_in_checkpoints(void **state)
     struct result r = e2e_succeeds(NULL, "--resume emptied --model tiny --data corpus.txt --seq-len 128 --steps 6");
     e2e_same_file("whole/hf/model.safetensors", "emptied/hf/model.safetensors");
     e2e_contains(r.out, "resume: emptied/config.yaml is gone or empty: the settings are those of the checkpoint");
-    /* only a part of it: other settings, which are reported */
+    /* config.yaml lacks some settings: the others change, which is reported */
     e2e_write("run/config.yaml", "model: tiny\ndata: corpus.txt\nseq-len: 128\n");
     r = e2e_succeeds(NULL, "--resume run --steps 7" TILES QUICK);
     e2e_contains(r.out, "lr 0.0003 (was 0.001)");
     e2e_contains(r.out, "weight-decay 0.1 (was 0.2)");
 }
 
-/* A config.yaml that cannot be read is no reason to take other settings. */
+/* If config.yaml cannot be read, the run is refused instead of using other settings. */
 static void settings_that_cannot_be_read(void **state)
 {
     (void)state;
@@ -160,7 +159,8 @@ static void settings_that_cannot_be_read(void **state)
     free(after);
 }
 
-/* A run that ended before its first checkpoint starts anew in its directory; one that has left a model or a checkpoint does not. */
+/* A run that ended before its first checkpoint starts anew in its directory; a run that has left a model or a checkpoint does
+ * not. */
 static void anew_before_the_first_save(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void anew_before_the_first_save(void **state)
     assert_int_equal(mkdir("run/checkpoints", 0777), 0);
     e2e_refuses(2, "run/checkpoints has no checkpoint|--out instead of --resume", NULL, "--resume run");
     e2e_succeeds(NULL, SMALL "--data corpus.txt --steps 2 --save-every 2 --out run");
-    e2e_remove("run/checkpoints/latest"); /* killed before it was written */
+    e2e_remove("run/checkpoints/latest"); /* the state if the run was killed before it wrote `latest` */
     e2e_remove("run/hf");
     e2e_refuses(2, "run already holds a run: continue it with --resume", NULL, SMALL "--data corpus.txt --steps 2 --out run");
 }
@@ -202,7 +202,8 @@ static void wait_for_steps(pid_t pid, int n)
     }
 }
 
-/* A file replaced during a run ends the run, saved; with the former file it goes on as if nothing had happened. */
+/* If a data file is replaced during a run, the run saves its state and ends; once the original file is back it can be resumed as
+ * if nothing had happened. */
 static void data_change_under_a_run(void **state)
 {
     (void)state;
@@ -241,7 +242,7 @@ static int is_running(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
 }
 
-/* Touches a file of data or of held-out data during a run. Returns the number of the step that was saved. */
+/* Changes the times of a data file during a run. Returns the number of the step that was saved. */
 static int touched(const char *name, int steps)
 {
     char line[64];
@@ -260,7 +261,7 @@ static int touched(const char *name, int steps)
     return atoi(strstr(r.out, "stopped by a signal at step ") + 28);
 }
 
-/* A file touched during a run is read again, which is reported, and nothing else changes. */
+/* A file whose times change during a run is read again, which is reported, and nothing else changes. */
 static void data_touched_under_a_run(void **state)
 {
     (void)state;
@@ -278,7 +279,7 @@ static void stopped_while_data_are_read_again(void **state)
 {
     (void)state;
     for (int try = 0, caught = 0; !caught; try++) {
-        assert_true(try < 10); /* fails on a machine that reads the file between two looks at the output, ten times */
+        assert_true(try < 10); /* fails if, ten times, the machine reads the whole file between two looks at the output */
         e2e_remove("run");
         e2e_write("t.txt", "%s", "");
         assert_int_equal(truncate("t.txt", 300 << 20), 0);
@@ -303,7 +304,7 @@ static void stopped_while_data_are_read_again(void **state)
     }
 }
 
-/* A resumed run does not reread its data, and still notices changes since, even of files with the former length and time of
+/* A resumed run does not reread its data, but notices changes made since, even to files with the same length and time of
  * modification. */
 static void data_are_remembered(void **state)
 {
@@ -311,11 +312,11 @@ static void data_are_remembered(void **state)
 #define REMEMBERED "data: no file was touched since an earlier start"
     struct stat s;
     write_part("t.txt", 4000);
-    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* younger files are read again */
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* recently changed files would be read again */
     struct result r = e2e_succeeds(NULL, SMALL "--data t.txt --steps 2 --save-every 2 --out run");
     assert_null(strstr(r.out, REMEMBERED));
     if (!e2e_exists("run/data-read.txt"))
-        skip(); /* the file system's times are another host's */
+        skip(); /* the file system's clock is another host's */
     r = e2e_succeeds(NULL, "--resume run --steps 3");
     e2e_contains(r.out, REMEMBERED);
     e2e_succeeds(NULL, SMALL "--data t.txt --steps 3 --out whole");
@@ -331,7 +332,7 @@ static void data_are_remembered(void **state)
     assert_null(strstr(r.out, REMEMBERED));
 }
 
-/* A killed run had gone further than its checkpoint: its log is cut, which is reported. */
+/* A killed run had trained further than its checkpoint: its log is cut back when it is resumed, which is reported. */
 static void what_was_not_saved_is_trained_again(void **state)
 {
     (void)state;

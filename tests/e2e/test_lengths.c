@@ -1,4 +1,4 @@
-/* Runs whose sequences change their length equal, bit for bit, runs that are stopped and resumed with the next length. */
+/* Tests that runs whose sequence length changes equal, bit for bit, runs that are stopped and resumed with the next length. */
 #include "harness.h"
 
 #include "extent.h"
@@ -46,7 +46,7 @@ static void same_runs(const char *a, const char *b, int steps)
     e2e_same_file(x, y);
 }
 
-/* Lengths go up, up and down, against three runs, each resumed from the one before. */
+/* Compares runs in which lengths go up, or up and down, with three runs, each resumed from the one before. */
 static void equals_resumed(const char *options)
 {
     static const long long lengths[STEPS] = {128, 128, 256, 256, 256, 64, 64};
@@ -72,7 +72,7 @@ static void equals_runs_that_are_resumed(void **state)
     equals_resumed(TINY_MODEL NVME " --device cpu:discrete --dtype bf16");
 }
 
-/* Runs are resumed inside each stretch, at its edges, and before the first change. */
+/* Runs are resumed within a stretch of equal length, at its edges, and before the first change. */
 static void resumed_anywhere(void **state)
 {
     (void)state;
@@ -96,7 +96,7 @@ static void resumed_anywhere(void **state)
     }
 }
 
-/* A run of one length goes on with several, and back. */
+/* A run with one length is resumed with several lengths, and the other way round. */
 static void changed_at_a_resume(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void changed_at_a_resume(void **state)
     lengths_are("run", lengths, STEPS);
 }
 
-/* GPT-2's table has the rows of the longest sequences. */
+/* GPT-2's position table has as many rows as the longest sequence. */
 static void learned_positions(void **state)
 {
     (void)state;
@@ -164,7 +164,7 @@ static void on_several_ranks(void **state)
     e2e_succeeds(NULL, "--ranks 2" TINY_MODEL NVME " --sp ulysses --seq-len 128 --steps 2 --save-every 2 --out parts");
     e2e_succeeds(NULL, "--resume parts --seq-len 256 --steps 4");
     same_runs("run", "parts", 4);
-    /* one rank goes on over the change from the state that two ranks saved before it */
+    /* one rank continues across the change from the state that two ranks saved before it */
     e2e_succeeds(NULL, "--ranks 2" TINY_MODEL NVME " --seq-len 128@2,256 --steps 4 --save-every 1 --keep 9 --out more");
     e2e_remove("more/checkpoints/step-000002");
     e2e_remove("more/checkpoints/step-000003");

@@ -1,4 +1,4 @@
-/* A small machine acted out: limits of the system end in a plan that fits or in one sentence, never in a hang or a kill. */
+/* Simulates a small machine: limits of the system lead to a plan that fits or to one sentence, never to a hang or a kill. */
 #include "harness.h"
 
 #include <stdio.h>
@@ -17,13 +17,14 @@ static int limit_address_space(void)
 static void address_space(void **state)
 {
     (void)state;
-    if (E2E_SANITIZED) /* shadow memory takes terabytes */
+    if (E2E_SANITIZED) /* the sanitizer's shadow memory takes terabytes */
         skip();
     struct result r = e2e_succeeds(&(struct launch){.prepare = limit_address_space}, TINY "--steps 1 --out run");
     e2e_contains(r.out, "model: run/hf");
 }
 
-/* Any limit gives a run or one sentence: a rank's memory beside its arenas is counted, too, with its threads' stacks. */
+/* With any limit the program runs or prints one sentence, since plans include a rank's memory outside its arenas, such as its
+ * threads' stacks. */
 static int limit_step; /* limit in units of 10 MB */
 
 static int limit_some(void)
@@ -105,7 +106,7 @@ static void in_cgroups(void (*make)(int mib), const char *name)
     e2e_refuses(3, "can have 247 MiB|280 MiB are left of 300 MiB|, and 33 MiB are set aside for stacks and the program|less with",
                 &limited, BIG "--device-mem 8G --offload none --effort quick --steps 1 --out run");
     make(90);
-    r = e2e_succeeds(&limited, TINY "--steps 1 --save-every 1 --out run"); /* 37 MiB for arenas */
+    r = e2e_succeeds(&limited, TINY "--steps 1 --save-every 1 --out run"); /* 37 MiB remain for arenas */
     e2e_contains(r.out, words);
     e2e_contains(r.out, "budgets: device 18 MiB, host 15 MiB");
     assert_true(E2E_SANITIZED || r.peak_bytes < 70 << 20);
@@ -143,14 +144,14 @@ static void processors_of_a_cgroup(void **state)
     e2e_contains(r.out, "remark: 3 threads take turns on 1 core, ");
 }
 
-/* State on a tmpfs takes memory that the other two tiers divide. */
+/* With nvme state on a tmpfs, which is memory, the other two tiers get less. */
 static void drives_in_memory(void **state)
 {
     (void)state;
     char path[] = "/dev/shm/ltrain-e2e-XXXXXX";
     if (!mkdtemp(path))
         skip();
-    make_v2(900); /* 847 MiB for a rank */
+    make_v2(900); /* a rank gets 847 MiB */
     struct result r = e2e_run(&limited, TINY "--offload nvme --nvme-path %s --steps 1 --out run", path);
     rmdir(path);
     assert_int_equal(r.status, 0);
@@ -163,11 +164,12 @@ static void drives_in_memory(void **state)
     e2e_contains(r.out, "nvme 64 MiB");
 }
 
-/* A run has two groups of 2^24 elements in memory beside its arenas: a limit may leave enough for the arenas only. */
+/* A run has two groups of 2^24 elements in memory outside its arenas: a limit may be large enough for the arenas only. */
 static void groups_beside_the_arenas(void **state)
 {
     (void)state;
-    make_v2(1670); /* 1617 MiB for a rank: half-way between the arenas (1561 MiB with AVX-512's scratch) and the need */
+    make_v2(
+        1670); /* a rank gets 1617 MiB, half-way between its arenas (1561 MiB including AVX-512's scratch) and its whole need */
     e2e_refuses(3, "the plan takes |(device 1.5 GiB, host |, beside them 112 MiB for two groups of state|can have 1.579 GiB",
                 &limited,
                 "--model 125m --data corpus.txt --seq-len 64 --offload none --device-mem 8G --tiles group=16777216 --threads 1 "
@@ -175,7 +177,7 @@ static void groups_beside_the_arenas(void **state)
     assert_false(e2e_exists("run/metrics.jsonl"));
 }
 
-/* A check's resident run gets the memory that the cgroup leaves beside the given run. */
+/* A check's resident run gets the memory that the cgroup leaves next to the given run. */
 static void a_check_in_a_cgroup(void **state)
 {
     (void)state;
@@ -187,7 +189,7 @@ static void a_check_in_a_cgroup(void **state)
     assert_true(mib > 40 && mib < 63 && strstr(left, " MiB are left"));
 }
 
-/* Two ranks in one cgroup get half each of the memory that it leaves. */
+/* Two ranks in one cgroup each get half of the available memory. */
 static void ranks_of_a_cgroup(void **state)
 {
     (void)state;
@@ -288,8 +290,8 @@ static void drives_that_hang(void **state)
                 TINY "--steps 9 --save-every 1 --drive-timeout 2 --out run");
     e2e_refuses(1, "cannot open |no answer for 0.5 s (--drive-timeout): check the drive",
                 &(struct launch){.fault = "open:1:HANG"},
-                "plan " TINY "--drive-timeout 0.5");             /* hangs while settings and inputs are read count, too */
-    e2e_succeeds(NULL, "--resume run --steps 4 --save-every 0"); /* the saved run goes on, and its lock is free */
+                "plan " TINY "--drive-timeout 0.5"); /* calls that hang while settings and inputs are read are noticed, too */
+    e2e_succeeds(NULL, "--resume run --steps 4 --save-every 0"); /* the saved run can be resumed: its lock is free */
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* Adapters as people train them: a run's files, going on, ranks, check, export, and refusals. */
+/* Tests training of adapters as users do it: a run's files, resuming, ranks, check, export, and refusals. */
 #include "harness.h"
 
 #include "data/safetensors.h"
@@ -16,7 +16,7 @@
 
 #define RUN " --data corpus.txt --tokenizer bytes --seq-len 256 --lr 1e-2" TILES
 
-/* Copies a model of tests/golden to any place. */
+/* Copies a model of tests/golden to `to`. */
 static void put_base(const char *name, const char *to)
 {
     char from[512];
@@ -34,7 +34,7 @@ static void same_adapter(const char *a, const char *b)
     e2e_same_file(x, y);
 }
 
-/* A run leaves adapters alone, fp32, under PEFT's names; the base is unchanged. The bits are the same on every device. */
+/* A run writes only adapters, in fp32 and under PEFT's names; the base is unchanged. The bits are the same on every device. */
 static void left_behind(void **state)
 {
     struct st_file *f;
@@ -59,7 +59,7 @@ static void left_behind(void **state)
     same_adapter("run", "away");
 }
 
-/* A run killed at any step and resumed on another device ends as if nothing had happened; with another base it is refused. */
+/* A run that is killed at any step and resumed on another device ends like an undisturbed run; with another base it is refused. */
 static void resumed(void **state)
 {
     (void)state;
@@ -101,7 +101,7 @@ static void resumed(void **state)
     e2e_refuses(2, "--adapter|run/hf|was trained beside the weights in", NULL, "--model run --steps 4 --out more" RUN);
 }
 
-/* A restarted job has its former options, whose files may be gone by then. */
+/* A job that is restarted passes its original options again, although the files that they name may be gone. */
 static void resumed_with_the_same_options(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static double loss_of(const char *out)
     return strtod(at + strlen("\"loss\": "), NULL);
 }
 
-/* The newest checkpoint of a killed run serves as its model. */
+/* A killed run can be used as a model: its newest checkpoint. */
 static void unfinished(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void unfinished(void **state)
     e2e_succeeds(NULL, "--model base --lora r=4 --steps 2 --save-every 2 --out run" RUN);
     e2e_copy("run/hf", "ended");
     assert_int_equal(rename("base", "moved"), 0);
-    for (int k = 0; k < 2; k++) { /* once with the ended run, once with the killed one */
+    for (int k = 0; k < 2; k++) { /* first with the finished run, then with the killed one */
         e2e_refuses(2, "holds an adapter of|base, which is not there: give the model's directory by --base", NULL,
                     "export --model run --to x --adapter");
         e2e_succeeds(NULL, "export --model run --base moved --to x --adapter");
@@ -199,7 +199,7 @@ static void unfinished(void **state)
     assert_true(e2e_exists("whole/hf/model.safetensors"));
 }
 
-/* hf/ of a run that went on and was killed is not its newest state. */
+/* If a finished run was continued and then killed, its hf/ is not its newest state. */
 static void newest(void **state)
 {
     (void)state;
@@ -227,7 +227,7 @@ static void newest(void **state)
     }
 }
 
-/* Rotary positions that an adapter was trained with go with it. */
+/* Settings of rotary positions with which an adapter was trained are stored with it. */
 static void stretched(void **state)
 {
     (void)state;
@@ -274,7 +274,7 @@ static void stretched(void **state)
     free(text);
 }
 
-/* Random weights of a preset are in no directory that could be a base. */
+/* A preset's random weights are in no directory, so they cannot be the base of an adapter. */
 static void of_a_preset(void **state)
 {
     (void)state;
@@ -291,7 +291,7 @@ static void of_a_preset(void **state)
     e2e_refuses(2, words, NULL, "eval --model run" EVAL);
 }
 
-/* README.md beside a trained model has the hub's front matter and the facts of the training. */
+/* README.md of a trained model has the hub's front matter and the facts of the training. */
 static void card(void **state)
 {
     (void)state;
@@ -333,7 +333,7 @@ static void card(void **state)
     assert_null(strstr(text, "/corpus.txt"));
     free(text);
     struct result r = e2e_succeeds(NULL, "eval --model run --effort quick --lengths 128");
-    e2e_contains(r.out, "text: what run has held out of its training: the last 30% of "); /* with the run's --tokenizer */
+    e2e_contains(r.out, "text: what run has held out of its training: the last 30% of "); /* read with the run's --tokenizer */
     e2e_succeeds(NULL, "--resume run --steps 4 --lr 2e-2");
     e2e_succeeds(NULL, "export --model run --to merged");
     text = e2e_read("merged/README.md", &bytes);
@@ -357,7 +357,7 @@ static void card(void **state)
     free(text);
 }
 
-/* A base whose weights have been split into several files is still the same base. */
+/* A base whose weights are distributed over other files is still the same base. */
 static void resharded(void **state)
 {
     struct st_file *f;
@@ -384,7 +384,7 @@ static void resharded(void **state)
     e2e_succeeds(NULL, "--resume run --model cut --steps 3");
 }
 
-/* The second export into a directory is refused, and leaves the first one's files alone. */
+/* A second export into the same directory is refused and leaves the first export's files alone. */
 static void two_exports(void)
 {
     assert_true(mkdir("busy", 0777) == 0 && mkdir("busy/export.partial", 0777) == 0);
@@ -398,7 +398,8 @@ static void two_exports(void)
     assert_true(e2e_exists("busy/adapter_model.safetensors") && !e2e_exists("busy/export.partial"));
 }
 
-/* An adapter that is named with its base is trained on; merged into the base, it gives the same model. */
+/* If --model names an adapter, which names its base, training continues the adapter; merged into the base, it gives the same
+ * model. */
 static void on_top(void **state)
 {
     (void)state;
@@ -435,7 +436,7 @@ static void on_top(void **state)
                 "sample --model other --adapter run/hf --prompt a --max-new-tokens 1");
 }
 
-/* PEFT's own adapter is checked, and a run with rank stabilisation in bf16. */
+/* check accepts PEFT's own adapter, and a run with rank stabilisation in bf16. */
 static void checked(void **state)
 {
     (void)state;
@@ -448,7 +449,7 @@ static void checked(void **state)
 
 #define DROPPED "--model base --lora r=4,dropout=0.25 --grad-accum 2"
 
-/* Dropout changes the bits, to the same ones on every device and after a resume. Evaluation has no dropout. A run that starts
+/* Dropout changes the results, to the same bits on every device and after a resume. Evaluation uses no dropout. A run that starts
  * from the adapter takes over its dropout. */
 static void dropped(void **state)
 {
@@ -476,7 +477,7 @@ static void dropped(void **state)
     r = e2e_succeeds(
         NULL,
         "--model whole --lora r=4,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out same" RUN);
-    same_adapter("on", "same"); /* options that are not given are the adapter's */
+    same_adapter("on", "same"); /* options that are not given are taken from the adapter */
     r = e2e_succeeds(
         NULL,
         "--model whole --lora r=4,dropout=0,targets=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --steps 1 --out off" RUN);
@@ -490,7 +491,8 @@ static void dropped(void **state)
     e2e_contains(r.out, "pass");
 }
 
-/* With one sequence and no learning, every step has a mask of its own: that of the sequence's number in the run, on any rank. */
+/* With a single sequence and learning rate 0, every step still has its own dropout mask, determined by the number of the sequence
+ * in the run, on any rank. */
 static void masks(void **state)
 {
     (void)state;
@@ -526,7 +528,7 @@ static void edited(const char *text, const char *by, const char *words)
     edit(by, text);
 }
 
-/* Idle patterns get a warning only: PEFT leaves patterns of other models in its files. */
+/* Patterns that match nothing give only a warning: PEFT leaves patterns of other models in its files. */
 static void idle_pattern(void **state)
 {
     (void)state;
@@ -536,7 +538,7 @@ static void idle_pattern(void **state)
     e2e_contains(r.out, "warning: the adapter's rank-pattern=query:2");
 }
 
-/* Adapters of single layers, named in three ways, are read, merged and trained on; so are adapters begun by MiCA. */
+/* Adapters of some layers, named in three ways, are read, merged and trained further; so are adapters initialised by MiCA. */
 static void some_layers(void **state)
 {
     (void)state;
@@ -566,7 +568,7 @@ static void some_layers(void **state)
                 "--model base --lora targets=.*q_proj,exclude-modules=q_proj" RUN);
 }
 
-/* A base in NF4, quantised while it is loaded or by bitsandbytes: resumed, merged, evaluated, sampled. */
+/* A base in NF4, quantised while it is loaded or beforehand by bitsandbytes: resumed, merged, evaluated, sampled. */
 static void in_nf4(void **state)
 {
     (void)state;
@@ -595,12 +597,12 @@ static void in_nf4(void **state)
         card,
         "bnb_4bit_use_double_quant=True)\nmodel = AutoPeftModelForCausalLM.from_pretrained(where, quantization_config=nf4)\n");
     free(card);
-    card = e2e_read("theirs/hf/README.md", &bytes); /* the base's own files say that it is quantised */
+    card = e2e_read("theirs/hf/README.md", &bytes); /* the base's own files say that they are quantised */
     assert_null(strstr(card, "BitsAndBytesConfig"));
     free(card);
     r = e2e_succeeds(NULL, "--model away --base int8 --steps 1 --out elsewhere" RUN);
     e2e_contains(r.out, "note: --base int8, where the adapter in away/hf was trained beside its base in nf4\n");
-    /* the adapter knows the form of its base; merged into that form it is the same model */
+    /* the adapter records the format of its base; merged into a base in this format it gives the same model */
     e2e_succeeds(NULL, "--model away --steps 1 --out on" RUN);
     r = e2e_succeeds(NULL, "export --model away --to merged");
     e2e_contains(r.out, "W is what NF4 has kept of 14 matrices");
@@ -671,7 +673,7 @@ static void replace(const char *path, const char *was, const char *is)
     free(text);
 }
 
-/* Overwrites the first `was` in a file of weights with `is`, which is as long. */
+/* Overwrites the first occurrence of `was` in a file of weights with `is`, which has the same length. */
 static void overwrite(const char *path, const char *was, const char *is)
 {
     size_t bytes;
@@ -683,14 +685,14 @@ static void overwrite(const char *path, const char *was, const char *is)
     free(data);
 }
 
-/* Overwrites n bytes of a file, before its last `after`. */
+/* Overwrites n bytes of a file so that `after` bytes follow them. */
 static void put_bytes(const char *path, const void *is, size_t n, long after)
 {
     FILE *f = fopen(path, "r+");
     assert_true(f && fseek(f, -(long)n - after, SEEK_END) == 0 && fwrite(is, 1, n, f) == n && fclose(f) == 0);
 }
 
-/* Overwrites n bytes of a tensor, from its byte `at` on. */
+/* Overwrites n bytes of a tensor, starting at its byte `at`. */
 static void put_tensor(const char *path, const char *name, long at, const void *is, size_t n)
 {
     struct st_file *f;
@@ -702,10 +704,10 @@ static void put_tensor(const char *path, const char *name, long at, const void *
     st_close(f);
 }
 
-/* Damage to the file of weights of a quantised base: at the first `was`, or from a byte of a tensor on. */
+/* Damage to a quantised base's file of weights: at the first occurrence of `was`, or at a byte of a tensor. */
 struct damage {
-    const char *golden, *dir; /* dir: subdirectory with the file */
-    const char *was;          /* number of bytes equals that of `is`; NULL: the damage is to the tensor */
+    const char *golden, *dir; /* dir: subdirectory of the file */
+    const char *was;          /* text to be replaced, as long as `is`; NULL: a tensor is damaged */
     const char *tensor;
     long at;
     const void *is;
@@ -756,7 +758,7 @@ static void quantised_damaged(void **state)
         refuse_damaged(&all[i]);
 }
 
-/* A list that names every layer leaves nothing to NF4: files and losses are those of the model that is not quantised. */
+/* A list of exceptions that names every layer leaves nothing in NF4: files and losses equal those of the unquantised model. */
 static void skipped(void **state)
 {
     (void)state;
@@ -798,7 +800,8 @@ static void nf4_refused(void **state)
             "\"llm_int8_skip_modules\": [\"lm_head\", \"down_proj\"]");
     e2e_refuses(2, "down_proj.weight is stored as U8", NULL, "--model base/plain --lora r=4" RUN);
     replace("base/plain/config.json", "[\"lm_head\", \"down_proj\"]", "[\"multi_modal_projector\"]");
-    e2e_succeeds(NULL, "--model base/plain --lora r=4 --steps 1 --out listed" RUN); /* this model's head is its embedding */
+    e2e_succeeds(
+        NULL, "--model base/plain --lora r=4 --steps 1 --out listed" RUN); /* this model's head shares the embedding's matrix */
     replace("base/plain/config.json", "[\"multi_modal_projector\"]", "[\"lm_head\", \"multi_modal_projector\"]");
     replace("base/plain/config.json", "double_quant\": false", "double_quant\": true");
     e2e_refuses(2, "blocks of 64", NULL, "--model base/plain --lora r=4" RUN);
@@ -806,7 +809,7 @@ static void nf4_refused(void **state)
     e2e_refuses(2, "shape|config.json", NULL, "--model base/plain --lora r=4" RUN);
 }
 
-/* Adapters of head and embedding, which are one matrix until they are merged. */
+/* Adapters of head and embedding, which share one matrix until the adapters are merged. */
 static void ends(void **state)
 {
     const float other = 1.25f;
@@ -829,7 +832,7 @@ static void ends(void **state)
     e2e_succeeds(NULL, "--model merged --steps 1 --out after" RUN);
     struct curve on = e2e_curve("on"), after = e2e_curve("after");
     assert_true(fabs(on.loss[0] - after.loss[0]) < 1e-6 * on.loss[0]);
-    /* PEFT has saved the base's embedding beside its adapter */
+    /* PEFT saved the base's embedding together with its adapter */
     put_base("lora-ends", "theirs");
     e2e_succeeds(NULL, "--model theirs/adapter --steps 1 --out more" RUN);
     put_tensor("theirs/model.safetensors", "model.embed_tokens.weight", 8, &other, sizeof other);
@@ -857,7 +860,7 @@ static void int8_refused(void **state)
     e2e_refuses(2, "v_proj.weight has numbers so large|--base none", NULL, "--model plain --lora r=4 --base nf4" RUN);
 }
 
-/* Returns a tensor's type and size, or for a tensor of text its JSON; *bytes: the tensor's bytes. */
+/* Returns a tensor's type and size as JSON, or, for a tensor that holds text, the JSON in this text; *bytes: the tensor's bytes. */
 static json_t *words_of(struct st_file *f, const char *name, char **bytes)
 {
     struct st_raw t;
@@ -923,7 +926,7 @@ static void quantised_files(void **state)
     assert_false(e2e_exists("again"));
 }
 
-/* Weights are finite, but sums with them are not: evaluation and export fail, and no number passes for a result. */
+/* Weights are finite, but sums with them overflow: evaluation and export fail, and no number is printed as a result. */
 static void overflowing(void **state)
 {
     const float large = 3.4e38f;
@@ -946,7 +949,7 @@ static void overflowing(void **state)
     assert_false(e2e_exists("merged"));
 }
 
-/* No export overwrites or removes others' files, and a failed one leaves nothing. */
+/* An export overwrites or removes no file of others, and a failed export leaves nothing behind. */
 static void exported_beside(void **state)
 {
     static const char *const theirs[] = {"tokenizer.json", "merges.txt", "generation_config.json",
@@ -975,7 +978,7 @@ static void exported_beside(void **state)
     }
 }
 
-/* A quantised export of a checkpoint has the keys of the original config.json that ltrain does not read, too. */
+/* A quantised export of a checkpoint also has those keys of the original config.json that ltrain does not use. */
 static void quantised_checkpoint(void **state)
 {
     (void)state;

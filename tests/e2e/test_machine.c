@@ -1,5 +1,5 @@
-/* Machines that lack something or break during a run: disks, io_uring, memory locks. The run works and says what is missing, or
- * it ends with one sentence and can be resumed. */
+/* Tests machines that lack something or break during a run: disks, io_uring, memory locks. Either the run works and says what is
+ * missing, or it ends with one sentence and can be resumed. */
 #include "harness.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Makes a run whose losses the runs under hardship must equal. */
+/* Makes the reference run, whose losses the disturbed runs must reproduce. */
 static struct curve reference(void)
 {
     e2e_succeeds(NULL, TINY "--offload none --steps 3 --out reference");
@@ -68,8 +68,8 @@ static void nvme_paths_that_will_not_do(void **state)
     e2e_refuses(2, "nvme path corpus.txt|Not a directory|--nvme-path", NULL, ON("corpus.txt"));
     assert_false(e2e_exists("run"));
     e2e_refuses(2, "nvme path absent|No such file|--nvme-path", NULL, "plan" ON("absent"));
-    e2e_succeeds(NULL, "plan" ON("absent --nvme-max 1G")); /* plans are for a machine that may lack the drive */
-    e2e_succeeds(NULL, ON("run"));                         /* the run's own directory */
+    e2e_succeeds(NULL, "plan" ON("absent --nvme-max 1G")); /* `plan` accepts a path that this machine lacks */
+    e2e_succeeds(NULL, ON("run"));                         /* the drive is the run's own directory */
     e2e_remove("run");
     const struct launch full = {.fault = "fallocate:1:ENOSPC"};
     assert_int_equal(mkdir("disk", 0777), 0);
@@ -87,9 +87,9 @@ static void nvme_paths_of_other_mounts(void **state)
     e2e_refuses(2, "nvme path fixed|Read-only|--nvme-path", &(struct launch){.prepare = mount_read_only}, ON("fixed"));
     const struct launch small = {.prepare = mount_small};
     e2e_refuses(3, "the plan needs|on the nvme|973 KiB are free (--nvme-max, 5% left free)", &small, ON("small"));
-    const struct launch two = {.prepare = mount_small_of_two}; /* the room of two paths on one drive counts once */
+    const struct launch two = {.prepare = mount_small_of_two}; /* free space of two paths on one drive is counted once */
     e2e_refuses(3, "the plan needs|on the nvme|973 KiB are free (--nvme-max, 5% left free)", &two, ON("small/a,small/b"));
-    /* more is given than there is: the free space is the limit, and giving still more is no remedy */
+    /* --nvme-max exceeds the free space: the free space is the limit, and the message does not advise to raise --nvme-max */
 #define MUCH "--offload auto --nvme-path small --nvme-max 1G"
     struct result r = e2e_refuses(3,
                                   "the plan needs|on the nvme|1.0 MiB are free (--nvme-max gives 1.0 GiB: free some or name "
@@ -110,8 +110,7 @@ static void several_nvme_paths(void **state)
     assert_int_equal(e2e_count("d?/*"), 0);
 }
 
-/* Makes the n-th open fail, for one n after the other, until that is the open of the store: its number depends on how the data
- * were read. */
+/* Tries n = 1, 2, ... until the n-th open is the store's, and makes it fail: its number depends on how the data were read. */
 static void a_file_system_without_o_direct(void **state)
 {
     (void)state;
@@ -148,7 +147,7 @@ static int no_io_uring(void)
     return without_call(SYS_io_uring_setup, EPERM);
 }
 
-/* Lets io_uring's rings be made, and makes entering them fail. */
+/* Allows creating io_uring rings, but makes entering them fail. */
 static int no_io_uring_enter(void)
 {
     return without_call(SYS_io_uring_enter, EACCES);
@@ -159,7 +158,7 @@ static void io_uring_is_denied(void **state)
     (void)state;
     struct result r = e2e_succeeds(NULL, TINY "--offload nvme --steps 1 --out look");
     if (!strstr(r.out, "preallocated, io_uring"))
-        skip(); /* io_uring is not built in, or denied to begin with */
+        skip(); /* io_uring is not built in, or already denied */
     works_and_says(&(struct launch){.fault = "uring_setup:1:EPERM"}, "threads (no io_uring: Operation not permitted)", "");
     works_and_says(&(struct launch){.fault = "uring_setup:2:ENOSYS"}, "threads (no io_uring: Function not implemented)", "");
     works_and_says(&(struct launch){.prepare = no_io_uring}, "threads (no io_uring: Operation not permitted)", "");
@@ -192,7 +191,7 @@ static void the_drive_fails(void **state)
         e2e_remove("run");
         struct result r = e2e_run(&(struct launch){.fault = faults[i]}, TINY DISCRETE "--steps 30 --out run");
         if (i == 2 && r.status == 0)
-            break; /* without io_uring nothing completes */
+            break; /* without io_uring there are no completions to fail */
         e2e_remove("run");
         e2e_refuses(1, words, &(struct launch){.fault = faults[i]}, TINY DISCRETE "--steps 30 --out run");
         assert_int_equal(e2e_count("run/*.store"), 0);
@@ -200,11 +199,11 @@ static void the_drive_fails(void **state)
     e2e_remove("run");
     e2e_refuses(1, "cannot write |No space left|free space there; there is no checkpoint yet",
                 &(struct launch){.fault = "uring_setup:1:EPERM,pwrite:300:ENOSPC"}, TINY DISCRETE "--steps 30 --out run");
-    /* a transfer that is cut short is no failure */
+    /* a transfer that moves only part of its bytes is not a failure */
     works_and_says(&(struct launch){.fault = "uring_setup:1:EPERM,pread:200:SHORT,pwrite:200:SHORT"}, "threads", "");
 }
 
-/* Overwrites the store of a running ltrain, all but its first page, until it ends. Returns 0 if there is none yet. */
+/* Overwrites the store of a running ltrain, except its first page, until the program ends. Returns 0 if there is no store yet. */
 static int overwrite_store(void)
 {
     static char garbage[1 << 16];
@@ -231,7 +230,7 @@ static void an_extent_is_corrupted(void **state)
     (void)state;
     pid_t pid = e2e_start(NULL, TINY DISCRETE "--steps 2000 --out run");
     while (waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0) {
-        /* from the first step on, as initialising the state does not read */
+        /* only after the first step, since initialising the state does not read from the store */
         if (e2e_exists("run/metrics.jsonl"))
             touched += overwrite_store();
         usleep(1000);

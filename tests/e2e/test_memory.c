@@ -1,11 +1,11 @@
-/* A process takes the memory that its plan says, and no more. */
+/* Tests that a process uses the memory that its plan says, and not more. */
 #include "harness.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the bytes of "458 MiB" after those words. */
+/* Returns the number of bytes in a phrase like "458 MiB" that follows `words`. */
 static double bytes_after(const char *text, const char *words)
 {
     double x;
@@ -31,14 +31,14 @@ static void resident_memory_is_what_was_planned(void **state)
         assert_true(i == 2 || planned >= 200 * 0x1p20);
         assert_true(outside < 64 * 0x1p20); /* the memory outside the plan is small, so that it cannot hide a fault */
         assert_true(peak <= 1.03 * (planned + outside));
-        assert_true(peak >= 0.9 * (planned + outside)); /* the planned memory is really used */
+        assert_true(peak >= 0.9 * (planned + outside)); /* most of the planned memory is really used */
     }
 }
 
 int main(void)
 {
     if (E2E_SANITIZED)
-        return 77; /* plans do not count the sanitizer's shadow memory */
+        return 77; /* plans do not include the sanitizer's shadow memory */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(resident_memory_is_what_was_planned, e2e_setup, e2e_teardown),
     };

@@ -1,5 +1,5 @@
-/* Runs of several ranks on this machine: killed, stopped and terminated at random moments; moved to other numbers of ranks; edge
- * cases. */
+/* Tests runs of several ranks on this machine: killed, stopped and terminated at random moments; moved to other numbers of ranks;
+ * edge cases. */
 #include "harness.h"
 
 #include "extent.h"
@@ -22,7 +22,7 @@ enum { RANKS = 4, PATIENCE = 500 };
 #define SAVED_ON_CUDA SAVED " --offload nvme --device cuda --comm nccl "
 
 static uint64_t random_state;
-static const char *saved = SAVED_ON_CPU "--out run"; /* the run that is hit */
+static const char *saved = SAVED_ON_CPU "--out run"; /* options of the run that is disturbed */
 #define SAVED_BRIEFLY "--ranks 4 --comm-timeout 8 --steps 8 --save-every 1" TINY DISCRETE "--out run"
 static int instructions_named;
 
@@ -37,7 +37,7 @@ static void wait_ms(int ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
 }
 
-/* A preparation: ends a program that hangs by SIGALRM, which no test expects. */
+/* A preparation: SIGALRM, which no test expects, ends a program that hangs. */
 static int no_hang(void)
 {
     alarm(PATIENCE);
@@ -46,7 +46,7 @@ static int no_hang(void)
 
 static const struct launch patient = {.prepare = no_hang};
 
-/* Reads a file of /proc, with newlines for its zeros; "" if it is gone. */
+/* Reads a file of /proc with its zeros replaced by newlines; "" if the process is gone. */
 static void read_proc(pid_t pid, const char *name, char *text, size_t bytes)
 {
     char path[128];
@@ -94,7 +94,7 @@ static pid_t process_of(pid_t pid, int rank)
     return found;
 }
 
-/* Counts processes that work in this test's directory. */
+/* Counts processes whose working directory is this test's. */
 static int left_behind(void)
 {
     char here[4096], there[4096], link[64];
@@ -129,7 +129,7 @@ static int wait_for_file(pid_t pid, const char *pattern)
     return !e2e_ended(pid);
 }
 
-/* Makes sure that every rank but the victim reports the cause and the state that is left. */
+/* Checks that every rank but the victim reports the cause and the state that is saved. */
 static void all_said(struct result r, int victim, const char *what)
 {
     for (int rank = 0; rank < RANKS; rank++) {
@@ -166,7 +166,7 @@ static void goes_on(const struct curve *reference)
     assert_int_equal(e2e_count("run/checkpoints/*.partial") + e2e_count("run/checkpoints/*.old"), 0);
 }
 
-/* Makes sure that every rank reports its place: in a program, or between two. */
+/* Checks that every rank reports where it was: in a program, or between two programs. */
 static void all_said_where(const char *err, int victim)
 {
     for (int rank = 0; rank < RANKS; rank++) {
@@ -184,7 +184,8 @@ static void all_said_where(const char *err, int victim)
     }
 }
 
-/* Hits one rank at a random moment. `started`: only after the ranks know each other; before, there are MPI's own words only. */
+/* Sends a signal to one rank at a random moment. `started`: only after the ranks know each other; before that only MPI prints
+ * messages. */
 static void hit(int number, int started, const char *what, const struct curve *reference)
 {
     char file[64];
@@ -206,7 +207,7 @@ static void hit(int number, int started, const char *what, const struct curve *r
     if (r.status == 128 + SIGALRM)
         fail_msg("a hang: rank %d was hit by signal %d: %s", victim, number, r.err);
     none_left_behind();
-    if (started && r.status != 0 && !e2e_exists("run/hf")) /* else the rank was hit when all had been done */
+    if (started && r.status != 0 && !e2e_exists("run/hf")) /* otherwise the signal came when all work had been done */
         all_said(r, victim, what);
     if (started && r.status != 0 && !e2e_exists("run/hf") && e2e_count("run/checkpoints/step-??????") > 0)
         all_said_where(r.err, victim);
@@ -224,10 +225,11 @@ static void hit_at_random_moments(int number, const char *what)
     e2e_succeeds(&patient, SAVED_ON_CPU "--out reference");
     struct curve reference = e2e_curve("reference");
     assert_int_equal(reference.n, 8);
-    for (int trial = 0; trial < trials; trial++) /* MPI_Init gives a stopped rank a minute: only in the long test */
+    for (int trial = 0; trial < trials;
+         trial++) /* a rank stopped in MPI_Init is waited for a minute, so only the long test does that */
         hit(number, trial % 5 != 1 || (!extent_is_long() && number == SIGSTOP), what, &reference);
     print_message("%d sentences name an instruction\n", instructions_named);
-    assert_true(trials < 50 || instructions_named > 0); /* a few trials may all hit ranks that save */
+    assert_true(trials < 50 || instructions_named > 0); /* if there are few trials, all of them may hit ranks that are saving */
 }
 
 static void killed(void **state)
@@ -239,7 +241,7 @@ static void killed(void **state)
 static void stopped(void **state)
 {
     (void)state;
-    saved = SAVED_BRIEFLY; /* stopped ranks are waited for as long as the timeout */
+    saved = SAVED_BRIEFLY; /* other ranks wait for a stopped one as long as the timeout says */
     hit_at_random_moments(SIGSTOP, "is stopped");
     saved = SAVED_ON_CPU "--out run";
 }
@@ -313,7 +315,7 @@ static long planned_host(const char *run)
     return bytes;
 }
 
-/* Plans count messages that go through host memory: within a budget that the tensors would fill, the tensors get less. */
+/* Plans include the memory for messages that go through the host: if the tensors would fill a budget, they get less. */
 static void messages_count(void)
 {
     const char *run = "--ranks 2 --steps 1 --save-every 0 --offload cpu --device cuda " TINY;
@@ -323,7 +325,7 @@ static void messages_count(void)
     assert_true(planned_host("tight") < all);
 }
 
-/* The carrier of messages is reported, and results do not depend on it. */
+/* The carrier of messages (NCCL or the host) is reported, and results do not depend on it. */
 static void cuda_carriers(void **state)
 {
     (void)state;
@@ -345,8 +347,8 @@ static void cuda_carriers(void **state)
     none_left_behind();
 }
 
-/* Sends a signal while mpiexec is starting and has no ranks to pass it on to, or only some of many. `times`: number of signals,
- * the first after `ms`. */
+/* Sends a signal while mpiexec is starting and has no ranks yet to pass it on to, or only some. `times`: number of signals, the
+ * first after `ms`. */
 static void signalled_early(int number, int ms, int times)
 {
     pid_t pid = e2e_start(&patient, "--ranks 8 --steps 1000000 --out run" TINY);
@@ -374,7 +376,7 @@ static void terminated_while_starting(void **state)
         signalled_early(SIGINT, 200, times);
 }
 
-/* Makes sure that losses are near: sums of fp32 in another order differ by about 1e-6 for a loss near 5 after a few steps. */
+/* Checks that losses are close: fp32 sums in different orders differ by about 1e-6 for a loss near 5 after a few steps. */
 static void near_curve(const char *a, const char *b, double tolerance)
 {
     struct curve x = e2e_curve(a), y = e2e_curve(b);
@@ -401,7 +403,7 @@ static void resumed_on_fewer(void **state)
     }
 }
 
-/* Makes sure that several ranks and one alone have near losses. */
+/* Checks that runs with several ranks and with one have close losses. */
 static void same_as_alone(const char *arguments, const char *several, const char *words)
 {
     e2e_remove("run");
@@ -422,7 +424,7 @@ static void edge_cases(void **state)
     same_as_alone(SHORT "--seq-len 250", "--ranks 4", "padding: each sequence of 250 tokens is followed by ");
     same_as_alone(SHORT "--seq-len 256 --batch 3", "--ranks 2 --mesh dp=2", "batch: 3 sequences a step, 2 micro-batches");
     same_as_alone(SHORT "--seq-len 64 --eval-every 1 --eval-fraction 0.1", "--ranks 3", "eval");
-    /* the mesh is chosen for that batch, and kept */
+    /* the mesh is chosen for that batch, and kept at the resume */
     same_as_alone(SHORT "--seq-len 64 --batch 4 --save-every 3", "--ranks 2", "mesh: dp=2,ulysses=1,ring=1");
     r = e2e_succeeds(&patient, "--resume run --ranks 2 --steps 4");
     e2e_contains(r.out, "mesh: dp=2,ulysses=1,ring=1");
@@ -443,7 +445,7 @@ static void edge_cases(void **state)
     none_left_behind();
 }
 
-/* One rank's shard has the first NaN; all ranks end with its sentence, and no rank has kept a checkpoint. */
+/* The first NaN is in one rank's shard; all ranks end with that rank's message, and no rank has kept a checkpoint. */
 static void diverged(void **state)
 {
     (void)state;

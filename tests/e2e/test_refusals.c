@@ -1,4 +1,4 @@
-/* Bad input: each case with its exit status and one sentence that says what, which value, and what to do. */
+/* Tests bad input: each case has its exit status and one sentence that says what is wrong, with which value, and what to do. */
 #include "harness.h"
 
 #include "extent.h"
@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WIDE " --tiles rows=1024,loss=1024,group=65536 --threads 1 " /* long sequences planned in less time */
+#define WIDE " --tiles rows=1024,loss=1024,group=65536 --threads 1 " /* large tiles: long sequences are planned quickly */
 
-/* A refused run must not begin: no directory of a run is left. */
+/* Checks that a refused run does not begin: it leaves no directory. */
 static void refuses_before_the_run(int status, const char *words, const char *arguments)
 {
     e2e_refuses(status, words, NULL, "%s --out run", arguments);
@@ -115,7 +115,7 @@ static int directory_without_writing(void)
     return e2e_drop_capability(CAP_DAC_OVERRIDE);
 }
 
-/* Directories are refused before planning, which the device's budget would end. */
+/* Bad directories are refused before planning, which would fail for lack of device memory. */
 static void directories_of_runs(void **state)
 {
     (void)state;
@@ -140,13 +140,13 @@ static void budgets(void **state)
     (void)state;
     refuses_before_the_run(3, "the plan needs |MiB on the device|1.0 MiB are given|--device-mem",
                            TINY "--offload none --device-mem 1M");
-    if (extent(0, 1, 1)) { /* the search is long under sanitizers, and the device's refusal runs all of it */
+    if (extent(0, 1, 1)) { /* the search is slow under sanitizers, and this refusal comes at its end */
         refuses_before_the_run(3, "the plan needs |on the host|200 KiB are given (--host-mem). --offload auto would need ",
                                TINY "--offload cpu --host-mem 200K");
         refuses_before_the_run(3, "the plan needs |on the nvme|1.0 MiB are given (--nvme-max). --offload auto would need ",
                                TINY "--offload nvme --nvme-max 1M");
     }
-    /* the change that the message names must work */
+    /* the change that the message suggests must work */
 #define LONG "--model tiny --data corpus.txt --seq-len 4096 --device-mem 12M --tiles rows=256,loss=64,group=16384 --threads 1 "
     struct result r = e2e_refuses(3, "on the device|12 MiB are given (--device-mem). --offload | would need ", NULL,
                                   LONG "--offload none --out run");
@@ -156,12 +156,13 @@ static void budgets(void **state)
     free(change);
 }
 
-/* The model's state fits device and host together only: the estimate, which knows one place for it, finds no length that fits. */
+/* The model's state fits only into device and host together. The estimate assumes that it is in one place, so it finds no length
+ * that fits. */
 static void a_shorter_sequence(void **state)
 {
     (void)state;
     if (extent(0, 1, 1) == 0)
-        return; /* the search is long under sanitizers */
+        return; /* the search is slow under sanitizers */
 #define SCARCE "plan --model 25m --device-mem 300M --host-mem 300M --nvme-max 0 --threads 1 "
     struct result r = e2e_refuses(3, "No offload setting fits; --seq-len | would need ", NULL, SCARCE "--seq-len 256k");
     char *change = strdup(strstr(r.err, "--seq-len ")), *end = strstr(change, " would need");
@@ -195,9 +196,10 @@ static void machines(void **state)
     e2e_refuses(2, "4 ranks are asked for, and a100-80 has 1 device: take --machine 4xa100-80", NULL, ON("a100-80 --ranks 4"));
     r = e2e_succeeds(NULL, ON("3xa100-80 --ranks 2"));
     e2e_contains(r.out, "machine: 3 x a100-80 (2 used), ");
-    r = e2e_succeeds(NULL, ON("4xa100-80 --mesh ulysses=2")); /* open degrees are derived from the devices */
+    r = e2e_succeeds(NULL, ON("4xa100-80 --mesh ulysses=2")); /* degrees that are not given follow from the number of devices */
     e2e_contains(r.out, " 4 ranks: dp=1,ulysses=2,ring=2, ");
-    r = e2e_succeeds(NULL, "plan --model tiny --seq-len 256 --ranks 4 --mesh ulysses=2"); /* the same as a run's */
+    /* without --machine, degrees follow from the number of ranks */
+    r = e2e_succeeds(NULL, "plan --model tiny --seq-len 256 --ranks 4 --mesh ulysses=2");
     e2e_contains(r.out, " 4 ranks: dp=1,ulysses=2,ring=2, ");
     r = e2e_succeeds(NULL, ON("A100-80 --nvme none"));
     e2e_contains(r.out, "tiny, 256 tokens on 1 x a100-80: fits, ");
@@ -213,7 +215,7 @@ static int without_room(void)
     return full < 0 || dup2(full, STDOUT_FILENO) < 0;
 }
 
-/* A picture that cannot be written is refused before there is a plan; an existing one stays as it is. */
+/* A picture that cannot be written is refused before planning; an existing picture is not changed. */
 static void pictures(void **state)
 {
     (void)state;

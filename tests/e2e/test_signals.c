@@ -1,4 +1,4 @@
-/* Signals in the middle of a step, and output that nobody reads: nothing is lost, nothing is silent. */
+/* Tests signals in the middle of a step, and output that nobody reads: nothing is lost or happens without a message. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define STEPS 6
-/* Options for steps of half a second, nearly all of it on the link. */
+/* Options for steps of half a second, nearly all of which is transfers over the link. */
 #define SLOW TINY DISCRETE "--link-gbps 0.004 --steps 6 "
 #define FAST " --link-gbps 0 "
 
@@ -34,7 +34,8 @@ static void wait_for_file(pid_t pid, const char *path)
         wait_ms(5);
 }
 
-/* Tells where the signal found the third step: begun and thrown away, or begun and finished. */
+/* Tell whether the signal came at the right time: when `step` was the last finished one and the step after it was then discarded
+ * (first function) or finished (second function). */
 static int is_thrown_away(const struct result *r, int step)
 {
     return e2e_curve("run").n > step ? 1 : strstr(r->out, " is thrown away, ") ? 0 : -1;
@@ -60,7 +61,7 @@ static struct result stop_in_step(const char *arguments, int number, int (*where
     return r;
 }
 
-/* A stopped run that goes on equals the run that was not stopped. */
+/* Checks that a stopped run, when it is resumed, equals the run that was not stopped. */
 static void goes_on(const char *whole)
 {
     e2e_succeeds(&plain, "--resume run" FAST);
@@ -96,7 +97,7 @@ static void step_is_finished_if_asked(void **state)
     e2e_contains(r.out, "stopping after this step and saving\n");
 }
 
-/* While the model is written, only the export is left to be stopped; here the export would take for ever. */
+/* While the model is written after training, only the export can be stopped; in this test the export would never end. */
 static void training_is_done(void **state)
 {
     static const char *const stops[] = {"", "--stop step "};
@@ -119,7 +120,7 @@ static void training_is_done(void **state)
     }
 }
 
-/* Ranks agree on the stop: with ZeRO 2 the update itself has collectives, which no rank may leave out. */
+/* Ranks agree on the step at which they stop: with ZeRO 2 the update itself has collectives, which no rank may leave out. */
 static void ranks_stop_together(void **state)
 {
     (void)state;
@@ -168,8 +169,8 @@ static void closed_output_ends_nothing(void **state)
     assert_int_equal(e2e_curve("ranks").n, 3);
 }
 
-/* Starts the program with a small non-blocking pipe as output, which is read only once it is full; this process becomes the
- * reader. */
+/* Starts the program with a small non-blocking pipe as output; this process becomes the reader, and reads only once the pipe is
+ * full. */
 static int slow_reader(void)
 {
     int ends[2], full = 0, status = 0;
@@ -219,7 +220,7 @@ static void limit_of_file_size_is_said(void **state)
     assert_int_equal(e2e_curve("run").n, 2);
 }
 
-/* Names an absent transport, as an old job script's environment may: MPI ends its processes itself. */
+/* Names a transport that does not exist, as an old job script's environment may: MPI then ends its processes itself. */
 static int no_transport(void)
 {
     e2e_let_root_start_ranks();
@@ -249,8 +250,8 @@ static int only_shared_memory(void)
     return setenv("OMPI_MCA_btl", "vader,self", 1) || small_shared_memory();
 }
 
-/* Containers have little shared memory: the ranks go over TCP. If the user wants shared memory only, the message says what is
- * short, and does not advise to unset a variable that ltrain has set. */
+/* Containers have little shared memory, so ranks use TCP instead. If the user asks for shared memory only, the message says that
+ * there is too little, and does not advise to unset a variable that ltrain itself has set. */
 static void shared_memory_may_be_short(void **state)
 {
     const struct launch small = {.prepare = small_shared_memory}, only = {.prepare = only_shared_memory};
@@ -272,7 +273,7 @@ static int small_temporary_directory(void)
            setenv("TMPDIR", "small", 1);
 }
 
-/* A TMPDIR without room gets none of Open MPI's files, which would hang there. */
+/* Open MPI puts no files into a full TMPDIR, where it would hang. */
 static void temporary_directory_may_be_full(void **state)
 {
     const struct launch small = {.prepare = small_temporary_directory};

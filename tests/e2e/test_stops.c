@@ -1,5 +1,5 @@
-/* Stops in the middle of steps that a slow drive or a long call lengthens: the save begins at the next instruction that retires,
- * and the resumed run equals the one that was not stopped. */
+/* Tests stops in the middle of steps that a slow drive or a long call lengthens: the save begins when the next instruction has
+ * finished, and the resumed run equals the run that was not stopped. */
 #include "harness.h"
 
 #include "program/drives.h"
@@ -16,7 +16,7 @@ enum { STEPS = 4, LANES = 9 };
 
 static const char *twin;
 
-/* Slows the drive down: a step reads and writes 4 MB. */
+/* Slows the drive down; a step reads and writes 4 MB. */
 static int slow_drive(void)
 {
     setenv("LTRAIN_SLOW_DRIVE", "6e6", 1);
@@ -29,7 +29,7 @@ static int slower_drives(void) /* slows the drives of two ranks, each of which h
     return e2e_let_root_start_ranks();
 }
 
-/* Numbers that `saving step ...` gives: instructions finished between the signal and the save. */
+/* Numbers in the line `saving step ...`: instructions finished between the signal and the save. */
 struct finished {
     int update, others;
 };
@@ -44,7 +44,7 @@ static struct finished finished_of(const struct result *r)
     if (!line || sscanf(line, "\nsaving step %d, %lg s after %31[^;]; finished before: %d instructions of its update, %d others",
                         &step, &seconds, name, &f.update, &f.others) != 5)
         fail_msg("no line says when the save began:\n%s", r->out);
-    assert_string_equal(name, "SIGTERM"); /* even where cli/ranks.c passes it on as SIGUSR1 */
+    assert_string_equal(name, "SIGTERM"); /* also where cli/ranks.c passes it on as SIGUSR1 */
     e2e_contains(r->out, "\nltrain: SIGTERM: stopping now and saving the last update");
     assert_true(seconds >= 0);
     return f;
@@ -84,7 +84,7 @@ static struct finished stop(const struct launch *how, const char *arguments, int
     return finished_of(&r);
 }
 
-/* A stopped run that goes on equals the run that was not stopped. */
+/* Checks that a stopped run, when it is resumed, equals the run that was not stopped. */
 static void goes_on(const char *whole, const char *arguments)
 {
     char path[64];
@@ -96,7 +96,7 @@ static void goes_on(const char *whole, const char *arguments)
     e2e_same_file(path, "run/hf/model.safetensors");
 }
 
-/* A stop after a skipped step saves the state of the step before, which may be hours after the last save. */
+/* After a skipped step, a stop saves the state of the step before it, which may be hours newer than the last save. */
 static void behind_a_skipped_step(void **state)
 {
     (void)state;
@@ -108,7 +108,8 @@ static void behind_a_skipped_step(void **state)
     assert_int_equal(r.status, 128 + SIGTERM);
     e2e_contains(r.out, "of 4, saved: continue with ltrain --resume run");
     assert_true(e2e_exists("run/checkpoints/step-000001"));
-    assert_int_equal(e2e_count("run/checkpoints/step-??????"), 2); /* step 2 or, on a slow machine, 3 */
+    assert_int_equal(e2e_count("run/checkpoints/step-??????"),
+                     2); /* one checkpoint is of step 2 or, on a slow machine, of step 3 */
 }
 
 static int has_mpi(void)
@@ -116,7 +117,7 @@ static int has_mpi(void)
     return !E2E_SANITIZED && system("command -v mpiexec >/dev/null") == 0;
 }
 
-/* The work in flight at the signal is small: on a drive's lanes a window of blocks for each rank and lane. */
+/* Checks that little work was in flight at the signal: on a drive's lanes, a window of blocks for each rank and lane. */
 static void little_is_finished(const struct finished *f, int ranks)
 {
     if (f->others > ranks * (2 * DRIVE_DEPTH + LANES))
@@ -158,7 +159,7 @@ static void two_ranks_with_slow_drives(void **state)
     }
 }
 
-/* Options for a step that is nearly all in calls of attention, which end at a signal in their middle. */
+/* Options for a step that consists mostly of calls of attention, which a signal ends before they are complete. */
 #define LONG \
     " --model tiny --data corpus.txt --seq-len 8k --tiles rows=2k,loss=1k --threads 1 --offload cpu --device cpu --steps 2 "
 

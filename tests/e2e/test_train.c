@@ -1,4 +1,4 @@
-/* A run without faults: its work and its files. */
+/* Tests a run without faults: its work and its files. */
 #include "harness.h"
 
 #include "data/safetensors.h"
@@ -86,13 +86,13 @@ static void a_run_leaves_its_files(void **state)
             number(m, numbers[i]);
         assert_true(json_is_false(json_object_get(m, "skipped")));
         assert_null(json_object_get(m, "eval_loss"));
-        assert_true(number(m, "lr") == 3e-4); /* floats read back exactly, computed ones, too */
+        assert_true(number(m, "lr") == 3e-4); /* floats, also computed ones, are read back exactly */
         assert_true(number(m, "tokens_per_second") == number(m, "tokens") / number(m, "seconds"));
         assert_true(number(m, "read_bytes") > 0 && number(m, "written_bytes") > 0);
         json_decref(m);
     }
     json_decref(load("run/plan.json"));
-    /* its config.yaml gives the same run */
+    /* the run's config.yaml reproduces the run */
     e2e_succeeds(NULL, "--config run/config.yaml --out again");
     struct curve again = e2e_curve("again");
     assert_int_equal(again.n, 5);
@@ -156,7 +156,7 @@ static void evaluation_shows_nan(void **state)
     json_decref(m);
 }
 
-/* Without a finite gradient every step is reported, and the run ends. */
+/* If no gradient is finite, every step is reported as skipped, and the run ends. */
 static void divergence_ends_the_run(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void divergence_ends_the_run(void **state)
     assert_false(e2e_exists("wild/hf"));
 }
 
-/* Updated parameters are checked before they replace others, even if nothing runs after the update. */
+/* Updated parameters are checked before they replace a checkpoint, even if no step follows the update. */
 static void diverged_parameters_are_not_kept(void **state)
 {
     static const char *const places[] = {"--offload none", "--offload cpu --dtype bf16", DISCRETE,
@@ -190,8 +190,8 @@ static void diverged_parameters_are_not_kept(void **state)
     }
 }
 
-/* Parameters are finite, but too large for a finite gradient. An older checkpoint is worth more, and the model is written with a
- * warning. */
+/* Parameters are finite, but too large for a finite gradient. An older checkpoint is kept, since it is worth more, and the model
+ * is written with a warning. */
 static void last_steps_that_were_skipped(void **state)
 {
     (void)state;
@@ -207,7 +207,7 @@ static void last_steps_that_were_skipped(void **state)
 static void documents_without_targets(void **state)
 {
     (void)state;
-    enum { SINGLE = 512, LONG = 256, STEPS = 3 }; /* two sequences of single tokens, and one more */
+    enum { SINGLE = 512, LONG = 256, STEPS = 3 }; /* two sequences whose documents have one token each, and another sequence */
     int skipped = 0;
     assert_int_equal(mkdir("single", 0777), 0);
     for (int i = 0; i <= SINGLE; i++) {
@@ -291,7 +291,7 @@ static void bf16_follows_fp32(void **state)
     e2e_succeeds(NULL, TINY "--offload none --steps 4 --dtype bf16 --out bf16-none");
     struct curve a = e2e_curve("fp32"), b = e2e_curve("bf16"), c = e2e_curve("bf16-none");
     for (int i = 0; i < 4; i++)
-        assert_true(fabs(a.loss[i] - b.loss[i]) < 0.01 * a.loss[i]); /* bf16 has 8 bits: 0.4% each rounding */
+        assert_true(fabs(a.loss[i] - b.loss[i]) < 0.01 * a.loss[i]); /* bf16 has 8 bits: each rounding errs by up to 0.4% */
     assert_true(memcmp(a.loss, b.loss, sizeof(double) * 4) != 0);
     e2e_same_curve(&b, &c, 4);
     json_t *config = load("bf16/hf/config.json");
@@ -309,14 +309,14 @@ static void accumulation_is_the_mean(void **state)
     e2e_succeeds(NULL, TINY DISCRETE "--steps 1 --lr 0 --grad-accum 4 --out four");
     struct curve a = e2e_curve("single"), b = e2e_curve("four");
     double mean = (a.loss[0] + a.loss[1] + a.loss[2] + a.loss[3]) / 4;
-    assert_true(fabs(mean - b.loss[0]) < 1e-12 * mean); /* one document: equal numbers of targets in all */
+    assert_true(fabs(mean - b.loss[0]) < 1e-12 * mean); /* with one document per sequence, all ranks have equally many targets */
     json_t *m = metrics_of("four", 1);
     assert_int_equal(number(m, "tokens"), 4 * 256);
     json_decref(m);
 }
 
-/* Makes sure that an instruction's release in a trace agrees with the releasing instruction's own times. Returns 1 if that is on
- * another lane. */
+/* Checks that the time at which a trace says an instruction was released is one of the releasing instruction's own times. Returns
+ * 1 if that instruction is on another lane. */
 static int released_by_another_lane(const json_t *events, const json_t *event)
 {
     const json_t *args = json_object_get(event, "args"), *by = json_object_get(args, "released_by"), *other;
@@ -371,7 +371,8 @@ static void a_trace_shows_every_lane(void **state)
     }
     assert_true(by_others > 0);
     for (int l = 0; l < LANES; l++)
-        assert_true(named[l] == 1 && (used[l] > 0) == !lane_is_comm((enum lane)l)); /* a lone rank has no comm lanes in use */
+        assert_true(named[l] == 1 &&
+                    (used[l] > 0) == !lane_is_comm((enum lane)l)); /* a single rank does not use the comm lanes */
     json_decref(root);
 }
 

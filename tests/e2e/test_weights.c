@@ -1,4 +1,4 @@
-/* Weights as people find them: no part of a file is left out silently, and no NaN is trained. */
+/* Tests weights as users find them: no part of a file is ignored without a message, and no NaN is trained. */
 #include "harness.h"
 
 #include "data/safetensors.h"
@@ -17,10 +17,10 @@ enum { VOCAB = 256, DIM = 32, FFN = 64, MOST = 32 };
 
 struct tensor {
     char name[96];
-    const char *type;  /* F32, F64, or another type, whose bytes are zeros */
-    int rows, columns; /* columns 0: a vector */
+    const char *type;  /* F32, F64, or another type, for which the bytes are zeros */
+    int rows, columns; /* columns 0 for a vector */
     float *x;
-    int shard; /* number of the file, of two */
+    int shard; /* in which of the two files the tensor is */
 };
 
 static struct tensor tensors[MOST];
@@ -31,7 +31,7 @@ static int elements(const struct tensor *t)
     return t->rows * (t->columns ? t->columns : 1);
 }
 
-/* Adds a tensor with values made from the name alone; vectors are ones. */
+/* Adds a tensor whose values depend only on its name; vectors are all ones. */
 static struct tensor *add(const char *name, int rows, int columns)
 {
     struct tensor *t = &tensors[n_tensors++];
@@ -102,7 +102,7 @@ static void write_tensors(const char *path, int shard)
     assert_int_equal(fclose(f), 0);
 }
 
-/* Writes DIR/config.json of a Llama of one layer, with more keys before its end, and lists its tensors. */
+/* Writes DIR/config.json of a Llama with one layer, with `keys` added at its end, and lists its tensors. */
 static void begin(const char *dir, int tied, const char *keys)
 {
     char path[256];
@@ -156,7 +156,7 @@ static struct curve train(const char *dir, const char *options)
     return c;
 }
 
-/* A refused run does not begin. */
+/* Checks that a refused run does not begin. */
 static void refuses(const char *words, const char *dir, const char *options)
 {
     e2e_refuses(2, words, NULL, RUN "--model %s --out refused %s", dir, options);
@@ -170,7 +170,8 @@ static int same(const struct curve *a, const struct curve *b)
 
 /* ---- tests ---- */
 
-/* Biases, more layers or an adapter left in are named; they are ignored on demand, never silently. */
+/* Tensors that the model does not use, such as biases, more layers or an adapter, are named in a refusal; they are ignored only
+ * on demand. */
 static void what_nothing_uses_is_named(void **state)
 {
     (void)state;
@@ -198,7 +199,7 @@ static void what_nothing_uses_is_named(void **state)
     finish("deeper");
     refuses("model.layers.1.mlp.up_proj.weight|layers.4.mlp.up_proj.weight and 1 other", "deeper", "");
     refuses("--ignore-tensors: --model tiny is a preset", "tiny", "--ignore-tensors *");
-    /* buffers that old releases saved are ignored without loss */
+    /* buffers that old releases saved can be ignored without loss */
     begin("buffers", 0, "");
     add("model.layers.0.self_attn.rotary_emb.inv_freq", 8, 0);
     finish("buffers");
@@ -321,7 +322,7 @@ static void weights_that_are_not_finite(void **state)
     clear();
 }
 
-/* Rows of a table of positions that no sequence reaches are not loaded, but are checked, as every checkpoint copies them. */
+/* Rows of a position table that no sequence reaches are not loaded, but they are checked, since every checkpoint copies them. */
 static void rows_that_are_not_used(void **state)
 {
     char from[4096];
@@ -347,7 +348,7 @@ static void rows_that_are_not_used(void **state)
     free(file);
 }
 
-/* Writes ids of the model's tokenizer, which is not opened for them. */
+/* Writes token ids for the model's tokenizer, which is not opened when ids are read. */
 static void write_ids(void)
 {
     FILE *f = fopen("ids.bin", "wb");
@@ -357,7 +358,7 @@ static void write_ids(void)
     assert_int_equal(fclose(f), 0);
 }
 
-/* Token ids, other keys and the tokenizer's files are kept byte for byte, even if they are gone when the export is made. */
+/* The export keeps token ids, other keys and the tokenizer's files byte for byte, even if the originals are gone by then. */
 static void exports_keep_what_the_model_came_with(void **state)
 {
     static const char *const files[] = {
@@ -404,13 +405,13 @@ static void exports_keep_what_the_model_came_with(void **state)
         e2e_remove("run/hf");
         e2e_succeeds(NULL, "--resume run --steps 3");
     }
-    /* an export is a model like any other */
+    /* an export can be trained like any other model */
     e2e_succeeds(NULL, RUN_ON("ids.bin --token-type u16") "--model run/hf --tokenizer bytes --out more");
     e2e_same_file("before/tokenizer.json", "more/hf/tokenizer.json");
     clear();
 }
 
-/* Returns a tensor's bytes in a directory's files; the caller frees them. */
+/* Returns the bytes of a tensor of an open directory; the caller frees them. */
 static char *bytes_of(const struct st_file *f, const char *name, struct st_raw *t)
 {
     assert_int_equal(st_find_raw(f, name, t), OK);
@@ -422,8 +423,8 @@ static char *bytes_of(const struct st_file *f, const char *name, struct st_raw *
     return bytes;
 }
 
-/* A multimodal model is trained in its text model only. The export has everything else unchanged, even if the model is gone by
- * then. */
+/* Only the text model of a multimodal model is trained. The export contains everything else unchanged, even if the original is
+ * gone by then. */
 static void other_parts_are_exported_as_they_are(void **state)
 {
     char from[4096];
@@ -436,7 +437,7 @@ static void other_parts_are_exported_as_they_are(void **state)
     struct result r = e2e_succeeds(NULL, RUN "--model whole --tokenizer bytes --save-every 1 --out many");
     e2e_contains(r.out, "note: only the text model is trained: 23 other tensors (");
     r = e2e_succeeds(NULL, "eval --model whole --tokenizer bytes --eval-data corpus.txt --lengths 64,128 --effort quick --json");
-    assert_int_equal(r.out[0], '{'); /* nothing beside the JSON */
+    assert_int_equal(r.out[0], '{'); /* the output is JSON only */
     e2e_remove("many/hf");
     e2e_remove("whole/model.safetensors");
     e2e_succeeds(NULL, "--resume many --steps 3");
@@ -469,7 +470,7 @@ static void other_parts_are_exported_as_they_are(void **state)
     e2e_refuses(2, "original/others.safetensors is missing", NULL, "--resume many --steps 4");
 }
 
-/* A file that cannot be copied is reported before the first step, not after the last. */
+/* If a file cannot be copied, that is reported before the first step, not after the last one. */
 static void files_that_cannot_be_copied(void **state)
 {
     (void)state;
@@ -483,7 +484,7 @@ static void files_that_cannot_be_copied(void **state)
     clear();
 }
 
-/* Rotary positions have no end, but config.json names the number that the model has seen. */
+/* Rotary positions are unlimited, but config.json says for how many the model was trained. */
 static void lengths_beyond_the_models(void **state)
 {
     (void)state;

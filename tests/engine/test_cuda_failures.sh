@@ -11,7 +11,7 @@ mkfifo "$results/turns"
 exec 3<>"$results/turns"
 for turn in 1 2 3 4 5 6; do echo "$turn" >&3; done
 
-# Runs 2 ranks in the background, six such runs at a time: most of their time they wait. A hang is a failure.
+# Runs 2 ranks in the background, six such runs at a time, since they mostly wait. A hang is a failure.
 start() { # WHAT CARRIER SECONDS RANK WORDS EVENT
     n=$((n + 1))
     read -r turn <&3

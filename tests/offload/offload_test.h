@@ -1,4 +1,4 @@
-/* Shared parts of the tests of offload: folders, patterns, and stores in folders. */
+/* Common parts of the tests of offload: folders, patterns, and stores in folders. */
 #ifndef LTRAIN_TESTS_OFFLOAD_TEST_H
 #define LTRAIN_TESTS_OFFLOAD_TEST_H
 

@@ -1,4 +1,4 @@
-/* Tests arenas: alignment, canaries, pinning and the sentences about pinning. */
+/* Tests arenas: alignment, canaries, pinning and the messages about pinning. */
 #include "offload/arena.h"
 
 #include "base/sys.h"
@@ -57,7 +57,7 @@ static void an_overwrite_is_found_and_placed(void **state)
         if (i < 2 || at[i] < 4095 + 4096)
             *p = 0;
         else
-            *--p = 0; /* the last canary before the guard page */
+            *--p = 0; /* overwrites the last canary before the guard page */
         assert_int_equal(arena_check(a), ERR_CORRUPT);
         assert_non_null(strstr(status_message(), "host arena"));
         snprintf(want, sizeof want, "%d bytes behind its end", (int)(p - (char *)arena_base(a) - 12289));
@@ -89,7 +89,7 @@ static void a_far_overwrite_faults(void **state)
         }
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);
-        /* ASan turns the signal into an exit of its own. */
+        /* ASan handles the signal and exits with its own status. */
         assert_true(WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) > 1));
     }
 }
@@ -107,7 +107,7 @@ static void the_size_and_pinning_are_said(void **state)
     arena_destroy(a);
 }
 
-/* Runs as nobody, who may lock only what the limit allows. */
+/* Runs as user nobody, who may lock only as much memory as the limit allows. */
 static int low_memlock_child(void)
 {
     struct rlimit limit = {64 << 10, 64 << 10};
@@ -115,7 +115,7 @@ static int low_memlock_child(void)
     if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || (getuid() == 0 && setuid(65534) != 0))
         return 77;
     static char page[1 << 20];
-    if (mlock(page, sizeof page) == 0) /* sanitizers turn mlock into nothing */
+    if (mlock(page, sizeof page) == 0) /* sanitizers make mlock a no-op */
         return 77;
     if (arena_create("host arena", 1 << 20, ARENA_PINNED, &a) != OK)
         return 1;

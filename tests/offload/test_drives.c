@@ -48,7 +48,7 @@ static void the_map_is_said(void **state)
     assert_non_null(strstr(drives_describe(8, 4, text, sizeof text), "every 4-th to itself"));
 }
 
-/* A path may be a directory, or one that the run makes. */
+/* A path may be an existing directory, or a directory that the run creates. */
 static void paths_that_will_do(void **state)
 {
     (void)state;
@@ -78,7 +78,7 @@ static void paths_that_will_do(void **state)
     assert_non_null(strstr(status_message(), "nvme paths . and ./. are the same directory: name it once"));
 }
 
-/* Paths on one file system share its room, however many they are. Paths on other file systems have room of their own. */
+/* Paths on one file system share its free space, however many they are. Paths on different file systems each have their own. */
 static void room_is_counted_by_file_system(void **state)
 {
     (void)state;
@@ -95,7 +95,7 @@ static void room_is_counted_by_file_system(void **state)
     assert_true(llabs(one - disk_room(&disk)) < slack && one > 4 * slack);
     assert_true(llabs(two - one) < slack);
     assert_true(llabs(drives_room(path, 2, 2, a, &none, &tightest) - one / 2) < slack); /* one path for each of two ranks */
-    assert_true(llabs(drives_room(path, 2, 4, a, &none, &tightest) - one / 4) < slack); /* four ranks, each on both */
+    assert_true(llabs(drives_room(path, 2, 4, a, &none, &tightest) - one / 4) < slack); /* four ranks that use both paths */
     assert_true(llabs(drives_room(path, 0, 2, a, &none, &tightest) - one / 2) < slack && tightest == -1);
     assert_true(llabs(drives_room(path, 1, 1, a, &kept, &tightest) - (one - 3 * slack)) < slack);
     if (elsewhere && disk_look(c, &other) == 0 && other.id != disk.id) {

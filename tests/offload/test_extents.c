@@ -14,7 +14,7 @@
 
 enum { PAGES = 64, ROUNDS = 20000 };
 
-/* Holds the owner of each page. A write is whole if it still owns all its pages and has finished. */
+/* Holds the owner of each page. A write is intact if it still owns all its pages and has finished. */
 static struct {
     int64_t offset, bytes;
     uint64_t hash;
@@ -48,14 +48,14 @@ static void any_order_of_writes(void **state)
         writes[i].bytes = bytes;
         writes[i].hash = (uint64_t)i * 77;
         assert_int_equal(extents_begin(e, offset, bytes), OK);
-        for (int64_t p = 0; p < PAGES; p++) { /* an overlapped write is forgotten as a whole */
+        for (int64_t p = 0; p < PAGES; p++) { /* a write that is partly overwritten is forgotten entirely */
             int w = owner[p];
             if (w && writes[w].offset < offset + bytes && offset < writes[w].offset + writes[w].bytes)
                 owner[p] = 0;
         }
         for (int64_t p = offset; p < offset + bytes; p++)
             owner[p] = i;
-        /* Some writes finish at once, some one write later (perhaps overtaken by then), some never. */
+        /* Some writes finish at once, some after the next write (which may have overwritten them), some never. */
         int late = i - (int)(r[2] % 3);
         if (late > 0 && !writes[late].finished) {
             extents_finish(e, writes[late].offset, writes[late].bytes, writes[late].hash);
@@ -64,7 +64,7 @@ static void any_order_of_writes(void **state)
                 writes[late].finished = 1;
             else if (w && writes[w].offset == writes[late].offset && writes[w].bytes == writes[late].bytes) {
                 writes[w].finished =
-                    1; /* the same place written anew: the store never does this before the first write has finished */
+                    1; /* write w is of the same place: the store never begins it before the first write has finished */
                 writes[w].hash = writes[late].hash;
             }
         }
@@ -76,7 +76,7 @@ static void any_order_of_writes(void **state)
                 found += got != 1;
             }
     }
-    assert_true(found > ROUNDS); /* else the test shows nothing */
+    assert_true(found > ROUNDS); /* otherwise the test would prove nothing */
     extents_destroy(e);
     extents_destroy(NULL);
 }

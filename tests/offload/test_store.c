@@ -11,7 +11,7 @@
 
 static const enum store_way ways[] = {STORE_URING, STORE_THREADS};
 
-/* Skips a way that this kernel denies. */
+/* Opens a store; skips a kind of I/O that this kernel denies. */
 static int opened(const struct store_config *c, struct store **s)
 {
     enum status st = store_open(c, s);
@@ -22,7 +22,7 @@ static int opened(const struct store_config *c, struct store **s)
     return 1;
 }
 
-/* Checks that bytes around a read's target stay. */
+/* Writes and reads an extent, and checks that bytes around the read's target are unchanged. */
 static void round_trip(struct store *s, int64_t offset, int64_t bytes, int skew_write, int skew_read, uint64_t seed)
 {
     enum { MARGIN = 64 };
@@ -85,7 +85,7 @@ static void all_sizes_and_alignments(void **state)
                     round_trip(s, offset, sizes[i], skews[k], skews[seed % 6], seed);
                 }
             round_trip(s, 0, TOTAL, 0, 1, 99);        /* the whole extent */
-            round_trip(s, 40 * BLOCK, 100, 0, 0, 99); /* its end, in a cut block */
+            round_trip(s, 40 * BLOCK, 100, 0, 0, 99); /* the extent's end, in a block that is not full */
             store_close(s);
             for (int i = 0; i < 3; i++)
                 assert_int_equal(count_files(folder[i]), 0);
@@ -139,7 +139,7 @@ static void many_in_flight(void **state)
                     assert_memory_equal(from[y], to[y], (size_t)bytes[y]);
                 }
             }
-            do /* polling alone gets there, too */
+            do /* the reads are also finished by polling alone */
                 assert_int_equal(store_poll(s, STORE_READ, &done), OK);
             while (done < tickets[order[0]] && usleep(100) == 0);
             for (int x = 0; x < N; x++)
@@ -150,7 +150,7 @@ static void many_in_flight(void **state)
     }
 }
 
-/* Writes of one place in flight together land in the order of submission. */
+/* Several writes of the same place that are in flight together take effect in the order of submission. */
 static void overlapping_writes_keep_their_order(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void overlapping_writes_keep_their_order(void **state)
     }
 }
 
-/* The order holds even if the first write has to be started again long after the second was submitted. */
+/* This order holds even if the first write has to be started again long after the second was submitted. */
 static void an_interrupted_write_does_not_land_on_a_later_one(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void an_interrupted_write_does_not_land_on_a_later_one(void **state)
     }
 }
 
-/* The memory of a failed read is the caller's again, though later blocks were in flight. */
+/* After a failed read its memory belongs to the caller again, although later blocks were in flight. */
 static void a_failure_leaves_nothing_in_flight(void **state)
 {
     (void)state;
@@ -239,9 +239,9 @@ static void what_was_not_written_cannot_be_read(void **state)
     assert_non_null(strstr(status_message(), "no extent of 4096 bytes at offset 0"));
     assert_non_null(strstr(status_message(), "rank 5"));
     assert_int_equal(store_write(s, 8192, memory, 8192), OK);
-    assert_int_equal(store_read(s, 8192, memory, 4096), ERR_CORRUPT); /* a part has no checksum */
+    assert_int_equal(store_read(s, 8192, memory, 4096), ERR_CORRUPT); /* no checksum is known for a part of an extent */
     assert_int_equal(store_read(s, 4096, memory, 8192), ERR_CORRUPT);
-    assert_int_equal(store_read(s, 8192, memory, 8192), OK); /* a refusal is no failure */
+    assert_int_equal(store_read(s, 8192, memory, 8192), OK); /* the refused reads leave the store usable */
     assert_int_equal(store_write(s, 12288, memory, 1), OK);
     assert_int_equal(store_read(s, 8192, memory, 8192), ERR_CORRUPT); /* partly overwritten */
     assert_int_equal(store_read(s, 12288, memory, 1), OK);
@@ -254,7 +254,7 @@ static void what_was_not_written_cannot_be_read(void **state)
     store_close(s);
 }
 
-/* One flipped bit anywhere in the file is found, with file, offset, rank and remedy. */
+/* A flipped bit anywhere in the file is found; the message has file, offset, rank and remedy. */
 static void corruption_is_found(void **state)
 {
     (void)state;
@@ -292,7 +292,7 @@ static void corruption_is_found(void **state)
             for (int i = 0; i < 5; i++)
                 assert_non_null(strstr(status_message(), says[i]));
             assert_non_null(strstr(status_message(), name));
-            assert_int_equal(store_wait(s, STORE_READ, good), ERR_CORRUPT); /* for ever, in this direction */
+            assert_int_equal(store_wait(s, STORE_READ, good), ERR_CORRUPT); /* reads fail from now on; writes do not */
             assert_int_equal(store_write(s, 2 * BLOCK, memory, BYTES), OK);
             store_close(s);
         }
@@ -336,7 +336,7 @@ static void the_pinned_arena_is_registered(void **state)
     assert_int_equal(store_write(s, 0, pinned, BYTES / 2), OK);
     assert_int_equal(store_write(s, BYTES / 2, plain + BYTES / 2, BYTES / 2), OK);
     memset(pinned, 0, BYTES);
-    assert_int_equal(store_read(s, 0, pinned + 4096, BYTES / 2), OK); /* read straight into fixed memory */
+    assert_int_equal(store_read(s, 0, pinned + 4096, BYTES / 2), OK); /* read directly into pinned memory */
     assert_memory_equal(pinned + 4096, plain, BYTES / 2);
     assert_int_equal(store_read(s, BYTES / 2, pinned + 1, BYTES / 2), OK); /* read through a bounce buffer */
     assert_memory_equal(pinned + 1, plain + BYTES / 2, BYTES / 2);
@@ -348,7 +348,7 @@ static void the_pinned_arena_is_registered(void **state)
     arena_destroy(a);
 }
 
-/* One thread writes while another reads what is already written. */
+/* One thread writes while another reads what has already been written. */
 enum { PIECES = 200, PIECE = 40000, PIECE_SPACE = 40960 };
 
 static struct {
@@ -414,7 +414,8 @@ static void both_directions_at_once(void **state)
     }
 }
 
-/* Once told to yield, writes fill less of their window while a read is in flight, and all of it when the read has ended. */
+/* Once they are told to yield, writes use only a part of their window while a read is in flight, and all of it when the read has
+ * ended. */
 static void writes_yield_to_reads(void **state)
 {
     (void)state;
@@ -442,7 +443,8 @@ static void writes_yield_to_reads(void **state)
     }
 }
 
-/* Memory may be freed after a failure or a close, since nothing is in flight. (ASan and the kernel would tell.) */
+/* Memory may be freed after a failure or a close, since nothing is in flight then. (Otherwise ASan or the kernel would report
+ * it.) */
 static void closing_waits_for_what_is_in_flight(void **state)
 {
     (void)state;

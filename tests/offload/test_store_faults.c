@@ -1,5 +1,5 @@
-/* Fails every wrapped call of a store's life once, for every call, count and several errors. The life goes well or ends with a
- * sentence, nothing stays behind, and no read gives wrong bytes. */
+/* Makes every wrapped system call of a store's life fail once, for every call, count and several errors. The store works in spite
+ * of it or fails with a message, leaves nothing behind, and no read returns wrong bytes. */
 #include "offload_test.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@ static int count_fds(void)
     return count_files("/proc/self/fd");
 }
 
-/* Opens a store, writes, reads back, closes. */
+/* Opens a store, writes, reads back and closes it. */
 static enum status life(enum store_way way)
 {
     static char from[BYTES] __attribute__((aligned(4096))), to[BYTES + 1] __attribute__((aligned(4096)));
@@ -37,7 +37,7 @@ static enum status life(enum store_way way)
     TRY_GOTO(store_read(s, 0, to, BYTES), close);
     assert_memory_equal(to, from, BYTES);
 close:
-    if (st != OK) { /* the failed direction stays failed, with its sentence; the other direction may be used */
+    if (st != OK) { /* the direction that failed keeps failing with the same message; the other direction may be used */
         char before[1024], sentence[1024];
         snprintf(before, sizeof before, "%s", status_message());
         enum status w = store_wait(s, STORE_WRITE, 0), r = store_wait(s, STORE_READ, 0);
@@ -65,7 +65,7 @@ static void sweep(enum store_way way, int *failures)
     for (int call = 0; call < SYS_CALLS; call++)
         for (long n = 1; n <= counts[call]; n++)
             for (int e = 0; e < (n <= 4 ? 8 : 3);
-                 e++) { /* only three errors for later calls: these differ by place, not by error */
+                 e++) { /* only three errors for later calls, which differ by where they fail, not by the error */
                 status_fail(OK, "%s", "");
                 sys_inject_clear();
                 sys_inject((enum sys_call)call, (int)n, errors[e]);
@@ -87,7 +87,8 @@ static void sweep(enum store_way way, int *failures)
                 if (count_files(folder[0]) + count_files(folder[1]) > (call == SYS_UNLINK))
                     fail_msg("call %d, n %ld, error %d leaves a file", call, n, errors[e]);
             }
-    assert_int_equal(life(way), OK); /* removes what the last failed unlink left, which looks dead */
+    /* opening a store removes the file that the last failed unlink left, which looks like a dead process's */
+    assert_int_equal(life(way), OK);
 }
 
 static void every_call_with_io_uring(void **state)

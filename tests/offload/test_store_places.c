@@ -1,5 +1,5 @@
-/* Tests places of the store's files: bad paths, full ones, dead and living runs, file systems without O_DIRECT, kernels without
- * io_uring. */
+/* Tests where the store puts its files: bad paths, full drives, files of dead and living runs, file systems without O_DIRECT,
+ * kernels without io_uring. */
 #include "offload_test.h"
 
 #include "offload/arena.h"
@@ -16,7 +16,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* Opens, moves a little, says `want` in the description (if not NULL), closes. Returns 0 or the number of the check that failed. */
+/* Opens a store, moves a few bytes, checks that its description contains `want` (if not NULL), and closes it. Returns 0 or the
+ * number of the check that failed. */
 static int works(const struct store_config *c, const char *want)
 {
     static char from[100000], to[100000];
@@ -34,7 +35,7 @@ static int works(const struct store_config *c, const char *want)
     return bad;
 }
 
-/* Runs `body` in a child, as nobody if as_nobody. Returns the child's exit status; 77: cannot be tried here. */
+/* Runs `body` in a child process, as user nobody if as_nobody. Returns the child's exit status; 77: it cannot be tested here. */
 static int in_child(int (*body)(void), int as_nobody)
 {
     int status;
@@ -101,7 +102,7 @@ static void too_little_space_is_said_in_bytes(void **state)
 {
     (void)state;
     struct store_config c = config_of(1, 1LL << 50, STORE_AUTO);
-    refused(&c, ERR_NOFIT, folder[0], "1125899906846720 bytes"); /* 1 PiB and the header */
+    refused(&c, ERR_NOFIT, folder[0], "1125899906846720 bytes"); /* 1 PiB plus the header */
     assert_non_null(strstr(status_message(), "are free"));
     assert_int_equal(count_files(folder[0]), 0);
 }
@@ -110,7 +111,7 @@ static void a_disk_that_fills_up_meanwhile(void **state)
 {
     (void)state;
     struct store_config c = config_of(2, 8 << 20, STORE_AUTO);
-    static const int denied[] = {ENOSPC, EDQUOT}; /* while statvfs says that there is room */
+    static const int denied[] = {ENOSPC, EDQUOT}; /* errors returned although statvfs reports free space */
     for (int i = 0; i < 2; i++) {
         sys_inject_clear();
         sys_inject(SYS_FALLOCATE, 2, denied[i]);
@@ -137,11 +138,11 @@ static void the_file_systems_in_memory(void **state)
         skip();
     struct store_config c = config_of(1, 1 << 20, STORE_AUTO);
     c.paths[0] = path;
-    int r = works(&c, NULL);         /* kernels since 6.6 take O_DIRECT on this file system */
-    sys_inject(SYS_OPEN, 3, EINVAL); /* after two looks at the file system */
+    int r = works(&c, NULL);         /* kernels since 6.6 allow O_DIRECT on this file system */
+    sys_inject(SYS_OPEN, 3, EINVAL); /* the third open: the first two examine the file system */
     int without = works(&c, "no O_DIRECT");
     c.way = STORE_THREADS;
-    sys_inject(SYS_OPEN, 3, EINVAL); /* after two looks at the file system */
+    sys_inject(SYS_OPEN, 3, EINVAL); /* the third open: the first two examine the file system */
     int threads = works(&c, "threads, no O_DIRECT");
     rmdir(path);
     assert_int_equal(r, 0);
@@ -149,7 +150,7 @@ static void the_file_systems_in_memory(void **state)
     assert_int_equal(threads, 0);
 }
 
-/* Some file systems open with O_DIRECT, but refuse the transfers or want them aligned to pages. */
+/* Some file systems allow opening with O_DIRECT, but refuse the transfers or require page alignment. */
 static void direct_transfers_are_tried_out(void **state)
 {
     (void)state;
@@ -180,7 +181,7 @@ static void a_file_system_without_a_size_has_room(void **state)
     assert_int_equal(r, 0);
 }
 
-/* On btrfs allocated blocks would be used only once if the store did nothing about it. Needs root, mkfs.btrfs and loop devices;
+/* On btrfs each allocated block would be used only once if the store did not prevent it. Needs root, mkfs.btrfs and loop devices;
  * the mount ends with the process. */
 static int btrfs_child(void)
 {
@@ -220,7 +221,7 @@ static void on_btrfs_blocks_are_written_again(void **state)
     assert_int_equal(r, 0);
 }
 
-/* Skips where io_uring is denied or not built in: an injected denial could not be told from the real one. */
+/* Skips the test if io_uring is denied or not built in: an injected denial could not be told from the real one. */
 static void needs_io_uring(void)
 {
     struct store_config c = config_of(1, 1 << 20, STORE_URING);
@@ -244,8 +245,9 @@ static void denied_io_uring_falls_back(void **state)
         assert_int_equal(works(&c, "threads (no io_uring: Permission denied)"), 0);
         sys_inject_clear();
     }
-    for (int nth = 1; nth <= 12; nth++) { /* a read and a write of three files, by two rings: each file system is asked */
-        sys_inject(SYS_URING_FIRST, nth, nth % 2 ? EINVAL : EOPNOTSUPP); /* EINVAL: Linux 5.1 to 5.5; EOPNOTSUPP: vboxsf */
+    /* the first read and the first write of each of three files, on two rings: each file system is tested */
+    for (int nth = 1; nth <= 12; nth++) {
+        sys_inject(SYS_URING_FIRST, nth, nth % 2 ? EINVAL : EOPNOTSUPP); /* Linux 5.1 to 5.5 returns EINVAL, vboxsf EOPNOTSUPP */
         assert_int_equal(works(&c, "threads (no io_uring: Operation not supported)"), 0);
         assert_true(sys_count(SYS_URING_FIRST) >= nth);
         sys_inject_clear();
@@ -259,7 +261,7 @@ static void denied_io_uring_falls_back(void **state)
 static int without_call(unsigned call, int error)
 {
     struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the system call's number */
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* loads the system call's number */
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
@@ -277,7 +279,7 @@ static int no_setup_child(void)
     return without_call(SYS_io_uring_setup, EPERM);
 }
 
-/* Allows making rings, but denies entering them. */
+/* Allows creating io_uring rings, but denies entering them. */
 static int no_enter_child(void)
 {
     return without_call(SYS_io_uring_enter, EPERM);
@@ -346,7 +348,7 @@ static void one_direction_without_fixed_buffers_is_said(void **state)
     }
 }
 
-/* Starts a child that opens a store, tells this process, and waits to be killed. Returns its pid. */
+/* Starts a child that opens a store, tells this process so, and waits to be killed. Returns its pid. */
 static pid_t living_run(int rank, int *tell)
 {
     int pipes[2];
@@ -357,7 +359,7 @@ static pid_t living_run(int rank, int *tell)
         struct store_config config = config_of(1, 5 << 20, STORE_THREADS);
         struct store *s;
         config.rank = rank;
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* so as not to outlive a failed test */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* so that it does not outlive a failed test */
         c = store_open(&config, &s) == OK;
         if (write(pipes[1], &c, 1) != 1)
             _exit(1);
@@ -382,7 +384,7 @@ static void dead_files_go_and_living_ones_stay(void **state)
     store_file_name(folder[0], 7, child, name);
     struct store_config c = config_of(1, 1 << 20, STORE_AUTO);
 
-    /* This file has a store's name, but is no store's: it has no magic. */
+    /* This file has a name like a store's, but is not a store: it has no magic number. */
     snprintf(alien, sizeof alien, "%s/ltrain-1-1-0123abcd.store", folder[0]);
     int fd = open(alien, O_WRONLY | O_CREAT, 0600);
     assert_int_equal(write(fd, "precious data that looks like nothing of ours", 45), 45);
@@ -401,8 +403,8 @@ static void dead_files_go_and_living_ones_stay(void **state)
     assert_int_equal(unlink(alien), 0);
 }
 
-/* Opens two stores in one process, as processes in two containers with everything in common would: neither takes the other for
- * dead. */
+/* Opens two stores in one process, as processes of two containers that share everything would: neither takes the other's process
+ * for dead. */
 static void stores_side_by_side(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* All ranks of a mesh in one process, in fp64: the order of work that a rank's program has, every exchange made and counted. */
+/* Simulates all ranks of a mesh in one process, in fp64, in the order of work of a rank's program; makes and counts every
+ * exchange. */
 #ifndef TESTS_SEQPAR_MESH_H
 #define TESTS_SEQPAR_MESH_H
 
@@ -9,19 +10,20 @@
 
 enum { MAX_RING = 4, MAX_RANKS = 16, STORAGE = 2 /* bytes, as counted */ };
 
-/* One rank's data: token-sharded [n][heads][D], and head-sharded [n_r][local heads][D] (h*). */
+/* One rank's data: token-sharded arrays [n][heads][D], and head-sharded arrays [rows][local heads][D] (names with h). */
 struct rank {
     int32_t *token; /* [n] global numbers */
     double *q, *k, *v, *g, *o, *lse, *delta, *dq, *dk, *dv;
     double *hq, *hk, *hv, *hg, *ho, *hlse, *hdelta, *hdq, *hdk, *hdv;
-    double *part_k[MAX_RING], *part_v[MAX_RING]; /* [s]: dk, dv of member (i - s)'s keys from my queries */
-    int64_t sent[4];                             /* bytes to others: all-to-all forward, backward, ring forward, backward */
+    double *part_k[MAX_RING],
+        *part_v[MAX_RING]; /* [s]: gradients of the keys and values of member i - s from this rank's queries */
+    int64_t sent[4];       /* bytes sent to other ranks, by enum counter */
 };
 
 struct mesh {
     const struct problem *x;
     const struct seq_layout *layout;
-    int U, R, h, kv; /* query and KV heads of a rank */
+    int U, R, h, kv; /* degrees of ulysses and ring; query and KV heads of a rank */
     int64_t n, rows;
     int32_t *from[MAX_RING], *to[MAX_RING]; /* [member]: [R][rows] */
     uint8_t bits[MAX_RING][2 * MAX_RING];
@@ -35,7 +37,8 @@ static inline struct rank *rank_of(struct mesh *m, int i, int j)
     return &m->rank[i * m->U + j];
 }
 
-/* Returns the first of rank j's `local` heads, of `heads` in all; fewer heads than ranks are replicated. */
+/* Returns the first of the `local` heads that rank j gets out of `heads`; if there are fewer heads than ranks, heads are
+ * replicated. */
 static inline int64_t first_head(const struct mesh *m, int heads, int local, int j)
 {
     return heads >= m->U ? (int64_t)j * local : (int64_t)j * heads / m->U;
@@ -43,7 +46,8 @@ static inline int64_t first_head(const struct mesh *m, int heads, int local, int
 
 /* ---- all-to-all within the ranks of member i ---- */
 
-/* w doubles a head, `bytes` of each head on the way. `local` heads of `heads` go to each rank. */
+/* Gives each rank of member i `local` of the `heads` heads for all of the member's tokens. w: elements of a head; bytes: counted
+ * bytes per head. */
 static inline void to_heads(struct mesh *m, int i, size_t src, size_t dst, int heads, int local, int w, int64_t bytes,
                             enum counter c)
 {
@@ -57,7 +61,7 @@ static inline void to_heads(struct mesh *m, int i, size_t src, size_t dst, int h
         }
 }
 
-/* The way back; replicas of a KV head are added at the token's owner in rank order. */
+/* Reverses to_heads: each rank gets all heads for its own tokens; replicas of a KV head are added in rank order. */
 static inline void to_tokens(struct mesh *m, int i, size_t src, size_t dst, int heads, int local, int w, int64_t bytes,
                              enum counter c)
 {
@@ -91,7 +95,7 @@ static inline void block_forward(const struct mesh *m, const struct rank *me, co
         }
 }
 
-/* (o, lse) of the union of two disjoint sets of keys; neither may have any. */
+/* Merges the results (o, lse) of attention over two disjoint sets of keys, either of which may be empty. */
 static inline void merge(double *o, double *lse, const double *o2, double lse2, int D)
 {
     double max = fmax(*lse, lse2);
@@ -103,7 +107,7 @@ static inline void merge(double *o, double *lse, const double *o2, double lse2, 
     *lse = max + log(a + b);
 }
 
-/* Local block first; the others as they arrive. */
+/* Computes a rank's attention, first with its own keys, then with the other members' keys in the order of their arrival. */
 static inline void ring_forward(struct mesh *m, int i, int j)
 {
     const struct problem *x = m->x;
@@ -135,7 +139,7 @@ static inline void block_backward(const struct mesh *m, struct rank *me, const s
         }
 }
 
-/* Gradients of the others' keys, which then travel home. */
+/* Computes gradients of the other members' keys, which are then sent to their owners, and of the rank's own keys. */
 static inline void ring_backward(struct mesh *m, int i, int j)
 {
     struct rank *me = rank_of(m, i, j);
@@ -239,13 +243,15 @@ static inline void mesh_run(struct mesh *m)
         ring_forward(m, r / m->U, r % m->U);
     for (int i = 0; i < m->R; i++) {
         to_tokens(m, i, FIELD(ho), FIELD(o), H, m->h, D, D * b, A2A_FORWARD);
-        to_tokens(m, i, FIELD(hlse), FIELD(lse), H, m->h, 1, 0, A2A_FORWARD); /* only for this test to compare */
+        to_tokens(m, i, FIELD(hlse), FIELD(lse), H, m->h, 1, 0,
+                  A2A_FORWARD); /* not counted: only this test needs it, for comparison */
         for (int j = 0; j < m->U; j++) {
             struct rank *me = rank_of(m, i, j);
             for (int64_t r = 0; r < m->n * H; r++)
                 me->delta[r] = dot(me->g + r * D, me->o + r * D, D);
         }
-        to_heads(m, i, FIELD(q), FIELD(hq), H, m->h, D, D * b, A2A_BACKWARD); /* q, k and v were dropped: sent again */
+        to_heads(m, i, FIELD(q), FIELD(hq), H, m->h, D, D * b,
+                 A2A_BACKWARD); /* q, k and v were not kept, so they are sent again */
         to_heads(m, i, FIELD(k), FIELD(hk), K, m->kv, D, D * b, A2A_BACKWARD);
         to_heads(m, i, FIELD(v), FIELD(hv), K, m->kv, D, D * b, A2A_BACKWARD);
         to_heads(m, i, FIELD(g), FIELD(hg), H, m->h, D, D * b, A2A_BACKWARD);

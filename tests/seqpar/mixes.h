@@ -1,4 +1,4 @@
-/* Deterministic document mixes: fills the mask lo of packed documents. */
+/* Deterministic mixes of documents: fills the mask `lo` of packed documents. */
 #ifndef TESTS_SEQPAR_MIXES_H
 #define TESTS_SEQPAR_MIXES_H
 
@@ -9,14 +9,14 @@
 
 enum mix {
     MIX_ONE,        /* one document */
-    MIX_LOGNORMAL,  /* median 8k, sigma 1.5 */
-    MIX_BOOKS,      /* median 100k, sigma 0.6 */
-    MIX_HALF_ONE,   /* half one document, half web */
-    MIX_EIGHTH_ONE, /* 12% one, the rest web */
-    MIX_WEB,        /* median 600, sigma 1.2 */
-    MIX_WINDOW_4K,  /* one document, sliding windows */
+    MIX_LOGNORMAL,  /* lognormal lengths with median 8k, sigma 1.5 */
+    MIX_BOOKS,      /* lognormal lengths with median 100k, sigma 0.6 */
+    MIX_HALF_ONE,   /* one document in the first half, web documents in the second */
+    MIX_EIGHTH_ONE, /* one document of 12%, web documents in the rest */
+    MIX_WEB,        /* lognormal lengths with median 600, sigma 1.2 */
+    MIX_WINDOW_4K,  /* one document with sliding windows */
     MIX_WINDOW_64K,
-    MIX_BOOKS_WINDOW, /* books with windows of 16k */
+    MIX_BOOKS_WINDOW, /* like MIX_BOOKS, with windows of 16k */
     MIXES
 };
 

@@ -1,4 +1,4 @@
-/* Attention in fp64: a problem, its answer by definition on one rank, and one block of keys as a ring step sees it. */
+/* Attention in fp64: a problem, its solution by definition on one rank, and attention to one block of keys as in a ring step. */
 #ifndef TESTS_SEQPAR_PROBLEM_H
 #define TESTS_SEQPAR_PROBLEM_H
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* q, g (the gradient of o), o, dq [n][H][D]; k, v, dk, dv [n][K][D]; lse [n][H]. */
+/* Shapes: q, g (the gradient of o), o, dq [n][H][D]; k, v, dk, dv [n][K][D]; lse [n][H]. */
 struct problem {
     int64_t n;
     int H, K, D;
@@ -53,7 +53,8 @@ static inline void axpy(double *y, double a, const double *x, int n)
         y[i] += a * x[i];
 }
 
-/* One query over keys [from, to] of one head. Strides are those of k and v rows. No keys: o = 0, lse = -inf. */
+/* Computes one query's o over keys [from, to] of one head and returns lse. stride: elements between rows of k and v. Without
+ * keys: o = 0, lse = -inf. */
 static inline double attend(double *o, const double *q, const double *k, const double *v, int64_t from, int64_t to,
                             int64_t stride, int D, double scale)
 {
@@ -71,7 +72,7 @@ static inline double attend(double *o, const double *q, const double *k, const d
     return sum > 0 ? max + log(sum) : -INFINITY;
 }
 
-/* Adds the query's part of dq, dk and dv. */
+/* Adds one query's contributions to dq, dk and dv. */
 static inline void attend_grad(double *dq, double *dk, double *dv, const double *q, const double *k, const double *v,
                                const double *g, double lse, double delta, int64_t from, int64_t to, int64_t stride, int D,
                                double scale)
@@ -104,7 +105,7 @@ static inline void problem_destroy(struct problem *x)
     free(x->q), free(x->k), free(x->v), free(x->g), free(x->o), free(x->lse), free(x->dq), free(x->dk), free(x->dv), free(x->lo);
 }
 
-/* The answer on one rank: global keys lo[q] .. q. */
+/* Solves the problem on one rank: query q attends keys lo[q] to q. */
 static inline void problem_solve(struct problem *x)
 {
     int64_t wq = (int64_t)x->H * x->D, wk = (int64_t)x->K * x->D;

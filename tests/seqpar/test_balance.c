@@ -1,4 +1,5 @@
-/* Attention work over ring members at 1M tokens, counted, for several mixes of documents (mixes.h). */
+/* Tests how evenly attention work is distributed over ring members at 1M tokens, by counting it, for several mixes of documents
+ * (mixes.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +31,7 @@ static void check_mix(int ring, enum mix mix, int32_t *lo)
     print_message("ring %2d  %-36s %.4f  (zigzag %.4f)\n", ring, mix_names[mix], worst, zigzag);
     assert_true(worst <= limit);
     if (mix == MIX_WEB || mix == MIX_EIGHTH_ONE)
-        assert_true(zigzag > 2); /* these mixes are hard: balance is not a gift */
+        assert_true(zigzag > 2); /* zigzag is far from even on these mixes, so that an even distribution is not trivial */
     seq_layout_destroy(l);
 }
 
@@ -46,7 +47,7 @@ static void work_is_even(void **state)
     free(lo);
 }
 
-/* LPT written out: the largest load when the heaviest chunk goes to the least loaded member that has room. */
+/* Returns the imbalance of LPT scheduling: the heaviest remaining chunk always goes to the least loaded member that has room. */
 static double lpt_imbalance(const struct seq_shape *s, const int32_t *lo)
 {
     int64_t work[256], load[16] = {0}, total = 0, most = 0;
@@ -74,7 +75,7 @@ static double lpt_imbalance(const struct seq_shape *s, const int32_t *lo)
     return (double)most * s->ring / (double)total;
 }
 
-/* Whatever sends fewer blocks may cost 1%, never more than LPT would and 1% at once. */
+/* A layout that sends fewer blocks may be 1% out of balance, or as much as LPT if that is more. */
 static void pruning_costs_one_percent_at_most(void **state)
 {
     (void)state;
@@ -95,7 +96,7 @@ static void pruning_costs_one_percent_at_most(void **state)
         }
 }
 
-/* A thousand ranks: what every rank computes for each sequence stays small. */
+/* With a thousand ranks, what every rank computes for each sequence stays small. */
 static void work_is_even_over_many(void **state)
 {
     (void)state;

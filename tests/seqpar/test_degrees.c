@@ -1,4 +1,4 @@
-/* Legal degrees, the choice among them, and volumes against figures worked out elsewhere. */
+/* Tests which degrees are legal, which are chosen, and volumes against figures computed elsewhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,12 +26,13 @@ static void legal_degrees_divide_the_heads(void **state)
     (void)state;
     for (int ranks = 1; ranks <= 24; ranks++)
         for (int u = 1; u <= ranks; u++) {
-            int legal = ranks % u == 0 && 28 % u == 0 && (u <= 2 || u == 4 || u == 28); /* 7 and 14 do not fit 4 KV heads */
+            int legal =
+                ranks % u == 0 && 28 % u == 0 && (u <= 2 || u == 4 || u == 28); /* degrees 7 and 14 do not fit 4 KV heads */
             if (ranks % u == 0)
                 assert_int_equal(seq_degrees_check(ranks, u, ranks / u, &qwen_7, 1), legal ? OK : ERR_INVALID);
         }
     struct seq_heads h = {28, 4, 128, 2};
-    assert_int_equal(seq_degrees_check(56, 28, 2, &h, 1), OK); /* KV heads replicated seven times */
+    assert_int_equal(seq_degrees_check(56, 28, 2, &h, 1), OK); /* each KV head is replicated seven times */
     assert_int_equal(seq_degrees_check(7, 7, 1, &mqa, 1), OK);
 }
 
@@ -47,7 +48,8 @@ static void illegal_degrees_name_the_legal_ones(void **state)
     assert_non_null(strstr(status_message(), "legal: ulysses=1 with ring=4"));
     assert_int_equal(seq_degrees_check(4, 0, 4, &mqa, 1), ERR_INVALID);
     assert_int_equal(seq_degrees_check(0, 1, 1, &mqa, 1), ERR_INVALID);
-    assert_int_equal(seq_degrees_check(1, 1 << 16, 1 << 16, &mqa, 1), ERR_INVALID); /* the product overflows an int */
+    assert_int_equal(seq_degrees_check(1, 1 << 16, 1 << 16, &mqa, 1),
+                     ERR_INVALID); /* the product of both degrees overflows an int */
 }
 
 /* ---- choice ---- */
@@ -62,7 +64,7 @@ static void degrees_follow_cost(void **state)
         int ulysses, ring;
     } expected[] = {
         {1, 8, &llama_8b, 1, 1},  {8, 8, &llama_8b, 8, 1}, {64, 8, &llama_8b, 8, 8}, /* ulysses stays inside the node */
-        {12, 4, &llama_8b, 4, 3}, {4, 4, &mqa, 1, 4},                                /* seven heads divide by neither 4 nor 2 */
+        {12, 4, &llama_8b, 4, 3}, {4, 4, &mqa, 1, 4}, /* seven heads are divisible by neither 4 nor 2 */
         {7, 7, &mqa, 7, 1},
     };
     for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
@@ -73,7 +75,7 @@ static void degrees_follow_cost(void **state)
         assert_int_equal(r, expected[k].ring);
         assert_int_equal(seq_degrees_check(expected[k].ranks, u, r, expected[k].h, 1), OK);
     }
-    /* Always legal, always the same, whatever the rates. */
+    /* The choice is always legal and always the same, whatever the rates. */
     for (int ranks = 1; ranks <= 64; ranks++)
         for (double rate = 1; rate < 1e16; rate *= 1e3) {
             const struct seq_rates rates = {rate, 1e10, 1e9};
@@ -101,7 +103,7 @@ static int64_t all_to_all_bytes(const struct seq_volume *v)
     return v->all_to_all_forward + v->all_to_all_backward;
 }
 
-/* The notes' figures for an 8B at 1M tokens, in GB to one decimal. */
+/* Volumes agree with the notes' figures for an 8B at 1M tokens, in GB to one decimal. */
 static void volumes_match_the_notes(void **state)
 {
     (void)state;
@@ -124,7 +126,7 @@ static void volumes_match_the_notes(void **state)
     assert_int_equal(v.all_to_all_backward - kept.all_to_all_backward, 7 * (MILLION / 64) * 128 * 2 * (32 + 2 * 8));
 }
 
-/* "Pure ring is smaller iff P*K < 0.625 H + max(K, P)", for bf16 and many tokens. */
+/* Checks the rule "pure ring is smaller iff P*K < 0.625 H + max(K, P)", for bf16 and many tokens. */
 static void the_smaller_of_ring_and_ulysses(void **state)
 {
     (void)state;
@@ -137,7 +139,7 @@ static void the_smaller_of_ring_and_ulysses(void **state)
             struct seq_shape a = shape_of((int64_t)P * P * 4096, 1, P), b = shape_of((int64_t)P * P * 4096, P, 1);
             struct seq_volume ring = seq_volume(&a, &h, SEQ_RESEND_QKV), ulysses = seq_volume(&b, &h, SEQ_RESEND_QKV);
             double margin = 0.625 * (double)h.heads + (double)max_i64(h.kv_heads, P) - (double)P * (double)h.kv_heads;
-            if (fabs(margin) > 0.02 * (double)h.heads) /* the rule leaves delta's 4 H bytes out */
+            if (fabs(margin) > 0.02 * (double)h.heads) /* the rule ignores delta's 4 H bytes */
                 assert_int_equal(ring_bytes(&ring) < all_to_all_bytes(&ulysses), margin > 0);
         }
 }
@@ -145,7 +147,7 @@ static void the_smaller_of_ring_and_ulysses(void **state)
 static void zero_sends_what_its_stage_says(void **state)
 {
     (void)state;
-    /* 3 x parameters in bf16 for stage 3, 2 x for the others: (P-1)/P of them, here 3/4 of 1000 elements */
+    /* stage 3 sends 3 x the parameters in bf16, other stages 2 x: of these a rank sends (P-1)/P, here 3/4 of 1000 elements */
     assert_int_equal(seq_zero_bytes(3, 1000, 4, 1, 1, 2, 2), 3 * 750 * 2);
     assert_int_equal(seq_zero_bytes(2, 1000, 4, 1, 1, 2, 2), 2 * 750 * 2);
     assert_int_equal(seq_zero_bytes(1, 1000, 4, 1, 1, 2, 2), 2 * 750 * 2);
@@ -155,7 +157,7 @@ static void zero_sends_what_its_stage_says(void **state)
     assert_int_equal(seq_zero_bytes(3, 1000, 4, 1, 5, 2, 4), 5 * (750 * 4 + 2 * 750 * 2));
     for (int stage = 0; stage <= 3; stage++)
         assert_int_equal(seq_zero_bytes(stage, 1000, 1, 0, 3, 2, 4), 0);
-    /* shares of 3, 3, 3 and 0 elements: all ranks together send what all together receive */
+    /* with shares of 3, 3, 3 and 0 elements, all ranks together send as much as they receive */
     int64_t sent = 0;
     for (int rank = 0; rank < 4; rank++)
         sent += seq_zero_bytes(3, 9, 4, rank, 1, 2, 4);

@@ -1,4 +1,4 @@
-/* Layouts, row maps, masks and needs against definitions written out token by token. */
+/* Tests layouts, row maps, masks and needs against definitions applied token by token. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,8 @@
 
 enum { MASKS = 6 };
 
-/* One document; documents; documents that end at every multiple of n / 4; one-token documents; windows; half padding. */
+/* Fills the mask number `which`: one document; documents; documents that end at every multiple of n / 4; documents of one token;
+ * windows; half padding. */
 static void fill_mask(int which, int64_t n, int32_t *lo)
 {
     memset(lo, 0, sizeof *lo * (size_t)n);
@@ -43,7 +44,7 @@ static void check_rows(const struct seq_layout *l)
         for (int64_t r = 0; r < seq_member_rows(s); r++) {
             int64_t q = seq_token_of(l, i, r), row;
             int member;
-            assert_true(q > before && q < s->padded && !seen[q]); /* ascending, each token once */
+            assert_true(q > before && q < s->padded && !seen[q]); /* tokens ascend, and each occurs once */
             before = q;
             seen[q] = 1;
             seq_row_of(l, q, &member, &row);
@@ -129,7 +130,7 @@ static void layouts_agree_with_definitions(void **state)
                 check_layout(&s);
                 if (ring == 1)
                     continue;
-                int per = 2 * (k + 1); /* finer chunks than seq_shape_create would cut so short a sequence into */
+                int per = 2 * (k + 1); /* finer chunks than seq_shape_create chooses for such a short sequence */
                 s.kind = SEQ_BALANCED;
                 s.chunks = per * ring;
                 s.chunk = ceil_div(lengths[k], s.chunks);
@@ -168,9 +169,9 @@ static void shapes_pad_little_and_divide(void **state)
                 }
     struct seq_shape s;
     assert_int_equal(seq_shape_create(1000, 2, 3, SEQ_ZIGZAG, &s), OK);
-    assert_int_equal(s.padded, 1002); /* lcm(2 R, U R) = 6 */
+    assert_int_equal(s.padded, 1002); /* the next multiple of lcm(2 R, U R) = 6 */
     assert_int_equal(seq_shape_create(8 * 256, 1, 8, SEQ_AUTO, &s), OK);
-    assert_int_equal(s.kind, SEQ_BALANCED); /* four chunks of 64 each */
+    assert_int_equal(s.kind, SEQ_BALANCED); /* each member has four chunks of 64 */
     assert_int_equal(seq_shape_create(8 * 255, 1, 8, SEQ_AUTO, &s), OK);
     assert_int_equal(s.kind, SEQ_ZIGZAG);
 }
@@ -200,12 +201,12 @@ static void masks_that_are_none_are_refused(void **state)
     assert_int_equal(seq_layout_create(&s, &l), OK);
     assert_int_equal(seq_layout_assign(l, lo), OK);
     uint64_t digest = seq_layout_digest(l);
-    lo[4] = 3; /* another rank saw other lengths */
+    lo[4] = 3; /* the lengths that another rank might see */
     assert_int_equal(seq_layout_assign(l, lo), OK);
     assert_true(seq_layout_digest(l) != digest);
     lo[4] = 1; /* not ascending */
     assert_int_equal(seq_layout_assign(l, lo), ERR_INVALID);
-    lo[4] = 5; /* beyond the token itself */
+    lo[4] = 5; /* later than the token itself */
     assert_int_equal(seq_layout_assign(l, lo), ERR_INVALID);
     seq_layout_destroy(l);
 }
@@ -224,10 +225,10 @@ static void one_document_is_zigzag(void **state)
     assert_int_equal(seq_layout_assign(l, lo), OK);
     assert_int_equal(seq_layout_kind(l), SEQ_ZIGZAG);
     assert_true(seq_imbalance(l) == 1.0);
-    assert_int_equal(seq_token_of(l, 1, 0), 1024); /* rows(1) = [1024, 2048) and [6144, 7168) */
+    assert_int_equal(seq_token_of(l, 1, 0), 1024); /* member 1's rows are tokens [1024, 2048) and [6144, 7168) */
     assert_int_equal(seq_token_of(l, 1, 1023), 2047);
     assert_int_equal(seq_token_of(l, 1, 1024), 6144);
-    for (int64_t q = 2048; q < 8192; q++) /* now the first quarter is heavier than the rest together */
+    for (int64_t q = 2048; q < 8192; q++) /* now the first quarter has more work than all the rest */
         lo[q] = (int32_t)q;
     assert_int_equal(seq_layout_assign(l, lo), OK);
     assert_int_equal(seq_layout_kind(l), SEQ_BALANCED);

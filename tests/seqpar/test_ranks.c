@@ -1,4 +1,4 @@
-/* Ulysses, ring and 2D over many meshes, in fp64, against attention by definition on one rank. */
+/* Tests Ulysses, ring and 2D attention on many meshes, in fp64, against attention by definition on one rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@ enum mask { ONE, DOCUMENTS, ONE_TOKEN, ON_BORDERS, WINDOW, WINDOWED_DOCUMENTS, H
 
 static const int head_counts[][2] = {{4, 4}, {4, 2}, {4, 1}, {6, 2}, {7, 1}, {8, 2}, {3, 3}, {12, 4}};
 
-/* Prepares lo of `used` real tokens, and pads. */
+/* Fills lo: the mask for the real tokens, whose number it chooses, and padding after them. */
 static void fill_mask(enum mask mask, const struct seq_shape *s, struct problem *x)
 {
     int32_t *ignored = calloc((size_t)s->padded, sizeof *ignored);
@@ -25,13 +25,14 @@ static void fill_mask(enum mask mask, const struct seq_shape *s, struct problem 
         mix_window(x->lo, used, 5);
     assert_int_equal(seq_pad(s, used, &t), s->padded - used);
     for (int64_t i = used * x->H * x->D; i < s->padded * x->H * x->D; i++)
-        x->g[i] = 0; /* no loss, no gradient */
+        x->g[i] = 0; /* padding has no loss, so o's gradient is 0 there */
     free(ignored);
 }
 
 /* ---- comparing ---- */
 
-/* Largest difference in units of the reference's largest element, or of 1: one-token documents have dq = dk = 0. */
+/* Returns the largest difference, relative to the reference's largest element or to 1 if that is larger (with documents of one
+ * token dq = dk = 0). */
 static double error_of(const struct mesh *m, size_t field, const double *reference, int64_t width)
 {
     double worst = 0, largest = 1;
@@ -48,7 +49,8 @@ static double error_of(const struct mesh *m, size_t field, const double *referen
     return worst / largest;
 }
 
-/* Rounding of fp64 sums of some hundred terms is 1e-15 to 1e-14; exp() of scores of about 100 multiplies it by 100. */
+/* Rounding errors of fp64 sums of some hundred terms are 1e-15 to 1e-14; the exponential of scores of about 100 multiplies them
+ * by 100. */
 static const double TOLERANCE = 1e-12;
 static double worst_error;
 
@@ -87,7 +89,7 @@ static void compare_bytes(const struct mesh *m, const uint8_t *needs)
             needed += src != i && needs[i * m->R + src];
         assert_int_equal(v.all_to_all_forward, all.all_to_all_forward);
     }
-    if (m->R > 1) { /* pruning sends the needed share of the whole */
+    if (m->R > 1) { /* with pruning, only the needed share of the blocks is sent */
         assert_int_equal(forward * (m->R - 1), needed * all.ring_forward * m->U);
         assert_int_equal(backward * (m->R - 1), needed * all.ring_backward * m->U);
     }
@@ -106,7 +108,7 @@ static void check_schedule(const struct mesh *m, const uint8_t *needs)
                     int64_t q = seq_token_of(m->layout, i, r), key = seq_token_of(m->layout, src, k);
                     pairs += m->x->lo[q] <= key && key <= q;
                 }
-            assert_int_equal(needs[i * m->R + src], pairs > 0); /* exactly the steps without pairs are left out */
+            assert_int_equal(needs[i * m->R + src], pairs > 0); /* exactly the blocks without attended pairs are skipped */
             if (s > 0) {
                 assert_int_equal(m->bits[i][2 * s - 1], pairs > 0);
                 assert_int_equal(m->bits[src][2 * s], pairs > 0); /* the sender agrees with the receiver */
@@ -159,7 +161,7 @@ static void run_masks(const struct seq_shape *s, int heads)
     if (seq_degrees_check(s->ulysses * s->ring, s->ulysses, s->ring, &h, 1) != OK)
         return;
     for (int mask = 0; mask < MASKS; mask++)
-        run(s, H, K, (enum mask)mask, mask % 2 ? 1 : 60); /* scores of about +-1 or +-100 */
+        run(s, H, K, (enum mask)mask, mask % 2 ? 1 : 60); /* gain for scores of about +-1 or +-100 */
 }
 
 static void meshes_agree_with_one_rank(void **state)
@@ -169,12 +171,12 @@ static void meshes_agree_with_one_rank(void **state)
         for (int R = 1; R <= MAX_RING; R++)
             for (int heads = 0; heads < (int)(sizeof head_counts / sizeof *head_counts); heads++) {
                 struct seq_shape s;
-                int64_t seq_len = (U + R + heads) % 2 ? 48 : 37; /* divisible by most, by none */
+                int64_t seq_len = (U + R + heads) % 2 ? 48 : 37; /* 48 is divisible by most degrees, 37 by none */
                 assert_int_equal(seq_shape_create(seq_len, U, R, SEQ_ZIGZAG, &s), OK);
                 run_masks(&s, heads);
                 if (R == 1)
                     continue;
-                s.kind = SEQ_BALANCED; /* six chunks a member, finer than seq_shape_create cuts so short a sequence */
+                s.kind = SEQ_BALANCED; /* six chunks per member, finer than seq_shape_create chooses for such a short sequence */
                 s.chunks = 6 * R;
                 s.chunk = U == 4 ? 2 : 1 + (heads & 1);
                 s.padded = s.chunk * s.chunks;

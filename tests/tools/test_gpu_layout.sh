@@ -1,6 +1,6 @@
 #!/bin/sh
-# bench/gpu/kernels.py lays out by hand the structures that C passes to kernels: they must equal the output of bench/gpu/layout.c, and a
-# difference must be found.
+# bench/gpu/kernels.py lays out by hand the structures that C passes to kernels: its layout must equal the output of bench/gpu/layout.c,
+# and a planted difference must be found.
 set -eu
 cd "$(dirname "$0")/../.."
 command -v python3 >/dev/null || { echo "no python3"; exit 77; }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A kind of block that is rows and files of its own goes through all that a user does: training wherever its data live, adapters, merging,
-# evaluation, sampling, reports and refusals. `test_toy.sh PROGRAM`: ltrain with the toy block's rows.
+# Tests a kind of block that is added as table rows and files only, with all that a user does: training with any placement of data, adapters,
+# merging, evaluation, sampling, reports and refusals. `test_toy.sh PROGRAM`: PROGRAM is ltrain with the toy block's rows.
 LTRAIN=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 . "${LTRAIN_SOURCE_ROOT:?}/tests/cli/helpers.sh"
 make_book 300
@@ -14,7 +14,7 @@ train() { # NAME OPTION...
     [ "$(wc -l <"$name.losses")" -ge 4 ] || fail "$name has too few losses"
 }
 
-# Bits are the same wherever data live, however much is computed again, and alone.
+# Results have the same bits wherever data are placed and however much is recomputed, and `ltrain check` passes.
 train near --model toy --offload none --alpha 1
 train host --model toy --offload params=cpu,grads=cpu,optim=cpu,acts=cpu --alpha window=0.5,full=0.25 --update host
 train far --model toy --offload params=nvme,grads=nvme,optim=nvme,acts=nvme --alpha 0 --keep-inputs 3 --device cpu:discrete --update host
@@ -25,7 +25,7 @@ done
 run check check $common --model toy --steps 2 --offload acts=nvme --alpha 0
 says check.out 'check: pass'
 
-# Adapters stand beside the block's maps; merged, they are the same model, which the base is not.
+# Adapters can be added to the block's maps; merged into the base, they give the same model, which differs from the base.
 train adapter --model near/hf --lora r=4,targets=all-linear --offload none
 train adapter_far --model near/hf --lora r=4,targets=all-linear --offload params=nvme,optim=nvme,acts=nvme --alpha 0 --device cpu:discrete
 same adapter/hf/adapter_model.safetensors adapter_far/hf/adapter_model.safetensors
@@ -45,13 +45,13 @@ evaluate base near/hf
 same beside.loss merged.loss
 cmp -s base.loss merged.loss && fail "the adapter changes nothing"
 
-# A text is read on alike wherever its state lies, and from wherever it is read again.
+# Sampling continues a text in the same way wherever weights and state are placed.
 "$ltrain" sample --model merged --tokenizer bytes --prompt 'The scan goes on' --temperature 0 --max-new-tokens 24 --threads 1 --offload none >one 2>err </dev/null || { fail sample; cat err; }
 "$ltrain" sample --model merged --tokenizer bytes --prompt 'The scan goes on' --temperature 0 --max-new-tokens 24 --threads 1 --offload params=nvme,acts=nvme --nvme-path . >two 2>err </dev/null || { fail sample; cat err; }
 [ -s one ] || fail "sample says nothing"
 same one two
 
-# Reports name the blocks; a sequence stays whole.
+# Reports name the blocks; a sequence is not split over ranks.
 run plan plan $common --model toy --explain
 says plan.out '(Blocks of full: attention, MLP, toy scans.)'
 says plan.out '(Blocks of no attention: toy scans, MLP.)'

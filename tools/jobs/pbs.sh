@@ -1,6 +1,6 @@
 #!/bin/bash
 # One rank per GPU on two nodes of four GPUs each under PBS: qsub -v RUN=runs/books,ARGS="--model DIR --data BOOKS --seq-len 1m" tools/jobs/pbs.sh
-# Submitted again with the same RUN it goes on where it stopped, with the options given then; those left out are as they were.
+# Submitted again with the same RUN, the run continues where it stopped, with the options given then; options left out keep their values.
 #PBS -N ltrain
 #PBS -l select=2:ncpus=64:ngpus=4
 #PBS -l place=scatter
@@ -8,11 +8,11 @@
 set -eu
 cd "${PBS_O_WORKDIR:-.}"
 : "${RUN:?name the directory of the run: qsub -v RUN=runs/NAME,ARGS=... tools/jobs/pbs.sh}"
-GPUS=4 # a node
+GPUS=4 # per node
 nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-16}"
 
-# Without a checkpoint there is nothing to go on from: the run starts anew.
+# Without a checkpoint the run cannot continue: it starts anew.
 if [ -e "$RUN/checkpoints/latest" ] || compgen -G "$RUN/checkpoints/step-*[0-9]" >/dev/null; then
     # shellcheck disable=SC2086 # a list of words
     set -- --resume "$RUN" ${ARGS:-}
@@ -23,5 +23,5 @@ fi
 if mpiexec --version 2>/dev/null | grep -q 'Open MPI'; then
     exec mpiexec -n $((nodes * GPUS)) --map-by ppr:$GPUS:node --bind-to none -x OMP_NUM_THREADS "${LTRAIN:-ltrain}" "$@"
 fi
-# PALS; ltrain's Open MPI finds the others by PMIx
+# PALS is the launcher; ltrain's Open MPI finds the other ranks through PMIx
 exec mpiexec -n $((nodes * GPUS)) --ppn $GPUS --pmi=pmix --cpu-bind none "${LTRAIN:-ltrain}" "$@"

@@ -1,5 +1,6 @@
-/* Hopper's backward attention whose warpgroups take turns, for heads up to 64 without a soft cap; for all others the usual kernel.
- * `tools/gpu-check.sh bench-ways` builds and measures libraries with this file in place of sm90_backward.cu. */
+/* An experiment: Hopper's backward attention in which warpgroups take turns, for heads up to 64 without a soft cap; other shapes
+ * use the usual kernel. `tools/gpu-check.sh bench-ways` builds and measures libraries with this file in place of
+ * sm90_backward.cu. */
 #define attn_sm90_backward attn_sm90_backward_apart
 #include "attention/sm90_backward.cu"
 #undef attn_sm90_backward
@@ -7,8 +8,8 @@
 struct turns_shape : keys_shape<64, 3> {
 };
 
-/* Waits for the turn of warpgroup w by named barriers, as in the forward pass: a warpgroup starts its products in its turn, and
- * the other one computes probabilities meanwhile. */
+/* Waits at a named barrier for the turn of warpgroup w, as in the forward pass: a warpgroup starts its products in its turn,
+ * while the other one computes probabilities. */
 INLINE void turn_wait(int w)
 {
     bar_sync(2 + w, 2 * WARPGROUP);
@@ -75,7 +76,7 @@ __device__ __forceinline__ void keys_attend<turns_shape>(turns_shape::shared &s,
         pipe_release(s.q_bar[slot]);
     }
     if (w == 0)
-        turn_wait(0); /* takes the last turn, which no warpgroup used */
+        turn_wait(0); /* waits for the last turn, which no warpgroup used */
     keys_dq<T>(s, w, ds, true, dq);
     wgmma_wait<0>();
     fragment_ready(dq);

@@ -1,11 +1,11 @@
-/* Hopper's backward attention with 128 queries in a step, for heads up to 64 without a soft cap; for all others the usual kernel.
- * `tools/gpu-check.sh bench-ways` builds and measures libraries with this file in place of sm90_backward.cu. */
+/* An experiment: Hopper's backward attention with 128 queries in a step, for heads up to 64 without a soft cap; other shapes use
+ * the usual kernel. `tools/gpu-check.sh bench-ways` builds and measures libraries with this file in place of sm90_backward.cu. */
 #define attn_sm90_backward attn_sm90_backward_narrow
 #include "attention/sm90_backward.cu"
 #undef attn_sm90_backward
 
-/* A variant of keys_shape in which a warpgroup computes all columns of dQ for its 64 queries, so that the operands that a product
- * reads serve twice as many columns. Stages, dS and dQ are rings of two buffers each, which advance together. */
+/* A variant of keys_shape in which a warpgroup computes all columns of dQ for its 64 queries, so that each operand that a product
+ * reads serves twice as many columns. Stages, dS and dQ are rings of two buffers each, which advance together. */
 struct wide_shape {
     static constexpr int D = 64, NQ = 128, CONSUMERS = 2, STAGES = 2, M = 64 * CONSUMERS;
     static constexpr bool CAP = false;
@@ -17,7 +17,7 @@ struct wide_shape {
         smem_tile<M, D> k, v;
         smem_tile<NQ, D> q[STAGES], go[STAGES];
         smem_tile<M, NQ> ds[2];
-        alignas(1024) float dq[WRITERS][CONSUMERS][COLUMNS / 32][64][32]; /* by buffer and warpgroup: its 64 queries */
+        alignas(1024) float dq[WRITERS][CONSUMERS][COLUMNS / 32][64][32]; /* dQ of 64 queries for each buffer and warpgroup */
         attn_row_stat stat[STAGES][NQ];
         pipe kv_bar, q_bar[STAGES], dq_bar[WRITERS];
         uint64_t go_full[STAGES], ds_full[2];
@@ -35,7 +35,7 @@ __device__ __forceinline__ void reduce_dq<wide_shape>(wide_shape::shared &s, con
             tma_reduce_add_3d(dq_map, smem_addr(s.dq[buffer][w][i]), 32 * i, head, row + 64 * w);
 }
 
-/* Returns the place of step n in the rings: n takes one register, whereas each ring takes two. */
+/* Returns the rings' position at step n: keeping n needs one register, whereas each ring needs two. */
 INLINE ring<2> ring_at(int n)
 {
     ring<2> r;
@@ -72,8 +72,8 @@ INLINE void half_product_rn(float (&acc)[32], const uint32_t (&a)[4][4], const s
         wgmma_rs<64, MN_MAJOR>(acc, a[k], operand_by_rows(b, 0, 4 * half + k), WGMMA_ADD);
 }
 
-/* Does the work of keys_store and hand_dq with addresses that differ only in bits that move with the ring, so that the compiler
- * keeps none in a register from step to step. */
+/* Does the work of keys_store and hand_dq, with addresses that differ only in bits that change with the ring position, so that
+ * the compiler keeps no addresses in registers from step to step. */
 INLINE void wide_store(wide_shape::shared &s, int w, const ring<2> &step, const uint32_t (&da)[8][4])
 {
     const int lane = threadIdx.x % 32, row = 64 * w + threadIdx.x % WARPGROUP / 32 * 16 + lane % 16;
@@ -105,7 +105,7 @@ INLINE void wide_hand(wide_shape::shared &s, const backward_params &p, const flo
         mbar_arrive(smem_addr(&s.dq_bar[step.slot].full));
 }
 
-/* Starts dQ of a step; if `begun`, waits for the step's dS first. */
+/* Starts the product dQ of a step; if `begun`, waits for the step's dS first. */
 INLINE void wide_dq(wide_shape::shared &s, int w, const ring<2> &step, bool begun, float (&dq)[32])
 {
     if (begun)
@@ -118,7 +118,7 @@ INLINE void wide_dq(wide_shape::shared &s, int w, const ring<2> &step, bool begu
     wgmma_commit();
 }
 
-/* Turns scores into probabilities. Ranges and rows are read in every step, since no registers are left to keep them. */
+/* Turns scores into probabilities. Reads ranges and row statistics in every step, since no registers are left to keep them. */
 INLINE void wide_probabilities(const wide_shape::shared &s, const backward_params &p, int w, int slot, float (&acc)[64], int at)
 {
     const attn_range range = s.tile.range;
@@ -127,8 +127,9 @@ INLINE void wide_probabilities(const wide_shape::shared &s, const backward_param
     keys_probabilities<wide_shape::NQ>(acc, s.stat[slot], p.scores.log2);
 }
 
-/* Does the work of keys_attend. A step computes dS and dV together, by halves, the last queries first, the order of steps of 64.
- * Its dK and the previous step's dQ run during the next step's probabilities; the last step computes its own scores again. */
+/* Does the work of keys_attend. A step computes dS and dV together, one half of the queries after the other, the last half first,
+ * in the order of the usual steps of 64. Its dK and the previous step's dQ run while the next step's probabilities are computed;
+ * the last step computes its own scores again. */
 template <>
 __device__ __forceinline__ void keys_attend<wide_shape>(wide_shape::shared &s, const backward_params &p, const backward_tile &t,
                                                         int w, ring<2> &q, ring<2> &, ring<2> &, float (&dk)[32], float (&dv)[32])
@@ -183,7 +184,7 @@ __device__ __forceinline__ void keys_attend<wide_shape>(wide_shape::shared &s, c
         begun = true;
         wgmma_wait<0>();
         fragment_ready(dk);
-        wide_store(s, w, step, da); /* after this warpgroup's dQ of the previous step, as in keys_attend */
+        wide_store(s, w, step, da); /* written only after this warpgroup's dQ of the previous step, as in keys_attend */
         pipe_release(s.q_bar[step.slot]);
         n++;
     } while (x.left > 0);

@@ -207,7 +207,7 @@ static enum flow exec_if(struct jinja_run *run, const struct jinja_node *node)
         const struct jinja_node *other = node->other;
         if (!other || other->kind != NODE_IF || other->next)
             return exec_body(run, other);
-        node = other; /* an elif; looped over, as chains of elif may be long */
+        node = other; /* an elif, handled by the loop instead of recursion, as chains of elif may be long */
     }
 }
 

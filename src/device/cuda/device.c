@@ -19,7 +19,7 @@
 #define BOUNCE ((int64_t)1 << 20)
 #define MAX_PINNERS 8
 #define LEAST_CAPABILITY 80
-#define PREPARED_TOKENS 128 /* attention's tokens in preparation: the choice of the kernel does not depend on their number */
+#define PREPARED_TOKENS 128 /* tokens with which attention is prepared; the kernel does not depend on their number */
 
 /* --- Choice --- */
 

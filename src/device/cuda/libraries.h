@@ -8,7 +8,7 @@
 #include <cublasLt.h>
 #include <nccl.h>
 
-#ifndef CUDA_TOOLKIT /* tests have their own */
+#ifndef CUDA_TOOLKIT /* tests set another directory */
 #define CUDA_TOOLKIT "/usr/local/cuda"
 #endif
 

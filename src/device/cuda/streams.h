@@ -9,7 +9,7 @@
 #ifndef CUDA_PIN_PIECE /* smaller in tests */
 #define CUDA_PIN_PIECE ((int64_t)4 << 30)
 #endif
-#define CUDA_PINS 2 /* the host arena, and the buffers of messages */
+#define CUDA_PINS 2 /* registrations of host memory: the host arena, and the buffers of messages */
 
 /* Host memory registered in pieces of CUDA_PIN_PIECE. CUDA refuses copies that cross from one piece to the next. */
 struct cuda_pin {
@@ -29,7 +29,7 @@ struct cuda_device {
     cudaEvent_t event[LANES][BACKEND_EVENTS + 1]; /* events of each stream, by number; each stands for its last recording */
     struct cuda_pin pin[CUDA_PINS];
     int n_pins;
-    char *arena;  /* with guards around base */
+    char *arena;  /* the whole allocation: base with a guard on both sides */
     char *bounce; /* pinned */
 };
 

@@ -28,7 +28,7 @@ static void clear_scaling(struct model_config *c)
 {
     c->rope = ROPE_DEFAULT;
     c->rope_factor = c->rope_low_freq = c->rope_high_freq = c->rope_original_positions = 0.0;
-    c->rope_slope = 0.0; /* part of the model's own scaling, which is replaced */
+    c->rope_slope = 0.0; /* a part of the model's own scaling, which --rope replaces */
     c->rope_alpha = c->rope_fast = c->rope_slow = c->rope_attention = c->rope_mscale = c->rope_mscale_all = 0.0;
     c->rope_exact = 0;
     memset(c->rope_short, 0, sizeof c->rope_short);

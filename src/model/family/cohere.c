@@ -6,7 +6,8 @@
 
 static struct model_norm build_unbiased_norm(struct builder *b, const char *name)
 {
-    struct model_norm n = build_norm(b, name, NORM_RMS); /* declares the weight as needed: it has the same form for both norms */
+    /* declares the weight, which a layer norm without bias has in the same form as an RMS norm */
+    struct model_norm n = build_norm(b, name, NORM_RMS);
     n.kind = NORM_LAYER;
     return n;
 }

@@ -27,8 +27,7 @@ int plan_finer_tiles(const struct model *m, const struct plan_request *s, struct
 enum { PLAN_COARSER = 4 }; /* number of coarser grids that are tried at most when a program exceeds its tables */
 int plan_coarser_tiles(const struct model *m, const struct plan_request *s, struct strategy *t);
 /* Returns the pieces of attention of all layers: row chunks times head tiles. A plan of more than PLAN_QUICK pieces takes longer
- * than the rest of planning: 7344 pieces took 41 s instead of 16, for a length 5% longer, with host memory and not the device
- * short. */
+ * than the rest of planning: 7344 pieces took 41 s instead of 16, for a length 5% longer, in a case where host memory was short. */
 enum { PLAN_QUICK = 6144 };
 int64_t plan_pieces(const struct model *m, const struct strategy *t);
 

@@ -42,11 +42,12 @@ struct lowering {
     struct value *normed; /* norm of the stream, for the first, second, ... block of a layer */
     struct value acc;     /* fp32: a block's branch, or the gradient of the norm's output */
     struct value dx;      /* gradient of the stream */
-    /* a block's branch before and after its own norm; gradient of the branch, unless the stream's serves */
+    /* a block's branch before and after its own norm; df: the branch's gradient, unless the stream's gradient is also the
+     * branch's */
     struct value f, f_normed, df;
     struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, if products take no fp32 */
     struct adapter_work *adapters;             /* NULL: the model has none (adapter.c) */
-    void *shared[BLOCK_KINDS];                 /* values that the blocks of a kind share, each kind's own */
+    void *shared[BLOCK_KINDS];                 /* values that all blocks of one kind share, by kind */
     struct layer_cache *caches;                /* caches of each layer, if keys and values are cached (blocks/cache.h) */
     struct value index, last_row;              /* inputs: index of each new row in its block; row whose logits are wanted */
     struct value last, last_n;                 /* row last_row of the stream, and its norm */

@@ -13,8 +13,8 @@
 enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, int per_host);
 /* Takes another mesh, and with it another grad_accum if there is a batch. */
 void plan_take_mesh(struct plan_request *s, const struct mesh *mesh);
-/* Lists the meshes of as many ranks that s->open_degrees leaves open, s->mesh among them. Ulysses groups lie inside hosts, unless
- * their degree is given. Returns the number of meshes; `out` has the first `most` of them. */
+/* Lists the meshes of the same number of ranks that s->open_degrees leaves open, s->mesh among them. Ulysses groups lie inside
+ * hosts, unless their degree is given. Returns the number of meshes; `out` has the first `most` of them. */
 int plan_meshes(const struct model *m, const struct plan_request *s, struct mesh *out, int most);
 /* Sets the i-th other pair of degrees that shares a sequence among the same ranks, if both degrees are open. Returns 0 if there
  * is none. */

@@ -130,7 +130,8 @@ enum status plan_for_layer_kinds(const struct problem *p, struct plan **out)
         has_all(now, c.chunks))
         return OK;
     TRY(plan_as_candidate(now, &c.best));
-    c.best.slow += now->programs[PLAN_UPDATE_STEP]->seconds - now->seconds; /* slow is now also the first program's */
+    /* `seconds` below is the first program's: turns `slow` from the plan's into the first program's, too */
+    c.best.slow += now->programs[PLAN_UPDATE_STEP]->seconds - now->seconds;
     c.best.seconds = now->programs[PLAN_UPDATE_STEP]->seconds;
     TRY(go_all_ways(&c));
     if (c.best.strategy.placement.full_more == 0 && c.best.strategy.placement.light_fewer == 0 &&

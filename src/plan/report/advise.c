@@ -44,8 +44,8 @@ static void measure(const struct proposal_setup *t, double seconds, const int64_
     strategy_describe(strategy, c->strategy, sizeof c->strategy);
 }
 
-/* Returns the proposed settings, to be probed on the default grid. If the plan's grid was chosen for speed, the proposal leaves
- * the grid open, and length and mesh are the plan's, the plan's grid is set instead. */
+/* Returns the proposed settings, to be probed on the default grid. Sets the plan's grid in them if that grid was chosen for speed
+ * and the proposal changes neither the length nor the mesh nor the grid's settings. */
 static struct plan_request on_chosen_grid(const struct advisor *x, const struct proposal_setup *t)
 {
     struct plan_request s = t->s;

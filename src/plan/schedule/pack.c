@@ -85,7 +85,7 @@ out:
     return end;
 }
 
-/* Returns the end at which a packing is kept without trying others. */
+/* Returns the end up to which a packing is good enough, so that no other one is tried. */
 static int64_t good_enough(int64_t bound, int64_t room, double slack)
 {
     return bound > room ? INT64_MAX : min_i64(bound + (int64_t)(slack * (double)bound), room);

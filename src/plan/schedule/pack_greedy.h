@@ -4,7 +4,7 @@
 
 #include "program/program.h"
 
-/* A buffer that has its place. */
+/* A placed buffer: its bytes [lo, hi) and its lifetime [t0, t1). */
 struct placed {
     int64_t lo, hi;
     double t0, t1;

@@ -42,7 +42,7 @@ struct clocks {
     int last[LANES];                             /* index of that instruction's kept clock */
 };
 
-/* Returns the ticket of lane l that has retired when `ticket` of `lane` has. */
+/* Returns the highest ticket of lane l that is known to have retired once `ticket` of `lane` has; 0: none. */
 static int32_t known(const struct clocks *c, int lane, int32_t ticket, int l)
 {
     int at = c->kept[c->base[lane] + ticket - 1];

@@ -456,7 +456,9 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
         c->excess = budget_excess(c->bytes, e->problem->limit);
     }
     c->redundant = (s->placement.device_layers + s->placement.device_chunks > 0 &&
-                    s->placement.acts == RES_DEVICE) || /* or state that lies on the device would go to the host to be updated */
+                    /* redundant: without moving activations it would fit as well, or the host would update state that lies on the
+                     * device */
+                    s->placement.acts == RES_DEVICE) ||
                    (e->options.n[DECISION_UPDATE] > 1 && s->placement.update_on_host && s->placement.optim == RES_DEVICE);
 }
 

@@ -40,8 +40,8 @@ static int may_start(const struct searched *v, double least, double on_default)
 }
 
 /* Finds the grid to start from: the default grid, if costs are measured or its programs are small enough to be tried with all
- * layers. If not, tiles are enlarged until programs are; the start is the last grid on this way whose best estimate is as good
- * as the default grid's. */
+ * layers. If not, tiles are enlarged until programs are small enough; the start is the last grid on this way whose best estimate
+ * is as good as the default grid's. */
 static enum status find_start(struct searched *v)
 {
     struct strategy at = v->default_grid;

@@ -62,7 +62,8 @@ static enum status schedule_layers(void *job)
     struct strategy s = *out->strategy;
     int duties = out->duties ? out->duties : plan_first_duties(&x->problem->request);
     s.placement.promoted_layers =
-        (int)(s.placement.promoted_layers * out->layers / x->problem->model->config.layers); /* the same share of layers */
+        /* promotes the same share of the layers as in the whole model */
+        (int)(s.placement.promoted_layers * out->layers / x->problem->model->config.layers);
     if (out->layers ==
         x->problem->model->config.layers) /* shortened models keep the mean number of chunks in all kinds of layers */
         plan_keep_as_given(x->problem->model, &x->problem->request, &s);
@@ -117,7 +118,7 @@ static void limit_layers(const struct trials *x, const struct candidate *c, cons
 static enum status trial_serially(const struct trials *x, struct candidate *c)
 {
     int64_t layers = x->problem->model->config.layers, period = c->strategy.placement.keep_inputs, n = trial_layers(x, c);
-    n += (layers - n) % period; /* leaves a multiple of the period */
+    n += (layers - n) % period; /* so that the layers left out are a multiple of the period */
     int two = period > 1 && n + period <= layers;
     struct scheduled models[2] = {
         {.trials = x, .strategy = &c->strategy, .layers = two ? n + period : n, .level = FIT_SERIAL},

@@ -220,7 +220,8 @@ enum {
     LOCAL_COARSER = 6, /* most steps to larger tiles, in search of programs that are small enough */
     POOL_GRIDS = 64,   /* most grids; further ones are ignored; 125m at 32k tokens came to 44 */
     POOL_VISITED = 64, /* most placements whose moves are looked at */
-    POOL_HINTS = 8     /* most trials of a few layers that are kept: on all layers they may take several percent longer */
+    /* most trials of a few layers that are kept as hints; with all layers their placements may take several percent longer */
+    POOL_HINTS = 8
 };
 
 /* --- Moves (moves.c) ---------------------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-/* A cuBLASLt without a GPU: it reads the descriptors, refuses what the documentation lacks, and computes products in fp64 on the
- * fake runtime's streams (fake.h, whose symbols it finds in the program). A library of its own, opened as the real one is.
+/* A cuBLASLt without a GPU: it reads the descriptors, refuses what the documentation does not list, and computes products in fp64
+ * on the streams of the fake runtime (fake.h, whose functions it finds in the program). It is a library of its own, opened as the
+ * real one is.
  *
- * Errors beside CUDA's: an address that is not aligned as the heuristic was told, an algorithm of another product or one that
- * does not repeat its bits, a workspace that is too small or ends beyond its allocation. Calls count as the runtime's, and fail
- * when told. */
+ * It also reports errors that CUDA lets pass: an address not aligned as the heuristic was told, an algorithm of another product,
+ * an algorithm whose results do not have the same bits every time, a workspace that is too small or ends beyond its allocation.
+ * Its calls are counted like those of the runtime and fail when the configuration asks for it. */
 #include "base/num.h"
 #include "fake.h"
 
@@ -23,7 +24,7 @@ struct cublasLtContext {
 };
 
 struct layout {
-    int64_t type; /* no padding: products are hashed */
+    int64_t type; /* 64 bits, so that the structure has no padding: products are hashed */
     uint64_t rows, cols;
     int64_t ld;
 };
@@ -34,21 +35,21 @@ struct operation {
 
 struct preference {
     uint64_t workspace;
-    uint32_t schemes, align[4]; /* align: bytes, for A, B, C, D */
+    uint32_t schemes, align[4]; /* align: alignment in bytes of A, B, C, D */
 };
 
-/* Stored in the place of cublasLtMatmulAlgo_t. */
+/* The fake's content of a cublasLtMatmulAlgo_t. */
 struct algorithm {
     uint64_t product, workspace;
     uint32_t align[4], scheme, split;
 };
 _Static_assert(sizeof(struct algorithm) <= sizeof(cublasLtMatmulAlgo_t), "it fits");
 
-static int alive; /* objects that nobody has destroyed */
+static int alive; /* number of objects that have not been destroyed */
 
 #define MISUSE(status, ...) (fake_misuse(cudaErrorInvalidValue, __VA_ARGS__), (status))
 
-/* Runs `body` under the lock unless the call fails by order or the device is dead. */
+/* Runs `body` with the lock held, unless the configuration makes this call fail or the device is dead. */
 #define CALL(body)                                                                                            \
     do {                                                                                                      \
         pthread_mutex_lock(&fake_lock);                                                                       \
@@ -61,7 +62,7 @@ static int alive; /* objects that nobody has destroyed */
         return status;                                                                                        \
     } while (0)
 
-/* Calls that destroy do so even when they fail. */
+/* Body of the functions that destroy something, which they do even when they fail. */
 #define CALL_UNDOING(pointer)             \
     do {                                  \
         pthread_mutex_lock(&fake_lock);   \
@@ -82,7 +83,7 @@ static void *make(const void *value, size_t bytes)
     return p;
 }
 
-OPEN int fake_cublaslt_refuses; /* tests set it: the heuristic finds nothing */
+OPEN int fake_cublaslt_refuses; /* set by tests: the heuristic finds no algorithm */
 
 OPEN int fake_cublaslt_alive(void)
 {
@@ -118,7 +119,7 @@ OPEN size_t cublasLtGetVersion(void)
 OPEN const char *cublasLtGetStatusString(cublasStatus_t status)
 {
     (void)status;
-    return cudaGetErrorString(cudaErrorInvalidValue); /* the misuse's own text, where there is one */
+    return cudaGetErrorString(cudaErrorInvalidValue); /* if the error is a misuse, the text of the misuse */
 }
 
 static cublasStatus_t create_operation(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute, cudaDataType scale)
@@ -242,7 +243,8 @@ static uint64_t inner(const struct product *p)
     return p->op.a ? p->a.rows : p->a.cols;
 }
 
-/* The rows of "A, B, C and D" with COMPUTE_32F and scale 32F that are not of complex, eight-bit or half types. */
+/* Checks types against the rows of cuBLASLt's table of "A, B, C and D" for COMPUTE_32F and scale 32F, without complex, eight-bit
+ * and half types. */
 static cublasStatus_t check_types(const struct product *p)
 {
     static const int table[][3] = {
@@ -277,7 +279,8 @@ static uint64_t hash(const void *bytes, size_t n)
     return h;
 }
 
-/* Split in k where it can be, with all the workspace that is allowed, and the least repeatable scheme. */
+/* Chooses the algorithm that is hardest to use correctly: it splits k where possible, needs all the allowed workspace, and has
+ * the allowed scheme that repeats its bits the least. */
 static cublasStatus_t choose(const struct product *p, const struct preference *wish, cublasLtMatmulHeuristicResult_t *result)
 {
     const struct layout *const all[] = {&p->a, &p->b, &p->c, &p->d};
@@ -320,7 +323,7 @@ static cublasStatus_t read_config(const struct algorithm *a, int attribute, void
     *written = is_word ? 4 : 2;
     if (attribute > CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID || bytes != *written)
         return MISUSE(CUBLAS_STATUS_INVALID_VALUE, "algorithm: " UNKNOWN, attribute, bytes);
-    if (!is_word && a->split == 1) /* kernels from before clusters */
+    if (!is_word && a->split == 1) /* an algorithm of a generation that knew no clusters */
         return CUBLAS_STATUS_INVALID_VALUE;
     memset(value, 0, bytes);
     if (is_word)
@@ -335,7 +338,7 @@ OPEN cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlg
     CALL(read_config((const struct algorithm *)(const void *)algo, (int)attribute, value, bytes, written));
 }
 
-/* A product as a stream executes it, with addresses of the GPU's thread. */
+/* A product that a stream executes; addresses are those of the GPU's thread. */
 struct launch {
     struct product p;
     const char *a, *b;
@@ -359,7 +362,8 @@ static double value_at(const struct layout *l, const char *base, int transposed,
     return (double)bf16_to_float(x);
 }
 
-/* The first products of a handle spoil all of their workspace, which may be 32 MiB; later ones a part of it, in turn. */
+/* Overwrites workspace with NaN: each of a handle's first products all of it, which may be 32 MiB, later products one part after
+ * another. */
 static void spoil_workspace(const struct launch *l)
 {
     const size_t parts = l->number < ALL_SPOILT ? 1 : PARTS, part = l->number % parts;

@@ -1,33 +1,36 @@
-/* A CUDA runtime without a GPU: streams that are late, poison what they write and run in a random order that events allow; device
- * memory that only the GPU's thread can touch; calls that fail when told to; and errors for what CUDA lets pass.
+/* A CUDA runtime without a GPU: streams that are late, poison their results' memory and run in a random order that events allow;
+ * device memory that only the GPU's thread can touch; calls that fail when told to; and errors for misuse that CUDA lets pass.
  *
- * LTRAIN_FAKE_CUDA, or fake_cuda_configure: words with commas between.
- *   seed=N      of the order; an odd one executes only when somebody blocks or much is queued
- *   lag=N       microseconds that everything takes beside what it takes
- *   memory=N    bytes of each device (K, M, G), 1G
- *   taken=N     of them by other processes, 0
- *   context=N   of them by this one's context, 0; kernel=N: by each kernel from its first launch on, 0
- *   stream=N    bytes of the device that each stream takes when it is first given work, 0
- *   grows=N:B   after the N-th thing that streams execute B more bytes are taken, as by a library that allocates late
- *   name=TEXT   of the devices, twin; capability=N: 10 * major + minor, 0; processors=N: 1; numa=N: their node, -1;
- *               bus=N: the first one's PCI bus, 1
- *   driver=N    1000 * major + 10 * minor of the CUDA that the driver is for, 13000
- *   exclusive=1 another process has the devices alone
- *   algorithms=N  another choice of products' algorithms, 0: it changes no bit, and is in the numerics key (twin)
- *   pin=N       the N-th registration of host memory finds no memory
- *   dry=1       launches of kernels and fills are neither executed nor held to memory that is there
- *   devices=N   how many there are, 1
- *   own=1       a process sees of them the one of Open MPI's local rank, as number 0
- *   instances=1 a device is an instance (MIG): with an identity of its own at the first device's PCI address
- *   fail=N:E    the N-th call of the runtime from now on returns error E; 214, 700 and 719 stay
- *   in=NAME     calls of that function alone count for it
- *   nccl=F:N:E  the N-th call of NCCL's function F returns its result E; nccl=none: there is no NCCL;
- *               nccl=alone: the process joins nobody; nccl=sticks: its aborts do not return
+ * Configured by LTRAIN_FAKE_CUDA or fake_cuda_configure: settings with commas between them, each with its default in brackets.
+ *   seed=N      seed of the random order; with an odd seed, streams execute only when a thread waits or much is queued
+ *   lag=N       microseconds by which each piece of work is delayed
+ *   memory=N    bytes of each device, with K, M or G [1G]
+ *   taken=N     bytes of these that other processes use [0]
+ *   context=N   bytes that this process's context uses [0]
+ *   kernel=N    bytes that each kernel uses from its first launch on [0]
+ *   stream=N    bytes of the device that each stream uses once it is given work [0]
+ *   grows=N:B   after N pieces of work B more bytes are used, as by a library that allocates late
+ *   name=TEXT   name of the devices [twin]
+ *   capability=N, processors=N   10 * major + minor [0] and number of multiprocessors [1]
+ *   numa=N, bus=N   the devices' NUMA node [-1] and the first device's PCI bus [1]
+ *   driver=N    1000 * major + 10 * minor of the CUDA version that the driver supports [13000]
+ *   exclusive=1 another process uses the devices exclusively
+ *   algorithms=N  stands for another choice of algorithms for products [0]; it changes no bit but the numerics key (twin)
+ *   pin=N       the N-th registration of host memory fails for lack of memory
+ *   dry=1       kernels and fills are not executed, and their addresses are not checked
+ *   devices=N   number of devices [1]
+ *   own=1       a process sees one device as number 0: the one of its local rank (of Open MPI)
+ *   instances=1 each device is a MIG instance, which has an identity of its own but the PCI address of the first device
+ *   fail=N:E    the N-th call of the runtime, counted from now on, returns error E; errors 214, 700 and 719 are sticky
+ *   in=NAME     `fail` counts only calls of this function
+ *   nccl=F:N:E  the N-th call of NCCL's function F returns result E
+ *   nccl=none, nccl=alone, nccl=sticks   there is no NCCL; this process joins no other; aborts do not return
  *   nccl-version=N  10000 * major + 100 * minor + patch
- *   nccl-stalls=N  what the N-th call begins never gets to its stream
- *   nccl-hangs=N, nccl-breaks=N:E  the N-th group of messages never ends; and the communicator has result E from then on
- *   hangs=N     the N-th thing that streams execute never ends
- *   dies=N:E    the N-th thing that streams execute ends with error E, which stays: calls say so later */
+ *   nccl-stalls=N   the work of the N-th NCCL call is never put on its stream
+ *   nccl-hangs=N    the N-th group of messages never ends
+ *   nccl-breaks=N:E the N-th group never ends, and the communicator reports result E from then on
+ *   hangs=N     the N-th piece of work that streams execute never ends
+ *   dies=N:E    the N-th piece of work ends with error E, which is sticky: later calls return it */
 #ifndef LTRAIN_TESTS_FAKE_H
 #define LTRAIN_TESTS_FAKE_H
 
@@ -37,18 +40,18 @@
 
 /* --- For tests, which find these by dlsym --- */
 
-/* Starts anew: no stream, event, allocation or registration of before may be left. */
+/* Starts anew with this configuration: no stream, event, allocation or registration made before may be left. */
 void fake_cuda_configure(const char *words);
 long fake_cuda_calls(void);    /* calls of the runtime since it was configured */
-long fake_cuda_loaded(void);   /* kernels that were launched, where the simulator has them */
-long fake_cuda_executed(void); /* things that streams have executed */
+long fake_cuda_loaded(void);   /* number of kernels that were launched, if the simulator runs them */
+long fake_cuda_executed(void); /* number of things that streams have executed */
 /* Returns as text the objects not given back and the first misuse; "" if there is neither. */
 const char *fake_cuda_left(void);
 
 /* --- Within the fake --- */
 
 enum { FAKE_LEAST = 0, FAKE_GREATEST = -5 }; /* priorities of streams */
-enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream takes before a real one would spin */ };
+enum { FAKE_DEVICES = 8, FAKE_QUEUE = 1024 /* launches that a stream holds before a real launch would wait */ };
 
 struct fake_config {
     uint64_t seed;
@@ -59,11 +62,11 @@ struct fake_config {
     int fail_error, executed_error;
 };
 
-/* Work for a stream. `start` and `ready` may be NULL; all three run on the GPU's thread and get device addresses that it can
- * touch. */
+/* Work for a stream. `start` and `ready` may be NULL; all three functions run on the GPU's thread and get device addresses that
+ * this thread can touch. */
 struct fake_work {
-    void (*start)(void *closure); /* poisons what will be written */
-    int (*ready)(void *closure);  /* asked again and again after the start, under the lock: whether it may end */
+    void (*start)(void *closure); /* poisons the results' memory */
+    int (*ready)(void *closure);  /* called with the lock held, again and again after the start: whether the work may end */
     cudaError_t (*end)(void *closure);
     void *closure; /* freed by the fake */
 };
@@ -77,52 +80,56 @@ struct CUevent_st {
 
 extern pthread_mutex_t fake_lock;
 extern struct fake_config fake_config;
-extern int fake_sticky; /* cudaError_t that every call returns; under the lock */
+extern int fake_sticky; /* cudaError_t that every call returns; protected by the lock */
 
-/* Counts a call of the runtime and says whether it fails by order or because of a sticky error. Under the lock. */
+/* Counts a call of the runtime and returns the error with which it shall fail: one that the configuration asks for or the sticky
+ * one. The caller holds the lock. */
 cudaError_t fake_enter_from(const char *function);
 #define fake_enter() fake_enter_from(__func__)
-/* Notes a misuse for cudaGetErrorString; returns `error`. */
+/* Records a misuse, whose text cudaGetErrorString will return; returns `error`. */
 cudaError_t fake_misuse(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Returns the device's number on its host. */
 int fake_number_on_host(int device);
-/* Returns the device that the thread has chosen; -1 and an error's text: none. Under the lock. */
+/* Returns the device that the thread has chosen, or -1 and records an error's text. The caller holds the lock. */
 int fake_current(void);
 
-/* Memory. Under the lock. */
-void *fake_alias(const void *device); /* the GPU thread's address of device memory; NULL: it is none */
-/* Give and take device memory of the simulator, which all threads can touch, if it runs the kernels; absent otherwise. */
+/* Memory. Callers hold the lock. */
+void *fake_alias(const void *device); /* returns the GPU thread's address of device memory; NULL: no device memory is there */
+/* Allocate and free device memory of the simulator, which all threads can touch; the functions exist only if the simulator runs
+ * the kernels. */
 __attribute__((weak)) void *fake_memory_make(size_t bytes);
 __attribute__((weak)) void fake_memory_give(void *p, size_t bytes);
 /* Tells whether [p, p + bytes) lies in one allocation. */
 int fake_on_device(const void *p, size_t bytes);
 /* Returns an error unless host memory may be copied asynchronously. */
 cudaError_t fake_check_pinned(const void *p, size_t bytes);
-/* The calling thread's device has this process's context from now on; it has loaded one more kernel. */
+/* The first function takes the memory of this process's context on the device, the second that of one more kernel on the calling
+ * thread's device. */
 cudaError_t fake_take_context(int device);
 cudaError_t fake_take_kernel(void);
-/* A stream of the calling thread's device is used for the first time. */
+/* Takes the memory of a stream of the calling thread's device that is used for the first time. */
 cudaError_t fake_take_stream(void);
-/* The kernel is launched: at the first time it is loaded, which nothing may be busy with. */
+/* Takes the memory of a kernel at its first launch. busy: streams run, which makes a first launch a misuse. */
 cudaError_t fake_load(const char *kernel, int busy);
 int fake_memory_left(char *text, size_t size);
 void fake_memory_reset(void);
 
 /* Streams. */
-cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work); /* under the lock */
-int fake_priority(cudaStream_t stream);                                      /* the least for the default stream */
-int fake_is_busy(void);                                                      /* some stream has work; under the lock */
-int fake_is_busy_beside(cudaStream_t stream);                                /* some other one has */
+cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work); /* the caller holds the lock */
+int fake_priority(cudaStream_t stream);                                      /* FAKE_LEAST for the default stream */
+/* tells whether any stream has work; the caller holds the lock */
+int fake_is_busy(void);
+int fake_is_busy_beside(cudaStream_t stream); /* tells whether any other stream has work */
 int fake_streams_left(char *text, size_t size);
 void fake_streams_reset(void);
-void fake_fail_device(cudaError_t error); /* under the lock */
-void fake_look_again(void);               /* something may be ready; under the lock */
+void fake_fail_device(cudaError_t error); /* the caller holds the lock */
+void fake_look_again(void);               /* wakes the GPU's thread, since work may be ready; the caller holds the lock */
 long fake_executed(void);
 
-/* NCCL. Under the lock. */
-int nccl_configure(const char *word); /* 0: no word of NCCL's */
+/* NCCL. Callers hold the lock. */
+int nccl_configure(const char *word); /* returns 0 if the word does not configure NCCL */
 int nccl_left(char *text, size_t size);
 void nccl_reset(void);
-int nccl_is_absent(void); /* not under the lock */
+int nccl_is_absent(void); /* the caller does not hold the lock */
 
 #endif

@@ -1,4 +1,4 @@
-/* The fake cuBLASLt, linked into a program in place of the library that device/cuda/libraries.c opens. */
+/* The fake cuBLASLt for programs that are linked with it, instead of opening a library as device/cuda/libraries.c does. */
 #include "device/cuda/libraries.h"
 
 enum status cuda_libraries_cublaslt(const struct cublaslt **out)

@@ -1,5 +1,5 @@
-/* Memory of the fake devices: each allocation is mapped twice. At the address that callers get nobody can touch it; the GPU's
- * thread uses the other. */
+/* Memory of the fake devices: each allocation is mapped twice. Callers get an address at which nobody can touch it; the GPU's
+ * thread uses the other address. */
 #include "fake.h"
 
 #include <stdio.h>
@@ -53,7 +53,7 @@ cudaError_t fake_check_pinned(const void *p, size_t bytes)
     return fake_misuse(cudaErrorInvalidValue, "host memory of %zu bytes is not pinned: the copy would block", bytes);
 }
 
-/* With what is not this process's. */
+/* Returns the used bytes of a device, including those of other processes. */
 static size_t used(int device)
 {
     size_t sum = fake_config.taken + contexts[device] + kernels[device];
@@ -103,7 +103,7 @@ cudaError_t fake_load(const char *kernel, int busy)
                 : fake_take_kernel();
 }
 
-/* Maps the range twice, or takes it from the simulator. */
+/* Maps the range twice, or allocates it in the simulator. */
 static int make(struct range *r)
 {
     if (fake_memory_make) {
@@ -168,7 +168,7 @@ static cudaError_t enlist(void *p, size_t bytes)
     if (fake_current() < 0)
         return cudaErrorInvalidDevice;
     const uintptr_t page = 4096, from = (uintptr_t)p / page * page, to = ((uintptr_t)p + bytes + page - 1) / page * page;
-    for (int i = 0; i < n_registered; i++) /* whole pages are pinned */
+    for (int i = 0; i < n_registered; i++) /* registration pins whole pages */
         if (from < (uintptr_t)registered[i].at + registered[i].bytes && (uintptr_t)registered[i].at / page * page < to)
             return cudaErrorHostMemoryAlreadyRegistered;
     if (n_registered == MOST || ++registrations == fake_config.fail_pin)
@@ -216,7 +216,8 @@ void fake_memory_reset(void)
     memset(loaded, 0, sizeof loaded);
 }
 
-/* Calls that undo something work on a dead device, too: the driver gives back memory that a process leaves. */
+/* Runs `body` with the lock held unless the call fails. If `undoes`, it runs in any case, even on a dead device: the driver frees
+ * memory that a process gives back. */
 #define CALL(body, undoes)                               \
     do {                                                 \
         pthread_mutex_lock(&fake_lock);                  \

@@ -1,7 +1,7 @@
-/* NCCL between the processes that stand for GPUs. What it lets pass is an error here: ends that do not match, circles, a blocking
- * start, calls before all have joined or before the last one is done, connections that are made while streams run, results that
- * overlap, streams that kernels hold up, ways of gathers that take memory later. What a call begins is on its stream once somebody
- * has polled for it. */
+/* NCCL between processes that stand for GPUs. It reports as errors what NCCL lets pass: ends of messages that do not match, ranks
+ * that wait for each other in a circle, a blocking start, calls before all ranks have joined or before the previous call is done,
+ * connections made while streams run, results that overlap, streams held up by kernels, ways of gathering that would allocate
+ * memory later. A call's work is put on its stream only after somebody has polled for it. */
 #include "fake.h"
 #include "nccl_wire.h"
 
@@ -17,7 +17,7 @@ enum {
     CALL_SEND = 0,
     CALL_GATHER = 1,
     VERSION = 22809,
-    MUCH = 1024 /* bytes that are gathered another way */
+    MUCH = 1024 /* gathers of more bytes are done in another way */
 };
 
 struct ncclComm {
@@ -25,13 +25,13 @@ struct ncclComm {
     int rank, ranks;
     ncclResult_t async;
     struct nccl_wire *wire;
-    struct group *begun; /* not on its stream yet; NULL: nothing */
+    struct group *begun; /* group not yet on its stream; NULL: none */
     cudaStream_t stream;
     int polls;
     struct ncclComm *next;
 };
 
-/* The ends of a group, as a stream executes them. */
+/* The sends and receives of a group, which a stream executes together. */
 struct group {
     struct ncclComm *comm;
     struct nccl_end end[MOST_CALLS];
@@ -41,7 +41,7 @@ struct group {
     int n, posted, hangs;
 };
 
-/* State of the thread's group, or of a single call. */
+/* State of the thread's open group, or of a call outside groups. */
 static _Thread_local struct {
     int depth;
     ncclResult_t failed;
@@ -204,7 +204,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     CALL(unique_id(id));
 }
 
-/* Returns the device's number among those of all hosts: ranks of a test may each have a name and a boot of their own. */
+/* Returns a number of the device that is unique among all hosts: in tests, ranks may each have a host name and a boot id of their
+ * own. */
 static int device_number(void)
 {
     char host[128] = "";
@@ -221,7 +222,8 @@ static int device_number(void)
     return number * FAKE_DEVICES + (fake_config.instances ? 0 : fake_number_on_host(fake_current()));
 }
 
-/* Ways that a gather may take later, which memory is taken for then. */
+/* Returns the variable of a way of gathering that is not disabled and that NCCL might choose later, allocating memory then; NULL:
+ * all are disabled. */
 static const char *late_way(void)
 {
     static const char *const ways[] = {"NCCL_NVLS_ENABLE", "NCCL_PAT_ENABLE"};
@@ -260,7 +262,7 @@ static ncclResult_t check_comm(ncclComm_t c)
     return c && c->alive ? ncclSuccess : misuse("no such communicator");
 }
 
-/* Goes on with the call that has been begun. */
+/* Puts the work of the call in progress on its stream, after enough polls. */
 static ncclResult_t go_on(ncclComm_t c)
 {
     if (!c->begun || --c->polls > 0 || begun == stall_at)
@@ -318,7 +320,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
     CALL(finalize(c));
 }
 
-/* Ends groups under way at once; the bytes that they write are anything. */
+/* Ends groups in progress at once; their results are undefined. */
 static void discard(ncclComm_t c)
 {
     c->alive = 0;
@@ -353,7 +355,7 @@ static ncclResult_t abort_comm(ncclComm_t c)
     return result;
 }
 
-/* Aborts the communicator, on a dead device, too. */
+/* Aborts the communicator, even on a dead device. */
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     pthread_mutex_lock(&fake_lock);
@@ -377,7 +379,7 @@ static void start_group(void *closure)
         memcpy(g->own_to, g->own_from, g->own_bytes);
 }
 
-/* Under the lock. */
+/* Called with the lock held. */
 static int group_is_ready(void *closure)
 {
     struct group *g = closure;
@@ -529,7 +531,7 @@ static ncclResult_t gather(const void *from, void *to, size_t bytes, ncclDataTyp
         const struct nccl_message m = {.bytes = (int64_t)bytes, .kind = CALL_GATHER};
         if (r == c->rank)
             continue;
-        /* in place the own part is sent from where it is gathered to */
+        /* in an in-place gather, `from` is the own part's place in the result */
         result = add_end(&g, c, &(struct nccl_end){.sends = 1, .peer = r, .at = fake_alias(from), .message = m});
         if (result == ncclSuccess)
             result = add_end(&g, c, &(struct nccl_end){.peer = r, .at = all + (size_t)r * bytes, .message = m});

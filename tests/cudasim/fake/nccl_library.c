@@ -1,4 +1,4 @@
-/* The library in which the plugin finds NCCL: the fake. */
+/* The library in which the plugin finds NCCL, here the fake one. */
 #include "fake.h"
 
 #include "device/cuda/libraries.h"

@@ -1,4 +1,4 @@
-/* Rings in shared memory, one of each ordered pair of ranks. */
+/* Ring buffers in shared memory, one for each ordered pair of ranks. */
 #include "nccl_wire.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 enum { RING = 1 << 14, POSTED = 256 };
 
-/* Messages from one rank to another. */
+/* The messages from one rank to another. */
 struct pair {
     _Atomic int64_t sends, receives; /* posted */
     struct nccl_message sent[POSTED], wanted[POSTED];
@@ -22,7 +22,7 @@ struct pair {
 struct shared {
     atomic_int opened, left;
     atomic_int device[NCCL_RANKS];      /* 1 + it */
-    _Atomic int64_t active[NCCL_RANKS]; /* number of the rank's group whose ends are all posted; 0: none */
+    _Atomic int64_t active[NCCL_RANKS]; /* number of the rank's group in which it has posted all ends; 0: none */
     struct pair pair[NCCL_RANKS][NCCL_RANKS];
 };
 
@@ -48,7 +48,7 @@ struct nccl_wire *nccl_wire_open(const char *name, int rank, int ranks, int devi
     w->ranks = ranks;
     atomic_store(&w->s->device[rank], device + 1);
     if (atomic_fetch_add(&w->s->opened, 1) + 1 == ranks)
-        shm_unlink(name); /* nobody will look for it any more */
+        shm_unlink(name); /* all ranks have opened the name */
     return w;
 }
 
@@ -107,7 +107,7 @@ void nccl_wire_done(struct nccl_wire *w)
 
 /* --- Circles --- */
 
-/* Tells whether rank a, in its group, has posted an end that rank b has not. */
+/* Tells whether rank a, in a group, has posted one end of a message whose other end rank b has not posted. */
 static int waits(const struct nccl_wire *w, int a, int b)
 {
     const struct pair *out = &w->s->pair[a][b], *in = &w->s->pair[b][a];
@@ -115,8 +115,8 @@ static int waits(const struct nccl_wire *w, int a, int b)
            (atomic_load(&out->sends) > atomic_load(&out->receives) || atomic_load(&in->receives) > atomic_load(&in->sends));
 }
 
-/* Ranks that wait for each other in a circle through the own one, which none of them can leave: each has posted all that its
- * group will post. Fills chain and returns their number; 0: none. */
+/* Finds ranks that wait for each other in a circle through this rank. None of them can leave it, since each has posted all ends
+ * of its group. Fills chain and returns their number; 0: there is no circle. */
 static int circle(const struct nccl_wire *w, int chain[NCCL_RANKS], int n)
 {
     for (int next = 0; next < w->ranks; next++) {
@@ -143,7 +143,7 @@ static int find_circle(const struct nccl_wire *w, char *text, size_t size)
     int64_t group[NCCL_RANKS];
     for (int k = 0; k < n; k++)
         group[k] = atomic_load(&w->s->active[chain[k]]);
-    for (int k = 0; k < n; k++) /* all of them at once, not one after the other */
+    for (int k = 0; k < n; k++) /* all must wait at the same time, not only one after another */
         if (!group[k] || !waits(w, chain[k], chain[(k + 1) % n]) || atomic_load(&w->s->active[chain[k]]) != group[k])
             return 0;
     if (n == 0)
@@ -197,7 +197,7 @@ static int is_done(const struct nccl_end *e)
     return e->done == e->message.bytes;
 }
 
-/* Tells whether an earlier message of the pair is on its way. */
+/* Tells whether an earlier message between the same ranks has not arrived completely. */
 static int is_behind(const struct nccl_end *end, int i)
 {
     for (int k = 0; k < i; k++)

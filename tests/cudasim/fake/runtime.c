@@ -1,4 +1,4 @@
-/* Devices, errors, configuration of the fake CUDA runtime. */
+/* Devices, errors and configuration of the fake CUDA runtime. */
 #include "fake.h"
 #include "twin.h"
 
@@ -28,7 +28,7 @@ static size_t bytes_of(const char *word)
     return (size_t)(n * (*end == 'G' ? 1 << 30 : *end == 'M' ? 1 << 20 : *end == 'K' ? 1 << 10 : 1));
 }
 
-/* Reads NUMBER or NUMBER:OTHER behind the equals sign. */
+/* Reads NUMBER or NUMBER:OTHER after the equals sign. */
 static int set_pair(const char *word, const char *name, long *first, int *second)
 {
     const size_t n = strlen(name);
@@ -222,7 +222,7 @@ const char *cudaGetErrorName(cudaError_t error)
     }
 }
 
-/* Runs `body` under the lock unless the call fails by order. */
+/* Runs `body` with the lock held unless the configuration makes this call fail. */
 #define CALL(body)                        \
     do {                                  \
         pthread_mutex_lock(&fake_lock);   \
@@ -275,7 +275,7 @@ static cudaError_t init_device(int device)
     return error != cudaSuccess ? error : fake_config.exclusive ? cudaErrorDevicesUnavailable : fake_take_context(device);
 }
 
-/* Returns the shared bytes that a block may have on an A100, a GA102 or a Hopper. */
+/* Returns the bytes of shared memory that a block may have on an A100, a GA102 or a Hopper GPU. */
 static size_t shared_bytes(void)
 {
     const int c = fake_config.capability;
@@ -299,7 +299,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int de
     CALL(attribute(value, which, device));
 }
 
-/* The errors of calls are returned by them alone. */
+/* Every call returns its own error, so this function has none to report. */
 cudaError_t cudaGetLastError(void)
 {
     return cudaSuccess;

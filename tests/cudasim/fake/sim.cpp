@@ -1,5 +1,6 @@
-/* A GPU's own kernels on the fake runtime: launches become work of its streams, which cudasim executes on the GPU's thread. The
- * simulator's memory is the device's; its functions that the runtime has, too, are called simulator_* (meson.build). */
+/* Runs the CUDA kernels on the fake runtime: launches become work of its streams, which cudasim executes on the GPU's thread.
+ * Device memory is the simulator's; functions that both the simulator and the runtime have are renamed simulator_* in the
+ * simulator (meson.build). */
 #include "sim/sim.h"
 
 extern "C" {
@@ -24,11 +25,11 @@ struct kernel_launch {
     cudaLaunchConfig_t config;
     const void *kernel;
     void (*call)(void *);
-    int shared; /* bytes that the kernel has opted in to; 0: it has not */
+    int shared; /* bytes of dynamic shared memory that the kernel was allowed; 0: the default */
     char parameters[PARAMETERS];
 };
 
-/* Of the calling thread, from asking for more shared memory or laying out parameters to the launch that follows. */
+/* What the calling thread has prepared for its next launch: allowed shared memory, and parameters. */
 static thread_local struct {
     const void *kernel;
     int shared;
@@ -130,7 +131,7 @@ long fake_cuda_loaded(void)
     return (long)loaded.size();
 }
 
-/* Between tests, and before the first. Accesses are not checked: the kernels' own tests do that. */
+/* Called between tests and before the first. Accesses are not checked here: the kernels' own tests do that. */
 void twin_reset(void)
 {
     memory_reset();

@@ -1,5 +1,5 @@
-/* Streams and events of the fake devices. One thread executes what is queued: of the streams' heads a random one that events
- * allow, which first starts, poisoning what it writes, and ends some turns later. */
+/* Streams and events of the fake devices. One thread executes queued work: it draws a random stream whose next work no event
+ * holds back, starts that work, which poisons its results' memory, and ends it some turns later. */
 #include "fake.h"
 
 #include <stdio.h>
@@ -7,7 +7,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { MUCH = 300 /* queued things that an odd seed executes though nobody blocks */, TURNS = 40 /* of the same speeds */ };
+enum {
+    MUCH = 300 /* with an odd seed, number of queued things from which they are executed though nobody waits */,
+    TURNS = 40 /* turns after which streams get other random speeds */
+};
 enum kind { WORK, RECORD, WAIT };
 
 struct node {
@@ -15,7 +18,7 @@ struct node {
     struct fake_work work;
     int started, ready, hangs;
     struct CUevent_st *event;
-    int64_t which; /* recording of the event */
+    int64_t which; /* number of the event's recording */
     struct node *next;
 };
 
@@ -27,11 +30,11 @@ struct CUstream_st {
     struct CUstream_st *next;
 };
 
-static struct CUstream_st *streams; /* dead ones stay, so that stale handles are known */
+static struct CUstream_st *streams; /* destroyed ones stay in the list, so that stale handles are recognised */
 static struct CUevent_st *events;
 static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, moved = PTHREAD_COND_INITIALIZER;
 static int running, blocked, nudges;
-static long begun, executed; /* numbers of pieces of work */
+static long begun, executed; /* numbers of pieces of work that were started and ended */
 static uint64_t random_state;
 
 static int64_t now_ns(void)
@@ -98,7 +101,7 @@ static int can_move(const struct CUstream_st *s)
     return n->kind == WAIT ? n->event->done >= n->which : !n->started || (n->ready && !n->hangs);
 }
 
-/* Asks started work whether it may end. Returns the number of pieces that may not. */
+/* Asks each piece of started work whether it may end. Returns the number of pieces that may not yet. */
 static int ask(void)
 {
     int waiting = 0;
@@ -167,7 +170,7 @@ static void turn(struct CUstream_st *s)
         n->event->done = n->which;
         n->event->done_ns = now_ns();
         pop(s);
-    } else if (n->kind == WAIT || fake_sticky) { /* a dead device executes nothing, and everything on it is over */
+    } else if (n->kind == WAIT || fake_sticky) { /* a dead device executes nothing: all its work counts as done */
         pop(s);
     } else if (!n->started) {
         n->started = 1;
@@ -193,7 +196,7 @@ static void *gpu(void *unused)
     for (;;) {
         const int waiting = ask();
         struct CUstream_st *s = may_execute() ? draw_stream() : NULL;
-        if (!s && waiting) { /* for another process, which rings no bell */
+        if (!s && waiting) { /* polls, since the other process that is awaited does not signal */
             pthread_mutex_unlock(&fake_lock);
             nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
             pthread_mutex_lock(&fake_lock);
@@ -275,7 +278,7 @@ cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work)
     return error;
 }
 
-/* Until the condition holds or the device is dead. */
+/* Waits until the condition is false or the device is dead. */
 #define BLOCK_WHILE(condition)                     \
     do {                                           \
         blocked++;                                 \
@@ -295,7 +298,7 @@ cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work)
         return error;                     \
     } while (0)
 
-/* Calls that undo something work on a dead device, too. */
+/* Body of calls that undo something, which work on a dead device, too. */
 #define CALL_UNDOING(body)                             \
     do {                                               \
         pthread_mutex_lock(&fake_lock);                \
@@ -332,7 +335,7 @@ static cudaError_t destroy_stream(cudaStream_t stream)
         error = fake_misuse(cudaErrorInvalidValue, "a stream is destroyed while it runs");
     blocked++;
     pthread_cond_signal(&queued);
-    while (stream->queued > 0) /* waits on a dead device, too */
+    while (stream->queued > 0) /* also on a dead device */
         pthread_cond_wait(&moved, &fake_lock);
     blocked--;
     stream->alive = 0;

@@ -1,5 +1,5 @@
-/* Kernels of the twin: each enqueues the processor's kernel, which the GPU's thread runs on the device's memory. The results are
- * those of cpu:discrete, bit for bit. */
+/* Kernels of the twin device: each enqueues the CPU kernel, which the GPU's thread runs on device memory. Results have the bits
+ * of cpu:discrete. */
 #include "device/cpu_stream.h"
 #include "engine/backend_cpu.h"
 #include "engine/cuda_plugin.h"
@@ -21,7 +21,7 @@ static enum status (*allocate_device)(struct backend *b, int64_t bytes);
 struct launch {
     enum op_kind op;
     struct op_attrs attrs;
-    void *arg[OP_MAX_ARGS]; /* addresses of the GPU's thread */
+    void *arg[OP_MAX_ARGS]; /* addresses of the GPU's thread, which may touch them */
 };
 
 static void start_kernel(void *closure)
@@ -37,7 +37,7 @@ static cudaError_t end_kernel(void *closure)
     return cpu[l->op](&l->attrs, l->arg, &cpu_stream) == OK ? cudaSuccess : cudaErrorLaunchFailure;
 }
 
-/* Identifies the kernel that a first launch loads or chooses: products have a plan of their own for each call. */
+/* Identifies what a first launch loads or chooses: the op's kernel; for products a plan that also depends on the attributes. */
 static uint64_t kind_of(enum op_kind op, const struct op_attrs *a)
 {
     uint64_t hash = 1469598103934665603u + (uint64_t)op;
@@ -113,7 +113,7 @@ static enum status launch_kernel(enum op_kind op, const struct op_attrs *attrs, 
 #define OP(KIND, name, class, ...) KERNEL_##class(KIND, name)
 #include "program/op_table.h"
 
-/* Device memory of the twin is this process's. */
+/* Allocates device memory of the twin, which is memory of this process and counts as such. */
 static enum status allocate(struct backend *b, int64_t bytes)
 {
     TRY(allocate_device(b, bytes));
@@ -121,7 +121,7 @@ static enum status allocate(struct backend *b, int64_t bytes)
     return OK;
 }
 
-/* The real one's is of cuBLASLt's algorithms. */
+/* Returns a number that stands for the algorithms of products; the real device's digest is of the algorithms that cuBLASLt chose. */
 static enum status digest(struct backend *b, uint64_t *out)
 {
     (void)b;

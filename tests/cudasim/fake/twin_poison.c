@@ -1,4 +1,4 @@
-/* Extents of kernels' results, which may hold anything while the kernel runs. */
+/* Extents of kernels' results, whose memory may hold anything while the kernel runs. */
 #include "twin.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ static struct extent flat(int64_t n)
     return (struct extent){1, n, n};
 }
 
-/* Returns the extent of argument `arg`, which the op writes. */
+/* Returns the extent of argument `arg`, which the op writes without reading it. */
 static struct extent extent_of(enum op_kind op, int arg, const struct op_attrs *a)
 {
     switch (op) {
@@ -26,7 +26,7 @@ static struct extent extent_of(enum op_kind op, int arg, const struct op_attrs *
     case OP_NORM:
         return flat(a->norm.rows * a->norm.dim);
     case OP_NORM_GRAD:
-        return flat(a->norm.dim); /* dweight, dbias; dx is updated */
+        return flat(a->norm.dim); /* arguments dweight and dbias; dx is read as well */
     case OP_GEMM:
         return (struct extent){a->gemm.m, a->gemm.n, a->gemm.ldc};
     case OP_BIAS_GRAD:
@@ -54,13 +54,13 @@ static struct extent extent_of(enum op_kind op, int arg, const struct op_attrs *
     case OP_CLIP:
         return flat(1);
     case OP_ADAMW:
-        return flat(a->vec.n); /* param; the rest is updated */
+        return flat(a->vec.n); /* argument param; the others are read as well */
     default:
         return flat(0);
     }
 }
 
-/* Tells whether the op also reads the bytes from `at` on, as it works in place. */
+/* Tells whether the op, working in place, also reads some of the `bytes` bytes from `at` on. */
 static int is_read(enum op_kind op, const struct op_attrs *a, void *const *arg, const char *at, int64_t bytes)
 {
     for (int i = 0; i < op_arg_count(op); i++) {

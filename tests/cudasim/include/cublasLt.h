@@ -1,5 +1,5 @@
-/* Stands in for cuBLASLt's header: the types, constants and functions that src/ops/cuda_gemm.c uses. tests/cudasim/fake/headers.sh
- * compares it with CUDA's. */
+/* Replaces cuBLASLt's header: the types, constants and functions that src/ops/cuda_gemm.c uses. tests/cudasim/fake/headers.sh
+ * compares them with CUDA's. */
 #ifndef CUDASIM_CUBLASLT_H
 #define CUDASIM_CUBLASLT_H
 
@@ -99,7 +99,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void *value, size_t bytes,
                                                     size_t *written);
-/* alpha, beta: in host memory, unless the operation says otherwise. D = alpha op(A) op(B) + beta C. */
+/* D = alpha op(A) op(B) + beta C; alpha and beta are in host memory unless the operation says otherwise. */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *A,
                               cublasLtMatrixLayout_t a, const void *B, cublasLtMatrixLayout_t b, const void *beta, const void *C,
                               cublasLtMatrixLayout_t c, void *D, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,

@@ -1,4 +1,4 @@
-/* Stands in for CUDA's driver header: tensor maps only. */
+/* Replaces CUDA's driver header: tensor maps only. */
 #ifndef CUDASIM_CUDA_H
 #define CUDASIM_CUDA_H
 

@@ -1,4 +1,4 @@
-/* Stands in for CUDA's header: bfloat16 and its conversions, rounding to nearest even as the hardware does. */
+/* Replaces CUDA's header: bfloat16 and its conversions, which round to nearest even as the hardware does. */
 #ifndef CUDASIM_CUDA_BF16_H
 #define CUDASIM_CUDA_BF16_H
 

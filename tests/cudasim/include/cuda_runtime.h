@@ -1,4 +1,4 @@
-/* Stands in for CUDA's header: the types, runtime calls and device built-ins that our kernels and launchers use, on the CPU. */
+/* Replaces CUDA's header: the types, runtime calls and device built-ins that our kernels and launchers use, on the CPU. */
 #ifndef CUDASIM_CUDA_RUNTIME_H
 #define CUDASIM_CUDA_RUNTIME_H
 
@@ -19,7 +19,7 @@
 #define __host__
 #define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
-/* A no-op per warp before the kernel's first instruction, for the simulator to count (sim/fiber.cpp). */
+/* Places a no-op for each warp before the kernel's first instruction, which the simulator counts (sim/fiber.cpp). */
 #define __launch_bounds__(threads, ...) __attribute__((patchable_function_entry(((threads) + 31) / 32, ((threads) + 31) / 32)))
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
@@ -112,7 +112,8 @@ cudaError_t cudaPeekAtLastError(void);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaSetDevice(int device);
-/* From here to cudaMemGetInfo, cudaHost*, priorities, elapsed times: the fake runtime's (tests/cudasim/fake), not cudasim's. */
+/* Functions from here to cudaMemGetInfo, cudaHost*, priorities and elapsed times exist only in the fake runtime
+ * (tests/cudasim/fake), not in cudasim. */
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaInitDevice(int device, unsigned device_flags, unsigned flags);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
@@ -124,10 +125,10 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void *p);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
-/* An H100, unless sim_device() says otherwise. */
+/* Attributes are those of an H100 unless sim_device() was called. */
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device);
 cudaError_t cudaDeviceSynchronize(void);
-cudaError_t cudaMalloc(void **p, size_t bytes); /* 256-byte aligned, filled with NaN */
+cudaError_t cudaMalloc(void **p, size_t bytes); /* allocations are 256-byte aligned and filled with NaN */
 cudaError_t cudaFree(void *p);
 cudaError_t cudaMallocHost(void **p, size_t bytes);
 cudaError_t cudaFreeHost(void *p);
@@ -230,7 +231,7 @@ template <class T> static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMult
 /* --- launches -----------------------------------------------------------------------------------------------------------------
  */
 
-void *sim_parameter_space(void); /* 4096 bytes, 64-byte aligned: a kernel's arguments while it runs */
+void *sim_parameter_space(void); /* 4096 bytes, 64-byte aligned, that hold a kernel's arguments while it runs */
 cudaError_t sim_run(const cudaLaunchConfig_t *config, const void *kernel, void (*call)(void *), void *parameters);
 
 template <class... P> static inline cudaError_t sim_launch(const cudaLaunchConfig_t *config, void (*kernel)(P...), P... args)

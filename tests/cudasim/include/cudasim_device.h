@@ -2,10 +2,10 @@
 #ifndef CUDASIM_DEVICE_H
 #define CUDASIM_DEVICE_H
 
-/* Inlined into the kernel, so that the return address of the call inside names the kernel's line. */
+/* Inlined into the kernel, so that the return address of the call inside tells the kernel's source line. */
 #define SIM_INLINE static inline __attribute__((always_inline))
 
-/* const: the same within one thread, so the compiler may keep them in registers */
+/* const: the value stays the same within one thread, so the compiler may keep it in a register */
 __attribute__((const)) uint3 sim_thread_index(void);
 __attribute__((const)) uint3 sim_block_index(void);
 __attribute__((const)) dim3 sim_block_size(void);
@@ -19,12 +19,12 @@ __attribute__((const)) dim3 sim_grid_size(void);
 void *sim_shared_memory(size_t bytes, size_t align);
 
 void sim_syncthreads(void);
-int sim_syncthreads_reduce(int predicate, int how); /* 0 and, 1 or, 2 count */
+int sim_syncthreads_reduce(int predicate, int how); /* the argument `how`: 0 and, 1 or, 2 count */
 void sim_syncwarp(unsigned mask);
 enum sim_shuffle { SIM_SHFL_IDX, SIM_SHFL_XOR, SIM_SHFL_DOWN, SIM_SHFL_UP };
 uint64_t sim_shuffle(unsigned mask, uint64_t value, int lane, int width, enum sim_shuffle how);
 unsigned sim_ballot(unsigned mask, int predicate);
-uint64_t sim_reduce_sync(unsigned mask, unsigned value, int how); /* 0 add, 1 min, 2 max, 3 and, 4 or */
+uint64_t sim_reduce_sync(unsigned mask, unsigned value, int how); /* the argument `how`: 0 add, 1 min, 2 max, 3 and, 4 or */
 
 SIM_INLINE void __syncthreads()
 {
@@ -185,7 +185,7 @@ SIM_INLINE void __nanosleep(unsigned)
     sim_nanosleep();
 }
 
-/* Loads and stores with cache hints are plain ones here. */
+/* Loads and stores with cache hints are ordinary ones here. */
 template <class T> SIM_INLINE T __ldg(const T *p)
 {
     return *p;
@@ -300,7 +300,7 @@ SIM_INLINE float __fdividef(float a, float b)
 {
     return a / b;
 }
-/* glibc declares functions of these names */
+/* macros, since glibc declares functions of these names */
 #define __expf(a) expf(a)
 #define __logf(a) logf(a)
 SIM_INLINE float __saturatef(float a)

@@ -1,5 +1,5 @@
-/* The CPU's half of src/device/cuda/ptx.cuh and ptx_sm90.cuh: the same functions, each a call into the simulator.
- * A new instruction: its asm there, a SIM_INLINE wrapper of the same signature here, its meaning in tests/cudasim/sim. */
+/* The CPU's version of src/device/cuda/ptx.cuh and ptx_sm90.cuh: the same functions, each of which calls the simulator. A new
+ * instruction needs its asm there, a SIM_INLINE wrapper of the same signature here, and its implementation in tests/cudasim/sim. */
 #ifndef CUDASIM_PTX_H
 #define CUDASIM_PTX_H
 
@@ -117,7 +117,8 @@ SIM_INLINE void st_global_stream(void *p, uint4 v)
 {
     *static_cast<uint4 *>(p) = v;
 }
-/* Waits for it: blocks that spin would not let the simulator see that nothing can happen any more. */
+/* Waits until the flag reaches the value: if kernels polled instead, the simulator could not tell that no block can go on any
+ * more. */
 SIM_INLINE bool flag_reached(const uint32_t *flag, uint32_t value)
 {
     return sim_flag_reached(flag, value) != 0;

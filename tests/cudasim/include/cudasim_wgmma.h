@@ -1,11 +1,11 @@
-/* The CPU's half of src/device/cuda/ptx_wgmma.cuh. */
+/* The CPU's version of src/device/cuda/ptx_wgmma.cuh. */
 #ifndef CUDASIM_WGMMA_H
 #define CUDASIM_WGMMA_H
 
 void sim_wgmma_fence(void);
 void sim_wgmma_commit(void);
 void sim_wgmma_wait(int n);
-/* a_registers: 4 words, or NULL where A comes from the descriptor a */
+/* a_registers: 4 words, or NULL if A comes from descriptor a */
 void sim_wgmma(float *d, int n, const uint32_t *a_registers, uint64_t a, int ta, uint64_t b, int tb, int add);
 
 SIM_INLINE void wgmma_fence()

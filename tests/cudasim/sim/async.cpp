@@ -1,5 +1,6 @@
-/* Asynchronous copies: cp.async, TMA, bulk stores and reductions. Destinations are poisoned when a copy is issued; it lands at
- * its wait or whenever the scheduler likes. Races are found at once: the copy is an agent whose id only a wait makes known. */
+/* Asynchronous copies: cp.async, TMA, bulk stores and reductions. A copy's destination is poisoned when the copy is issued; the
+ * bytes land when a thread waits for them or whenever the scheduler likes. Races are found at once: each copy counts as an agent
+ * (sim.h), whose accesses a thread knows of only after the wait. */
 #include "sim.h"
 
 #include <string.h>
@@ -153,7 +154,7 @@ void async_deliver_one(void)
         tensor_box box = tensor_map_box(&l->map, l->rank, 0);
         tensor_walk(box, l->at, [&](char *p, uint32_t offset, uint32_t bytes) {
             for (uint32_t b = 0; b < bytes;
-                 b += (uint32_t)box.element) { /* the swizzle works on whole addresses; the base is aligned */
+                 b += (uint32_t)box.element) { /* the swizzle works on whole addresses, of which the base is aligned */
                 uint32_t to = sim_swizzle(l->dst + offset + b, box.swizzle);
                 if (p)
                     memcpy(sim_shared + to, p + b, (size_t)box.element);
@@ -256,8 +257,8 @@ void sim_bulk_commit(void)
     sim_self->bulk_groups++;
 }
 
-/* That shared memory was read says nothing about global memory: what was read is kept, and lands at another wait or the thread's
- * end. */
+/* Waits until at most n groups of bulk stores are unfinished. If read_only, shared memory has been read then, but global memory
+ * need not be written yet: the bytes read are kept and land at another wait or when the thread ends. */
 void sim_bulk_wait(int n, int read_only)
 {
     sim_thread *t = sim_self;

@@ -86,8 +86,8 @@ void sim_nanosleep(void)
 /* --- flags --------------------------------------------------------------------------------------------------------------------
  */
 
-/* What those who raised a flag knew then, of their own blocks and of others. A higher value is raised by one who saw the lower
- * one or does not care. */
+/* For each flag, what the threads that raised it knew at that time, of their own blocks and of others. Whoever raises it further
+ * has seen the lower value or does not care. */
 static std::map<const uint32_t *, foreign_knowledge> told;
 
 void flags_launch(void)
@@ -108,7 +108,7 @@ static uint32_t flag_value(const uint32_t *flag)
     return v;
 }
 
-/* What the thread learns from a flag. */
+/* Adds to the thread's knowledge what it learns from reading the flag. */
 static void hear(sim_thread *t, const uint32_t *flag)
 {
     foreign_join(t->foreign, told[flag]);
@@ -117,7 +117,7 @@ static void hear(sim_thread *t, const uint32_t *flag)
         t->know.join(own->second);
 }
 
-/* What the thread tells by it. */
+/* Adds to the flag's knowledge what the thread knows as it raises the flag. */
 static void tell(sim_thread *t, const uint32_t *flag)
 {
     foreign_knowledge &tells = told[flag];

@@ -1,4 +1,4 @@
-/* Vector clocks: what a thread knows to have happened. */
+/* Vector clocks: what a thread knows to have happened before. */
 #include "sim.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ knowledge::~knowledge()
     drop(v);
 }
 
-/* Nobody else's, and long enough for `ids`. */
+/* Makes this object the vector's only owner, and the vector long enough for `ids`. */
 void knowledge::own(size_t ids)
 {
     if (!v || v->references > 1) {

@@ -1,4 +1,4 @@
-/* What threads do together: warp and warpgroup collectives, __syncthreads and named barriers. */
+/* Collective operations of threads: warp and warpgroup collectives, __syncthreads and named barriers. */
 #include "sim.h"
 
 #include <stdio.h>
@@ -10,8 +10,8 @@ static std::string lanes(unsigned mask)
     return s;
 }
 
-/* Threads [first, first + n) gather; the last one to come applies and wakes the others. A lane in another collective may still
- * come; if it cannot, the deadlock report says where it is. */
+/* Threads [first, first + n) gather; the last one to come calls `apply` and wakes the others. A lane that waits in another
+ * collective may still come; if it cannot, the deadlock report says where it is. */
 static void gather(std::vector<gathering> &waiting, enum wait_kind wait, int first, int n, unsigned mask, const char *kind,
                    void *slot, collective_apply *apply, const void *pc)
 {
@@ -41,7 +41,7 @@ static void gather(std::vector<gathering> &waiting, enum wait_kind wait, int fir
             sim_wake(&sim_now->thread[(size_t)(first + t)]);
 }
 
-/* Every thread that is needed must still exist. */
+/* Fails unless all threads that the collective needs exist and have not returned. */
 static void check_alive(int first_warp, int warps, unsigned mask, const char *kind, const void *pc)
 {
     for (int w = first_warp; w < first_warp + warps; w++) {
@@ -126,7 +126,7 @@ static void apply_shuffle(void **slot, sim_thread *)
             break;
         }
         const shuffle *source = static_cast<const shuffle *>(slot[base + from]);
-        s->result = source ? source->value : 0xffffffffffffffffull; /* undefined on the GPU */
+        s->result = source ? source->value : 0xffffffffffffffffull; /* a GPU's result is undefined */
     }
 }
 
@@ -194,7 +194,7 @@ uint64_t sim_reduce_sync(unsigned mask, unsigned value, int how)
 static void apply_elect(void **slot, sim_thread *first)
 {
     int leader =
-        (int)(sim_launched.serial * 7 + (unsigned)first->warp * 5) % 32; /* any lane, the same at every call of a launch */
+        (int)(sim_launched.serial * 7 + (unsigned)first->warp * 5) % 32; /* may be any lane, but the same one at every call of a launch */
     for (int i = 0; i < 32; i++)
         if (slot[i])
             *static_cast<int *>(slot[i]) = i == leader;
@@ -241,7 +241,7 @@ static void complete(sim_named_barrier &b)
     b.generation++;
 }
 
-/* One thread comes; returns when all have, or at once if it does not wait. */
+/* The calling thread arrives at the barrier; returns when all have arrived, or at once unless `wait`. */
 static void arrive(int id, unsigned expected, bool wait, const char *name, const void *pc)
 {
     sim_named_barrier &b = sim_now->barrier[id];
@@ -260,7 +260,7 @@ static void arrive(int id, unsigned expected, bool wait, const char *name, const
         b.waiting.push_back(me);
     if (b.arrived == b.expected) {
         complete(b);
-        if (wait) { /* woken with the others */
+        if (wait) { /* complete() woke this thread with the others */
             me->waits_in = name;
             sim_now->ready.pop_back();
             me->wait = RUNNING;
@@ -287,7 +287,7 @@ void sim_bar(int id, int threads, int wait)
     arrive(id, (unsigned)threads, wait != 0, name, SIM_CALLER);
 }
 
-/* __syncthreads waits for the threads that have not returned. */
+/* A thread returns: __syncthreads now waits only for threads that have not. */
 void barrier_thread_exits(sim_thread *t)
 {
     sim_now->exited[t->warp] |= 1u << t->lane;

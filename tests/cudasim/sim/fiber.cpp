@@ -1,4 +1,4 @@
-/* Threads as fibers: the context switch, the random scheduler, and how a block starts, ends or hangs. */
+/* Runs threads as fibers: the context switch, the random scheduler, and how a block starts, ends or hangs. */
 #include "sim.h"
 
 #include <algorithm>
@@ -16,21 +16,21 @@ struct sim_counts sim_count;
 bool sim_checking = true, sim_lazy;
 unsigned char *sim_shared;
 
-#define MOST_BEGUN 8u /* blocks at once, where they wait for each other */
+#define MOST_BEGUN 8u /* blocks that run at the same time, where they wait for each other */
 
 static std::vector<sim_place *> places; /* free ones */
 static std::vector<sim_block *> begun;
 static void *scheduler_stack_pointer;
 static bool aborted, block_gives_way;
 static uint64_t random_state;
-static unsigned block_serial, launch_serial; /* never reused: they tell stale shadow cells */
+static unsigned block_serial, launch_serial; /* never reused, so that shadow cells of earlier ones are known to be stale */
 static thread_local int capability = 90, multiprocessors = 132;
 alignas(64) static char parameter_space[4096];
 
 struct launch_aborted {
 };
 
-/* Saves the callee's registers and this stack in *from, continues at `to`. */
+/* Saves the callee-saved registers on this stack and its pointer in *from, then continues on the stack `to`. */
 extern "C" void sim_switch(void **from, void *to);
 asm(".text\n"
     ".globl sim_switch\n"
@@ -105,7 +105,8 @@ static sim_thread *pick(void)
     return t;
 }
 
-/* Leaves the running fiber: to the next ready one, or to the scheduler when none is or a copy is to land. */
+/* Switches from the running fiber to another ready one, or to the scheduler if none is ready, the block gives way, or a copy is
+ * chosen to land. */
 static void leave(void)
 {
     if (block_gives_way || sim_now->ready.empty() || (!sim_lazy && async_pending() && sim_random() % 8 == 0)) {
@@ -298,7 +299,7 @@ static bool awaits_flag(const sim_block *block)
     return false;
 }
 
-/* Until it ends, gives way, or waits for a flag. */
+/* Runs a block until it ends, gives way, or waits for a flag. */
 static void run_block(sim_block *block)
 {
     enter_block(block);
@@ -396,7 +397,8 @@ static void report_flags(void)
     sim_fail(0, "%s", text.c_str());
 }
 
-/* Any block that can go on, or the next one in `order`, of which `at` are begun; NULL: nobody can. */
+/* Returns a random block among those that can go on and the next one in `order`, of which the first `at` were begun; NULL: no
+ * block can go on. */
 static sim_block *pick_block(const std::vector<unsigned> &order, size_t &at)
 {
     std::vector<sim_block *> able;
@@ -446,8 +448,9 @@ static cudaError_t run_grid(void)
     return aborted ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
-/* Threads that the kernel's __launch_bounds__ allows: it leaves a no-op per warp before the kernel's first instruction, and the
- * address of the first of them in a table of the linker's. 1024 for kernels without bounds. */
+/* Returns the largest number of threads that the kernel's __launch_bounds__ allow; 1024 for kernels without bounds.
+ * __launch_bounds__ places a no-op for each warp before the kernel's first instruction, and the first no-op's address in a table
+ * made by the linker. */
 extern "C" const uintptr_t __start___patchable_function_entries[] __attribute__((weak));
 extern "C" const uintptr_t __stop___patchable_function_entries[] __attribute__((weak));
 
@@ -465,7 +468,7 @@ static unsigned launch_bound(const void *kernel)
     return SIM_MAX_THREADS;
 }
 
-/* Limits of every device; shared: bytes that the kernel has opted in to. */
+/* Checks a launch against limits that every device has; shared: bytes of dynamic shared memory that the kernel was allowed. */
 cudaError_t sim_launch_error(const cudaLaunchConfig_t *config, const void *kernel, size_t shared)
 {
     const dim3 g = config->gridDim, b = config->blockDim;

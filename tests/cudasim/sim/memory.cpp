@@ -1,8 +1,9 @@
-/* Every access is checked: bounds, uninitialised shared memory, races within a block (happens-before) and between blocks.
+/* Checks every access: bounds, uninitialised shared memory, races within a block (by happens-before) and between blocks.
  *
- * Shared memory has one cell per two bytes (bf16): its last writer and up to READERS readers since; the eight of a chunk of 16
- * bytes are one as long as all of it is accessed at once, as copies and tensor cores do. Global memory has a smaller cell per two
- * bytes: last writer, one reader, and whether several blocks read. Cells of earlier blocks and launches are stale by serial. */
+ * Shared memory has one cell for two bytes (bf16), with its last writer and up to READERS readers since; the eight cells of a
+ * chunk of 16 bytes are merged into one as long as the whole chunk is accessed at once, as copies and tensor cores do. Global
+ * memory has a smaller cell for two bytes: last writer, one reader, and whether several blocks read. The serial numbers of blocks
+ * and launches tell which cells are stale. */
 #include "sim.h"
 
 #include <algorithm>
@@ -30,14 +31,14 @@ struct shared_cell {
 };
 
 struct shared_chunk {
-    unsigned block; /* serial; else stale: uninitialised */
-    bool split;     /* its cells are `part`, else all are `whole` */
+    unsigned block; /* serial number of the block; if it is another, the chunk is stale: uninitialised */
+    bool split;     /* the cells are in `part`; else all are equal to `whole` */
     shared_cell whole, part[CHUNK / 2];
 };
 
 struct global_cell {
-    unsigned launch;         /* else stale */
-    unsigned wblock, rblock; /* linear + 1, 0: none */
+    unsigned launch;         /* serial number; if it is another, the cell is stale */
+    unsigned wblock, rblock; /* linear number of the block plus 1; 0: none */
     uint32_t wclock, rclock;
     sim_pc wpc, rpc;
     uint16_t wid, rid;
@@ -46,7 +47,7 @@ struct global_cell {
 
 static char *arena;
 static global_cell *global_cells;
-static uint16_t *valid; /* per page: bytes of it that are allocated */
+static uint16_t *valid; /* for each page: number of its bytes that are allocated */
 static size_t arena_used;
 
 static const char *verb(enum access kind)
@@ -87,7 +88,7 @@ void *memory_allocate(size_t bytes)
     size_t pages = (bytes + PAGE - 1) / PAGE;
     if (bytes == 0 || (pages + 2) * PAGE > ARENA_BYTES - arena_used)
         return nullptr;
-    size_t at = arena_used / PAGE + 1; /* an unallocated page before and after */
+    size_t at = arena_used / PAGE + 1; /* leaves an unallocated page before and after */
     for (size_t i = 0; i < pages; i++)
         valid[at + i] = (uint16_t)(i + 1 < pages ? PAGE : bytes - i * PAGE);
     arena_used = (at + pages) * PAGE;
@@ -142,7 +143,8 @@ void memory_block_begin(void)
     memset(sim_shared, 0xff, sim_now->shared_bytes); /* NaN */
 }
 
-/* Whether the accessor may touch what (id, clock) did: through the async proxy, ordinary writes need a proxy fence in between. */
+/* Tells whether the access (id, clock) is ordered before one by `who`. Between an ordinary write and an access through the async
+ * proxy there must be a proxy fence, too. */
 static bool knows(const accessor &who, const epoch &e, bool by_async)
 {
     const sim_thread *t = who.thread;
@@ -205,7 +207,8 @@ static shared_cell *parts(shared_chunk &k)
     return k.part;
 }
 
-/* known: an earlier write that `who` knows of. */
+/* Checks an access to one cell and records it. known: an earlier write that is ordered before the access (caches the last
+ * answer). */
 static void check_shared_cell(shared_cell &c, uint32_t offset, enum access kind, const accessor &who, const epoch &e,
                               shared_cell &known)
 {
@@ -226,7 +229,7 @@ static void check_shared_cell(shared_cell &c, uint32_t offset, enum access kind,
             add_reader(c, e, who);
         return;
     }
-    for (int r = 0; r < c.readers; r++) /* a read needs no proxy fence before the write that follows */
+    for (int r = 0; r < c.readers; r++) /* a read needs no proxy fence before a later write */
         if (c.read[r].id != who.thread->id && who.thread->know.seen(c.read[r].id) < c.read[r].clock)
             shared_race(offset, c, c.read[r], false, kind, who);
     c.readers = 0;
@@ -255,7 +258,7 @@ void shared_access(uint32_t offset, size_t bytes, enum access kind, const access
         }
         for (uint32_t i = at; i < next; i += 2)
             check_shared_cell(parts(k)[i % CHUNK / 2], i, kind, who, e, known);
-        if (all && kind != READ) { /* they are equal now */
+        if (all && kind != READ) { /* all cells of the chunk are equal now */
             k.whole = k.part[0];
             k.split = false;
         }
@@ -306,7 +309,8 @@ static void check_bounds(const void *p, size_t bytes, enum access kind, const ac
              p, block - 1, sim_line(pc).c_str());
 }
 
-/* Whether a flag told the accessor's thread of it; the async proxy must have been told, too. */
+/* Tells whether the accessor's thread has learnt of the other block's access through a flag; for the async proxy, a proxy fence
+ * must have followed. */
 static bool knows_of_block(const accessor &who, unsigned block, int id, uint32_t clock)
 {
     const foreign_knowledge &of = who.async ? who.thread->foreign_proxy : who.thread->foreign;
@@ -314,7 +318,7 @@ static bool knows_of_block(const accessor &who, unsigned block, int id, uint32_t
     return found != of.end() && found->second.seen(id) >= clock;
 }
 
-/* That an earlier access, of thread or agent `id` of `other`, comes before this one. */
+/* Fails unless an earlier access by thread or agent `id` of block `other` is ordered before this one. */
 static void check_order(const char *p, unsigned other, int id, uint32_t clock, sim_pc pc, enum access kind, const accessor &who)
 {
     if (other != sim_now->linear + 1) {
@@ -369,7 +373,8 @@ void global_access(const void *p, size_t bytes, enum access kind, const accessor
         check_global_cell(global_cells[i], arena + 2 * i, kind, who);
 }
 
-/* `__device__` variables are the program's own data here: cells only where kernels touched them. */
+/* Checks an access to a `__device__` variable. These variables are ordinary data of this program, so cells exist only for those
+ * that kernels have touched. */
 static void device_variable_access(const void *p, size_t bytes, enum access kind, const accessor &who)
 {
     static std::unordered_map<uintptr_t, global_cell> cells;

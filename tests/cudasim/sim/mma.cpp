@@ -1,4 +1,4 @@
-/* ldmatrix, stmatrix and mma.sync; layouts as in src/device/cuda/ptx.cuh. */
+/* Simulates ldmatrix, stmatrix and mma.sync; register layouts are as in src/device/cuda/ptx.cuh. */
 #include "sim.h"
 
 #include <string.h>

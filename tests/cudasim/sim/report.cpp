@@ -1,4 +1,4 @@
-/* Failures in words: which thread, doing what, at which source line. */
+/* Describes failures: which thread did what at which source line. */
 #include "sim.h"
 
 #include <elf.h>
@@ -35,7 +35,8 @@ void sim_record(const std::string &text)
         fprintf(stderr, "%s\n", text.c_str());
 }
 
-/* Asks addr2line (binutils) for the line and the inlined callers, innermost first; frames of our own wrappers are left out. */
+/* Asks addr2line (binutils) for the source line and the lines of inlined callers, innermost first; leaves out frames of the
+ * simulator's own wrappers. */
 static std::string ask_line(sim_pc pc)
 {
     extern char __executable_start[];

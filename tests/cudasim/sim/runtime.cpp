@@ -1,4 +1,4 @@
-/* The fake CUDA runtime: one device, streams that run everything at once. */
+/* The simulated CUDA runtime: one device, and streams that run everything at once. */
 #include "sim.h"
 
 #include <map>
@@ -135,7 +135,7 @@ cudaError_t cudaFreeHost(void *p)
     return cudaSuccess;
 }
 
-/* The device's side must be allocated as a whole, the host's not at all. */
+/* All bytes on the device's side must be allocated device memory, none on the host's side. */
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     const bool to = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;

@@ -1,4 +1,4 @@
-/* Tensor maps: the driver's encoder with its refusals, in a format of our own. */
+/* Tensor maps: encodes them in a format of the simulator, refusing what the driver refuses. */
 #include "sim.h"
 
 #include <string.h>

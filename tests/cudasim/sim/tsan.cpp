@@ -1,5 +1,5 @@
-/* What the compiler calls before every access of a kernel (-fsanitize=thread) and at every misaligned one (-fsanitize=alignment).
- */
+/* Functions that the compiler calls before every access of a kernel (-fsanitize=thread) and at every misaligned one
+ * (-fsanitize=alignment). */
 #include "sim.h"
 
 #include <stdio.h>

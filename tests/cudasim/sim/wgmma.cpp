@@ -1,11 +1,12 @@
-/* wgmma: products are issued, run at their wait, and until then hold their accumulators as NaN and watch over their operands. */
+/* Simulates wgmma: products are issued, and computed when a thread waits for them; until then their accumulators hold NaN, and
+ * writes to their operands are races. */
 #include "sim.h"
 
 #include <string.h>
 
-#define IN_FLIGHT 0x7fa0deadu /* what a register holds while its product is in flight: a signalling NaN, so arithmetic shows */
+#define IN_FLIGHT 0x7fa0deadu /* value of a register while its product is in flight: a signalling NaN, which shows in any arithmetic */
 
-struct accumulator { /* one array of 128 threads; several products in flight may add to it */
+struct accumulator { /* one result array, spread over 128 threads; several products in flight may add to it */
     float *d[128];
     int n, products;
     std::vector<float> value; /* [64][n] */
@@ -23,7 +24,7 @@ struct wgmma_op {
 };
 
 struct warpgroup {
-    int agent[4]; /* one per warp: each learns only at its own wait that its products have read their operands */
+    int agent[4]; /* one agent for each warp, which learns only at its own wait that the products have read their operands */
     uint32_t groups;
     bool fenced;
     std::vector<wgmma_op *> ops;
@@ -48,19 +49,20 @@ static warpgroup *group_of(const sim_thread *first)
     return g;
 }
 
-/* The address of the 8 elements at [x][8 c ...) (K-major) or [8 c ...)[k] (MN-major), all along the contiguous dimension. */
+/* Layout of a wgmma operand in shared memory. chunk() returns the address of the 8 contiguous elements [x][8 c ...) (K-major) or
+ * [8 c ...)[k] (MN-major). */
 struct operand {
     uint32_t start, leading, stride, span;
     bool mn_major;
     uint32_t chunk(uint32_t x, uint32_t c) const
     {
         uint32_t at = start;
-        if (!mn_major) { /* x: row, c: which half of k16 */
+        if (!mn_major) { /* x: row; c: which half of the 16 values of k */
             if (span)
                 at += x / 8 * stride + x % 8 * span + c * 16;
             else
                 at += x / 8 * stride + x % 8 * 16 + c * leading;
-        } else { /* x: k, c: which 8 columns */
+        } else { /* x: value of k; c: which 8 columns */
             if (span)
                 at += c * 8 / (span / 2) * leading + x / 8 * stride + x % 8 * span + c * 16 % span;
             else
@@ -84,7 +86,8 @@ static operand operand_of(uint64_t descriptor, int mn_major, sim_pc pc)
     return o;
 }
 
-/* Reads rows [from, end) (m or n) of 16 of an operand through every chunk. to: [end][16], or NULL; each of `who` is checked. */
+/* Reads rows [from, end) (of m or n), 16 values of k each, into to[end][16] unless NULL, and checks the reads for each of `who`.
+ * Returns a hash of the bytes. */
 static uint64_t read_operand(const operand &o, uint32_t from, uint32_t end, float *to, const std::vector<accessor> &who,
                              sim_pc pc)
 {
@@ -200,7 +203,7 @@ static void apply_commit(void **, sim_thread *first)
 {
     warpgroup *g = group_of(first);
     g->groups++;
-    g->fenced = false; /* stricter than PTX, which asks for a fence only where registers were touched in between */
+    g->fenced = false; /* stricter than PTX, which needs another fence only if registers were touched since the last one */
 }
 
 void sim_wgmma_commit(void)

@@ -15,8 +15,9 @@ struct block {
     const struct model_block *weights;
     const struct model_norm *norm;
     struct value *in, *out; /* the residual stream before and after the block, in row chunks */
-    struct value *source; /* the stream that the block normalises: `in`, or the source of the block before it if it is parallel */
-    struct value *normed; /* norm(source) of the chunks at work; blocks at the same place of other layers share it */
+    struct value *
+        source; /* the stream that the block normalises: `in` or, in parallel blocks, the `source` of the first of these blocks */
+    struct value *normed;      /* norm(source) of the chunks at work; blocks at the same place of other layers share it */
     const struct block *first; /* the layer's first block; all blocks of the layer are one array */
     void *values;              /* values of this layer, a struct of the kind's own */
 };
