@@ -108,9 +108,9 @@ const int32_t *decoder_tokens(const struct decoder *d)
 
 /* --- Tail and slots --- */
 
-static int mask_of_layer(const struct model *m, int unit)
+static int mask_of_unit(const struct model *m, int unit)
 {
-    return model_attention(m, unit - 1)->mask; /* only attention has tails */
+    return model_attention(m, m->units[unit].layer)->mask; /* only attention has tails */
 }
 
 /* Finds the home of the slot that begins at `row`, of the layer and kind (K or V) of `tail`. Attention has one tile of all heads. */
@@ -131,7 +131,7 @@ static enum status move_block(struct decoder *d, int64_t j, enum state_access sl
         const struct binding *tail = &p->live_in[i];
         if (tail->kind != BINDING_TAIL_K && tail->kind != BINDING_TAIL_V)
             continue;
-        int64_t n = cached_slots(d->s->model, d->strategy, mask_of_layer(d->s->model, tail->unit));
+        int64_t n = cached_slots(d->s->model, d->strategy, mask_of_unit(d->s->model, tail->unit));
         if (n == 0)
             continue;
         const struct binding *slot = slot_of(p, tail, j % n * d->strategy->cache_block);

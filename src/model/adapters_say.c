@@ -39,12 +39,13 @@ static int some_parameter_of(const struct model *m, const char *ending)
 /* Lists the last parts of the names of the first layer's maps without adapters: "q_proj, k_proj". */
 static void list_maps(const struct model *m, char *text, size_t bytes)
 {
-    const struct model_unit *u = &m->units[1];
     text[0] = 0;
-    for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
+    for (int i = 0; i < m->n_params; i++) {
         const struct model_param *p = &m->params[i];
         size_t n = strlen(p->name), used = strlen(text);
-        const char *dot = p->shape[1] && !p->of_norm && !p->adapter && n > 7 ? p->name + n - 7 : NULL, *from = dot;
+        const char *dot = m->units[p->unit].layer == 0 && p->shape[1] && !p->of_norm && !p->adapter && n > 7 ? p->name + n - 7
+                                                                                                             : NULL,
+                   *from = dot;
         while (from && from > p->name && from[-1] != '.')
             from--;
         if (dot)
@@ -203,15 +204,14 @@ enum status model_check_adapters(const struct model *m)
 /* Lists parameters that are trained whole. Parameters of layers are listed for the first layer only, without the layer's prefix. */
 static void list_saved(const struct model *m, char *text, size_t bytes)
 {
-    const int units[] = {0, m->n_units - 1, 1};
+    const int layers[] = {-1, (int)m->config.layers, 0};
     text[0] = 0;
     for (int k = 0; k < 3; k++) {
-        const struct model_unit *u = &m->units[units[k]];
-        for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
+        for (int i = 0; i < m->n_params; i++) {
             const struct model_param *p = &m->params[i];
-            const char *of_layer = units[k] == 1 ? strstr(p->name, ".0.") : NULL;
+            const char *of_layer = layers[k] == 0 ? strstr(p->name, ".0.") : NULL;
             size_t used = strlen(text);
-            if (p->trained && !p->adapter)
+            if (m->units[p->unit].layer == layers[k] && p->trained && !p->adapter)
                 snprintf(text + used, bytes - used, "%s%s%s", used ? ", " : "", of_layer ? "each layer's " : "",
                          of_layer ? of_layer + 3 : p->name);
         }

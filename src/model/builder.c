@@ -118,7 +118,7 @@ static int build_adapter_matrix(struct builder *b, const char *name, const char 
 static int64_t begin_adapter(struct builder *b, const char *name, struct model_linear *w)
 {
     char module[96];
-    const int at_an_end = b->unit == 0 || b->unit == b->m->n_units - 1;
+    const int at_an_end = !model_unit_in_layer(b->m, b->unit);
     snprintf(module, sizeof module, "%s%s", b->prefix, name);
     if (!b->rules || (at_an_end && !adapter_takes_ends(b->rules)))
         return 0;
@@ -159,7 +159,7 @@ struct model_linear build_linear(struct builder *b, const char *name, int64_t in
     struct model_linear w = {.bias = -1, .transposed = !in_out, .in = in, .out = out, .ld = in_out ? out : in};
     w.weight = build_matrix(b, name, in_out ? in : out, w.ld, std);
     if (b->pass == DECLARE)
-        b->m->params[w.weight].linear = b->unit > 0 && b->unit < b->m->n_units - 1;
+        b->m->params[w.weight].linear = model_unit_in_layer(b->m, b->unit);
     if (form & LINEAR_BIAS)
         w.bias = build_param(b, name, ".bias", out, 0, INIT_ZEROS, 0);
     build_adapter(b, name, &w);

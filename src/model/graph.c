@@ -37,17 +37,17 @@ static int describe(struct model *m, const struct adapter_rules *rules, enum bui
     struct builder b = {
         .m = m, .pass = pass, .head_name = family_head_name(&m->config), .head_bias = f->head_bias, .rules = rules};
     m->pos_embed = -1;
-    begin_unit(&b, 0);
+    begin_unit(&b, MODEL_EMBEDDING_UNIT);
     f->embedding(&b);
     end_unit(&b);
     for (int l = 0; l < (int)m->config.layers; l++) {
         m->layers[l].n_blocks = 0;
         m->layers[l].scalar = -1;
-        begin_unit(&b, 1 + l);
+        begin_unit(&b, model_unit_of_layer(l));
         f->layer(&b, l);
         end_unit(&b);
     }
-    begin_unit(&b, m->n_units - 1);
+    begin_unit(&b, model_head_unit(m));
     f->head(&b);
     end_unit(&b);
     return b.n_params;
@@ -90,7 +90,7 @@ static enum status apply_freeze(struct model *m, const char *const *freeze, int 
             }
         if (matches == 0)
             return status_fail(ERR_INVALID, "--freeze: '%s' matches no parameter; names look like %s", freeze[g],
-                               first_matrix(m, 1)->name);
+                               first_matrix(m, model_unit_of_layer(0))->name);
     }
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].trained)
@@ -246,8 +246,8 @@ static enum status check_config(const struct model_config *c)
 static int multiplies_tokens(const struct model *m, int param)
 {
     const struct model_param *p = &m->params[param];
-    const int of_layer = p->unit > 0 && p->unit<m->n_units - 1, of_embedding = m->embedding.rank> 0 && param == m->embedding.down;
-    return of_layer || (p->adapter && !of_embedding);
+    const int of_embedding = m->embedding.rank > 0 && param == m->embedding.down;
+    return model_unit_in_layer(m, p->unit) || (p->adapter && !of_embedding);
 }
 
 void graph_sum(struct model *m)
@@ -274,19 +274,25 @@ static enum status no_memory(size_t bytes)
 }
 
 /* Allocates one block for the struct, the units and the layers. Parameters are allocated once they have been counted. */
-enum status graph_allocate(const struct model_config *config, int64_t layers, struct model **out)
+enum status graph_allocate(const struct model_config *config, int64_t layers, int units, struct model **out)
 {
-    size_t units = (size_t)layers + 2;
-    size_t bytes = sizeof(struct model) + units * sizeof(struct model_unit) + (size_t)layers * sizeof(struct model_layer);
+    size_t bytes = sizeof(struct model) + (size_t)units * sizeof(struct model_unit) + (size_t)layers * sizeof(struct model_layer);
     struct model *m = sys_calloc(1, bytes);
     if (!m)
         return no_memory(bytes);
     m->config = *config;
-    m->n_units = (int)units;
+    m->n_units = units;
     m->units = (struct model_unit *)(m + 1);
     m->layers = (struct model_layer *)(m->units + units);
     *out = m;
     return OK;
+}
+
+/* Gives each unit its layer: the embedding's comes first, then a unit for each layer, then the head's. */
+static void number_units(struct model *m)
+{
+    for (int u = 0; u < m->n_units; u++)
+        m->units[u].layer = u - model_unit_of_layer(0);
 }
 
 static enum status declare_params(struct model *m, const struct adapter_rules *rules)
@@ -317,7 +323,8 @@ enum status model_create(const struct model_config *config, const char *const *f
     struct adapter_rules *rules = NULL;
     enum status st;
     TRY(check_config(config));
-    TRY(graph_allocate(config, config->layers, &m));
+    TRY(graph_allocate(config, config->layers, (int)config->layers + 2, &m));
+    number_units(m);
     if (m->config.lora.rank > 0)
         TRY_GOTO(adapter_rules_create(&m->config.lora, &rules), fail);
     TRY_GOTO(declare_params(m, rules), fail);

@@ -156,6 +156,7 @@ struct model_param {
 };
 
 struct model_unit {
+    int layer;                 /* layer whose parameters it has; -1: embedding; number of layers: final norm and head */
     int64_t elements;          /* all elements */
     int64_t trained_elements;  /* trained ones, which come first */
     int64_t decay_elements;    /* elements of trained matrices, which come first of all and get weight decay */
@@ -283,6 +284,24 @@ struct model {
     int64_t trained_matrix_params; /* trained parameters among matrix_params */
     int64_t matrix_params; /* P of the FLOP formula: matrices multiplied per token, head included even if tied, embedding not */
 };
+
+/* Units: only these functions and graph.c's number_units know their numbers; `layer` says whose each one is. */
+enum { MODEL_EMBEDDING_UNIT = 0 };
+/* Returns the unit that a layer begins with. */
+static inline int model_unit_of_layer(int64_t layer)
+{
+    return 1 + (int)layer;
+}
+/* Returns the unit of the final norm and head. */
+static inline int model_head_unit(const struct model *m)
+{
+    return 1 + (int)m->config.layers;
+}
+/* Tells whether a unit belongs to a layer: to neither the embedding nor the head. */
+static inline int model_unit_in_layer(const struct model *m, int unit)
+{
+    return m->units[unit].layer >= 0 && m->units[unit].layer < m->config.layers;
+}
 
 /* Returns a preset: tiny, 25m, 125m, 1b, 8b (Llama), gpt2-tiny, gpt2-125m or gpt-25b. ERR_INVALID lists them (with "did you
  * mean").

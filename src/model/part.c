@@ -183,15 +183,9 @@ static void place_map(const struct model *m, struct model_linear *w, const struc
         w->first_out += p->range[i].n;
 }
 
-/* Cuts a layer's blocks, whose parameters and maps are copies of the whole model's. */
-static void cut_layer(struct model *m, int64_t layer, const struct model_layer *whole, const struct model_part *part)
+/* Sets the places of a layer's maps in the part's matrices, once these have their shapes. */
+static void place_maps(struct model *m, struct model_layer *l, const struct model_layer *whole, const struct model_part *part)
 {
-    struct model_layer *l = &m->layers[layer];
-    const struct model_unit *u = &m->units[1 + layer];
-    for (int i = 0; i < l->n_blocks; i++)
-        cut_block(m, &l->blocks[i], part);
-    for (int i = u->first_param; i < u->first_param + u->n_params; i++)
-        fit_shape(&m->params[i]);
     for (int i = 0; i < l->n_blocks; i++) {
         struct model_block before = whole->blocks[i];
         struct fields f, of_whole;
@@ -205,83 +199,117 @@ static void cut_layer(struct model *m, int64_t layer, const struct model_layer *
     }
 }
 
-/* ---- copying what a part has of the whole model ---- */
-
-/* Returns a parameter's index lowered by `by`; -1 (none) stays. */
-static int moved(int param, int by)
+/* Cuts the layers' blocks, whose parameters and maps are copies of the whole model's. */
+static void cut_layers(struct model *m, const struct model *whole, const struct model_part *part)
 {
-    return param < 0 ? param : param - by;
+    for (int64_t l = 0; l < part->layers; l++)
+        for (int i = 0; i < m->layers[l].n_blocks; i++)
+            cut_block(m, &m->layers[l].blocks[i], part);
+    for (int i = 0; i < m->n_params; i++)
+        fit_shape(&m->params[i]);
+    for (int64_t l = 0; l < part->layers; l++)
+        place_maps(m, &m->layers[l], &whole->layers[part->first_layer + l], part);
 }
 
-static void move_linear(struct model_linear *w, int by)
+/* ---- copying what a part has of the whole model ---- */
+
+/* Returns the part's index of a parameter of the whole model; -1 (none) stays. The part's parameters are in the whole's order. */
+static int moved(const struct model *m, int param)
 {
-    w->weight = moved(w->weight, by);
-    w->bias = moved(w->bias, by);
+    int at = 0;
+    for (int end = m->n_params; param >= 0 && at < end;) {
+        const int middle = at + (end - at) / 2;
+        if (m->params[middle].whole < param)
+            at = middle + 1;
+        else
+            end = middle;
+    }
+    return param < 0 ? param : at;
+}
+
+static void move_linear(const struct model *m, struct model_linear *w)
+{
+    w->weight = moved(m, w->weight);
+    w->bias = moved(m, w->bias);
     if (w->rank > 0) {
-        w->down -= by;
-        w->up -= by;
+        w->down = moved(m, w->down);
+        w->up = moved(m, w->up);
     }
 }
 
-static void move_norm(struct model_norm *n, int by)
+static void move_norm(const struct model *m, struct model_norm *n)
 {
-    n->weight = moved(n->weight, by);
-    n->bias = moved(n->bias, by);
+    n->weight = moved(m, n->weight);
+    n->bias = moved(m, n->bias);
 }
 
-static void move_layer(struct model_layer *l, int by)
+static void move_layer(const struct model *m, struct model_layer *l)
 {
-    l->scalar = moved(l->scalar, by);
+    l->scalar = moved(m, l->scalar);
     for (int i = 0; i < l->n_blocks; i++) {
         struct model_block *b = &l->blocks[i];
         struct fields f;
         part_fields(b, &f);
-        move_norm(&b->norm, by);
-        move_norm(&b->after, by);
+        move_norm(m, &b->norm);
+        move_norm(m, &b->after);
         for (int k = 0; k < MOST_MAPS && f.into[k]; k++)
-            move_linear(f.into[k], by);
+            move_linear(m, f.into[k]);
         if (f.out_of)
-            move_linear(f.out_of, by);
+            move_linear(m, f.out_of);
         for (int k = 0; k < MOST_NORMS && f.norm[k]; k++)
-            move_norm(f.norm[k], by);
+            move_norm(m, f.norm[k]);
         if (f.by_head)
-            *f.by_head = moved(*f.by_head, by);
+            *f.by_head = moved(m, *f.by_head);
     }
 }
 
-/* Copies the parameters of the whole model's unit `from` to unit `to`, behind the m->n_params parameters copied so far. */
-static void copy_unit(struct model *m, const struct model *whole, int from, int to)
+/* Tells whether the part has a unit of the whole model: those of its layers, the embedding and the head. */
+static int has_unit(const struct model *whole, const struct model_part *part, int unit)
 {
-    const struct model_unit *u = &whole->units[from];
-    m->units[to] = (struct model_unit){.first_param = m->n_params, .n_params = u->n_params};
-    for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
-        m->params[m->n_params] = whole->params[i];
-        m->params[m->n_params++].unit = to;
-    }
+    const int layer = whole->units[unit].layer;
+    return !model_unit_in_layer(whole, unit) || (layer >= part->first_layer && layer < part->first_layer + part->layers);
 }
 
+static int count_units(const struct model *whole, const struct model_part *part)
+{
+    int n = 0;
+    for (int u = 0; u < whole->n_units; u++)
+        n += has_unit(whole, part, u);
+    return n;
+}
+
+/* Returns the layer of a unit in the part. */
+static int layer_in_part(const struct model *whole, const struct model_part *part, int unit)
+{
+    const int layer = whole->units[unit].layer;
+    return model_unit_in_layer(whole, unit) ? layer - (int)part->first_layer : layer < 0 ? layer : (int)part->layers;
+}
+
+/* Copies the whole model's units that the part has, with their parameters, in the same order. */
 static void copy_units(struct model *m, const struct model *whole, const struct model_part *part)
 {
-    const int last = whole->n_units - 1, first = (int)part->first_layer;
-    copy_unit(m, whole, 0, 0);
-    for (int l = 0; l < (int)part->layers; l++)
-        copy_unit(m, whole, 1 + first + l, 1 + l);
-    copy_unit(m, whole, last, m->n_units - 1);
-    for (int l = 0; l < (int)part->layers; l++) {
-        m->layers[l] = whole->layers[first + l];
-        move_layer(&m->layers[l], whole->units[1 + first].first_param - m->units[1].first_param);
+    for (int from = 0, to = 0; from < whole->n_units; from++) {
+        const struct model_unit *u = &whole->units[from];
+        if (!has_unit(whole, part, from))
+            continue;
+        m->units[to] =
+            (struct model_unit){.layer = layer_in_part(whole, part, from), .first_param = m->n_params, .n_params = u->n_params};
+        for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
+            m->params[m->n_params] = whole->params[i];
+            m->params[m->n_params++].unit = to;
+        }
+        to++;
     }
-    const int by = whole->units[last].first_param - m->units[m->n_units - 1].first_param;
-    move_norm(&m->final_norm, by);
-    if (!m->config.tied) {
-        move_linear(&m->head, by);
-        return;
+}
+
+static void copy_layers(struct model *m, const struct model *whole, const struct model_part *part)
+{
+    for (int64_t l = 0; l < part->layers; l++) {
+        m->layers[l] = whole->layers[part->first_layer + l];
+        move_layer(m, &m->layers[l]);
     }
-    m->head.bias = moved(m->head.bias, by);
-    if (m->head.rank > 0) {
-        m->head.down -= by;
-        m->head.up -= by;
-    }
+    move_norm(m, &m->final_norm);
+    move_linear(m, &m->head);
 }
 
 static void share_config(struct model_config *c, const struct model_part *part)
@@ -314,9 +342,10 @@ static enum status list_kinds(struct model *m)
 static enum status fill_part(struct model *m, const struct model *whole, const struct model_part *part)
 {
     copy_units(m, whole, part);
+    copy_layers(m, whole, part);
     share_config(&m->config, part);
-    for (int64_t l = 0; l < part->layers && part->slices > 1; l++)
-        cut_layer(m, l, &whole->layers[part->first_layer + l], part);
+    if (part->slices > 1)
+        cut_layers(m, whole, part);
     graph_order(m);
     TRY(list_kinds(m));
     graph_sum(m);
@@ -327,7 +356,7 @@ enum status model_part_create(const struct model *whole, const struct model_part
 {
     struct model *m;
     TRY(check_part(whole, part));
-    TRY(graph_allocate(&whole->config, part->layers, &m));
+    TRY(graph_allocate(&whole->config, part->layers, count_units(whole, part), &m));
     struct model_unit *units = m->units;
     struct model_layer *layers = m->layers;
     const int n_units = m->n_units;
@@ -351,6 +380,6 @@ enum status model_part_create(const struct model *whole, const struct model_part
 int model_part_is_first(const struct model *m, int param)
 {
     const struct model_param *p = &m->params[param];
-    const int end = p->unit == 0 || p->unit == m->n_units - 1;
+    const int end = !model_unit_in_layer(m, p->unit);
     return p->n_ranges > 0 || (m->part.slice == 0 && (!end || m->part.first_layer == 0));
 }

@@ -430,7 +430,7 @@ static void check_not_finite(placement *place, enum dtype dtype, enum state_kind
     save(&a, 1, 1);
     uint64_t want = digest(&a);
     train(&a, 1, 1, loss);
-    int unit = a.model->n_units - 2;
+    int unit = model_unit_of_layer(a.model->config.layers - 1);
     int64_t last = a.model->units[unit].elements - 1;
     must(session_visit(a.session, unit, kind, STATE_WRITE, spoil, &last));
     struct checkpoint_info info = info_of(2);

@@ -93,7 +93,7 @@ static void expect(const struct cell_of_ranks *c, const struct settings *s, cons
         expect_ring(c, &shape, &heads, i * c->mesh.degree[MESH_DP] + d < BATCH ? &batch[i * c->mesh.degree[MESH_DP] + d] : NULL,
                     e);
     for (int u = 0; u < m->n_units; u++) {
-        int once = u == 0 || u == m->n_units - 1;
+        int once = !model_unit_in_layer(m, u);
         /* decayed and other elements have groups of their own if state is sharded */
         int64_t decay = c->zero > 0 ? m->units[u].decay_elements : 0;
         expect_groups(c, s, decay, once, e);
@@ -109,7 +109,7 @@ static int64_t three_times_parameters(const struct cell_of_ranks *c, const struc
 {
     int64_t sum = 0, b = dtype_size(c->dtype), wire = dtype_size(c->wire);
     for (int u = 0; u < m->n_units; u++)
-        sum += m->units[u].elements * ((u == 0 || u == m->n_units - 1 ? 1 : 2) * b + wire);
+        sum += m->units[u].elements * ((model_unit_in_layer(m, u) ? 2 : 1) * b + wire);
     return sum * micro_batches(c) * (size - 1);
 }
 

@@ -56,8 +56,8 @@ static void list(const struct model *m, char *text, size_t bytes)
         snprintf(map, sizeof map, "%.*s", (int)(end - from), from);
         if (strstr(map, "_proj"))
             *strstr(map, "_proj") = 0;
-        if (p->unit > 0 && p->unit < m->n_units - 1)
-            snprintf(layer, sizeof layer, "%d", p->unit - 1);
+        if (model_unit_in_layer(m, p->unit))
+            snprintf(layer, sizeof layer, "%d", m->units[p->unit].layer);
         if (p->shape[0] != 4)
             snprintf(rank, sizeof rank, "/%d", (int)p->shape[0]);
         snprintf(text + used, bytes - used, "%s%s%s%s", used ? " " : "", map, layer, rank);

@@ -374,7 +374,7 @@ static void packed_layers(const struct model *m, const char *name, char *text, s
     text[0] = 0;
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].packed_bytes > 0 && strstr(m->params[i].name, name))
-            snprintf(text + strlen(text), bytes - strlen(text), "%s%d", text[0] ? " " : "", m->params[i].unit - 1);
+            snprintf(text + strlen(text), bytes - strlen(text), "%s%d", text[0] ? " " : "", m->units[m->params[i].unit].layer);
 }
 
 /* Lists of unquantised modules follow transformers 5.24 (should_convert_module). */

@@ -128,7 +128,7 @@ static void save(struct files *f, const struct model *part)
 /* Returns how many of the parts have each element of a parameter: all of them the ends, all slices of a stage what is not cut. */
 static int expected(const struct model *whole, const struct model_param *of_part, int stages, int slices)
 {
-    const int end = whole->params[of_part->whole].unit == 0 || whole->params[of_part->whole].unit == whole->n_units - 1;
+    const int end = !model_unit_in_layer(whole, whole->params[of_part->whole].unit);
     return end ? stages * slices : of_part->n_ranges > 0 ? 1 : slices;
 }
 
@@ -139,7 +139,7 @@ static int is_cut(const struct model *whole, int param)
     int other = 0;
     for (int k = 0; k < 2; k++)
         other |= p->shape[k] > 1 && p->shape[k] != DIM && p->shape[k] != HEAD_DIM && p->shape[k] != RANK;
-    return p->unit > 0 && p->unit < whole->n_units - 1 && (other || (p->linear && !p->adapter));
+    return model_unit_in_layer(whole, p->unit) && (other || (p->linear && !p->adapter));
 }
 
 /* Parts of all stages and slices have each element as often as they should; saved by parts, files have the whole model's bytes. */
@@ -259,6 +259,9 @@ static void layers(void **state)
     assert_string_equal(both->params[both->final_norm.weight].name, m->params[m->final_norm.weight].name);
     assert_string_equal(both->params[both->head.weight].name, m->params[m->head.weight].name);
     assert_ptr_equal(both->whole, m);
+    for (int u = 0; u < both->n_units; u++)
+        assert_int_equal(both->units[u].layer, u - 1);
+    assert_true(both->params[both->final_norm.weight].unit == model_head_unit(both) && both->n_units == 4);
     assert_true(both->total_params < m->total_params && windowed->units[1].elements == m->units[1].elements);
     model_destroy(both);
     model_destroy(windowed);

@@ -59,7 +59,7 @@ static void bind_all(struct lowering *L, int end)
 static void load_inputs(struct lowering *L)
 {
     L->phase = PHASE_IO;
-    L->layer = -1;
+    L->unit = -1;
     value_get(L, &L->tokens, 0);
     value_get(L, &L->positions, 0);
     value_get(L, &L->index, 0);

@@ -9,7 +9,7 @@ struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
     if (L->p->excess > EXCESS_BYTES && L->st == OK)
         L->st = ERR_NOFIT; /* an early end: the remaining instructions would take long */
     L->p->instrs[i].phase = (uint8_t)L->phase;
-    L->p->instrs[i].unit = (int16_t)L->layer;
+    L->p->instrs[i].unit = (int16_t)L->unit;
     L->p->instrs[i].predicate = (int16_t)L->predicate;
     return &program_call(L->p, &L->p->instrs[i])->attrs;
 }
@@ -29,9 +29,9 @@ static struct tile_part part_of(const struct value *v, const struct tile *t, int
 static void add_part(struct lowering *L, int arg, enum access access, const struct value *v, const struct tile_part *x, int place)
 {
     if (x->buffer < 0 && L->st == OK)
-        L->st = status_fail(ERR_CORRUPT, "planner: %s of %s (rows %lld to %lld, layer %d, phase %c) has no copy in %s",
+        L->st = status_fail(ERR_CORRUPT, "planner: %s of %s (rows %lld to %lld, unit %d, phase %c) has no copy in %s",
                             op_name(L->p->instrs[L->p->n_instrs - 1].op), L->p->tensors[v->tensor].name, (long long)x->row0,
-                            (long long)x->row1, L->layer, phase_letter(L->phase),
+                            (long long)x->row1, L->unit, phase_letter(L->phase),
                             place < TIERS ? tier_name((enum tier)place) : "keep");
     if (L->st == OK)
         program_add_operand(L->p, (struct operand){.arg = (uint32_t)arg,

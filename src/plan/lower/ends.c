@@ -74,7 +74,7 @@ void lower_embed_backward(struct lowering *L, int c)
     value_drop(L, &L->dx, c);
 }
 
-int head_unit(const struct lowering *L)
+int head_matrix_unit(const struct lowering *L)
 {
     return param_of(L, L->m->head.weight)->unit;
 }

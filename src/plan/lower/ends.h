@@ -9,7 +9,7 @@ void lower_embed(struct lowering *L, int c);
 void lower_embed_backward(struct lowering *L, int c);
 
 /* Returns the unit that has the head's matrix. */
-int head_unit(const struct lowering *L);
+int head_matrix_unit(const struct lowering *L);
 /* Returns the elements from row to row of the logits: on GPUs a multiple of 8, for the fastest products. */
 int64_t lower_logits_ld(const struct lowering *L);
 /* Tells whether the loss op writes the logits' gradient in bf16. If it did not, each product on a GPU would round that gradient

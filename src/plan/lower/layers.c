@@ -38,9 +38,10 @@ void layers_create(struct lowering *L)
 
 int layers_grad_cuts(const struct lowering *L, int unit, int64_t *cuts, int n, int max)
 {
-    if (unit < 1 || unit > (int)L->m->config.layers)
+    const int l = L->m->units[unit].layer;
+    if (!model_unit_in_layer(L->m, unit) || unit != model_unit_of_layer(l))
         return n;
-    const struct layer *layer = &L->layers[unit - 1];
+    const struct layer *layer = &L->layers[l];
     for (int i = 0; i < layer->n_blocks; i++) {
         const struct block *b = &layer->blocks[i];
         if (b->lowering->grad_cuts)
@@ -222,20 +223,20 @@ static void layer_leave(struct lowering *L, int l)
 /* Computes the last layer's output; its chunks go straight into the loss. */
 static void output_and_loss(struct lowering *L, int l, int gradient)
 {
-    int last = L->m->n_units - 1;
+    const int last = model_head_unit(L->m), of_matrix = head_matrix_unit(L);
     unit_fetch(L, last);
-    unit_fetch(L, head_unit(L));
+    unit_fetch(L, of_matrix);
     if (gradient) {
         grads_begin(L, last);
-        if (head_unit(L) != last)
-            grads_begin(L, head_unit(L));
+        if (of_matrix != last)
+            grads_begin(L, of_matrix);
     }
     for (int c = 0; c < L->n_chunks; c++) {
         L->phase = PHASE_FORWARD;
-        L->layer = l + 1;
+        L->unit = model_unit_of_layer(l);
         layer_output(L, l, c);
         L->phase = PHASE_LOSS;
-        L->layer = last;
+        L->unit = last;
         lower_loss_chunk(L, c, gradient);
     }
 }
@@ -243,29 +244,29 @@ static void output_and_loss(struct lowering *L, int l, int gradient)
 /* Computes the last layer's output, and the logits of one row of it. */
 static void output_and_logits(struct lowering *L, int l)
 {
-    unit_fetch(L, L->m->n_units - 1);
-    unit_fetch(L, head_unit(L));
+    unit_fetch(L, model_head_unit(L->m));
+    unit_fetch(L, head_matrix_unit(L));
     for (int c = 0; c < L->n_chunks; c++) {
-        L->layer = l + 1;
+        L->unit = model_unit_of_layer(l);
         layer_output(L, l, c);
     }
     L->phase = PHASE_LOSS;
-    L->layer = L->m->n_units - 1;
+    L->unit = model_head_unit(L->m);
     lower_last_logits(L);
 }
 
 void lower_forward(struct lowering *L)
 {
-    int layers = (int)L->m->config.layers, last = L->m->n_units - 1, gradient = (L->duties & DUTY_BACKWARD) != 0;
+    int layers = (int)L->m->config.layers, last = model_head_unit(L->m), gradient = (L->duties & DUTY_BACKWARD) != 0;
     L->phase = PHASE_FORWARD;
-    L->layer = 0;
-    unit_fetch(L, 0);
+    L->unit = MODEL_EMBEDDING_UNIT;
+    unit_fetch(L, L->unit);
     for (int c = 0; c < L->n_chunks; c++)
         lower_embed(L, c);
-    unit_drop(L, 0);
+    unit_drop(L, L->unit);
     for (int l = 0; l < layers; l++) {
-        L->layer = l + 1;
-        unit_fetch(L, l + 1);
+        L->unit = model_unit_of_layer(l);
+        unit_fetch(L, L->unit);
         layer_forward(L, l);
         if (l == layers - 1 && L->s.cached_tokens > 0)
             output_and_logits(L, l);
@@ -273,11 +274,11 @@ void lower_forward(struct lowering *L)
             output_and_loss(L, l, gradient);
         for (int c = 0; l < layers - 1 && c < L->n_chunks; c++)
             layer_output(L, l, c);
-        unit_drop(L, l + 1);
+        unit_drop(L, model_unit_of_layer(l));
         layer_leave(L, l);
     }
     unit_drop(L, last);
-    unit_drop(L, head_unit(L));
+    unit_drop(L, head_matrix_unit(L));
     if (gradient)
         grads_finish(L, last);
 }
@@ -293,13 +294,13 @@ static void restore_inputs(struct lowering *L, int l)
     while (!lower_keeps_input(L, first))
         first--;
     for (int j = first; j < l; j++) {
-        L->layer = j + 1;
-        unit_fetch(L, j + 1);
+        L->unit = model_unit_of_layer(j);
+        unit_fetch(L, L->unit);
         for (int c = 0; c < L->n_chunks; c++) {
             value_get(L, &L->x[j + 1], c);
             value_drop(L, &L->x[j + 1], c);
         }
-        unit_drop(L, j + 1);
+        unit_drop(L, L->unit);
     }
 }
 
@@ -320,31 +321,31 @@ static void layer_backward(struct lowering *L, const struct layer *layer)
 
 void lower_backward(struct lowering *L)
 {
-    int lowest = L->m->n_units;
-    for (int u = L->m->n_units - 1; u >= 0; u--)
-        if (L->m->units[u].trained_elements > 0)
-            lowest = u;
-    for (int l = (int)L->m->config.layers - 1; l >= 0 && l + 1 >= lowest; l--) {
+    int lowest = (int)L->m->config.layers; /* layer up to which gradients are wanted; -1: the embedding */
+    for (int u = 0; u < L->m->n_units; u++)
+        if (L->m->units[u].trained_elements > 0 && L->m->units[u].layer < lowest)
+            lowest = L->m->units[u].layer;
+    for (int l = (int)L->m->config.layers - 1; l >= 0 && l >= lowest; l--) {
         L->phase = PHASE_BACKWARD;
         if (value_where(&L->x[l], 0) < 0)
             restore_inputs(L, l);
-        L->layer = l + 1;
-        unit_fetch(L, l + 1);
-        grads_begin(L, l + 1);
+        L->unit = model_unit_of_layer(l);
+        unit_fetch(L, L->unit);
+        grads_begin(L, L->unit);
         layer_backward(L, &L->layers[l]);
-        unit_drop(L, l + 1);
-        grads_finish(L, l + 1);
+        unit_drop(L, L->unit);
+        grads_finish(L, L->unit);
     }
-    if (lowest == 0) {
-        L->layer = 0;
-        if (head_unit(L) != 0)
-            grads_begin(L, 0);
+    if (lowest < 0) {
+        L->unit = MODEL_EMBEDDING_UNIT;
+        if (head_matrix_unit(L) != L->unit)
+            grads_begin(L, L->unit);
         if (L->m->embedding.rank > 0)
-            unit_fetch(L, 0);
+            unit_fetch(L, L->unit);
         for (int c = 0; c < L->n_chunks; c++)
             lower_embed_backward(L, c);
         if (L->m->embedding.rank > 0)
-            unit_drop(L, 0);
-        grads_finish(L, 0);
+            unit_drop(L, L->unit);
+        grads_finish(L, L->unit);
     }
 }

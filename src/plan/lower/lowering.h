@@ -54,7 +54,7 @@ struct lowering {
     int64_t mask_rows;                         /* rows from the mask of one block of keys to that of the next */
     int predicate;                             /* predicate of the instructions that are emitted; 0: they are executed always */
     enum phase phase;
-    int layer;
+    int unit;       /* unit of the instructions that are emitted; -1: none */
     enum status st; /* sticky: the first error stays */
 };
 

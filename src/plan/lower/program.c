@@ -98,7 +98,7 @@ static void bind_persistent(struct lowering *L, int end)
 static void load_inputs(struct lowering *L)
 {
     L->phase = PHASE_IO;
-    L->layer = -1;
+    L->unit = -1;
     if (L->duties != DUTY_UPDATE || !L->s.placement.update_on_host || strategy_updates_on_both(&L->s))
         value_get(L, &L->record, 0);
     if (!(L->duties & DUTY_FORWARD))
@@ -161,7 +161,7 @@ static void create_values(struct lowering *L, struct io_buffers *io)
 static void update_units(struct lowering *L)
 {
     for (int u = 0; u < L->m->n_units; u++) {
-        L->layer = u;
+        L->unit = u;
         unit_update(L, u);
     }
 }

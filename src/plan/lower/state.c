@@ -215,7 +215,8 @@ static void transient(struct value *v)
 
 enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class)
 {
-    return strategy_residency(&L->s, class, unit < L->m->n_units - 1 ? unit - 1 : -1, (int)L->m->config.layers);
+    const int layer = model_unit_in_layer(L->m, unit) ? L->m->units[unit].layer : -1;
+    return strategy_residency(&L->s, class, layer, (int)L->m->config.layers);
 }
 
 /* Creates a value of optimizer state (m, v, master) for all trained elements, or for their shards. */

@@ -76,8 +76,8 @@ void unit_fetch(struct lowering *L, int unit)
 {
     struct unit_values *u = &L->units[unit];
     enum phase phase = L->phase;
-    int layer = L->layer;
-    L->layer = unit;
+    const int before = L->unit;
+    L->unit = unit;
     if ((L->duties & DUTY_UPDATE) && !u->updated)
         unit_update(L, unit);
     L->phase = phase;
@@ -85,7 +85,7 @@ void unit_fetch(struct lowering *L, int unit)
         group_fetch(L, &u->param, &u->param_shard, unit_group(L, unit, k));
     for (int k = 0; k < u->packed.n_tiles; k++)
         group_fetch(L, &u->packed, &u->packed_shard, plan_packed_group(L->m, &L->s, unit, k));
-    L->layer = layer;
+    L->unit = before;
 }
 
 static void drop(struct lowering *L, struct value *v)
@@ -322,7 +322,7 @@ void grads_finish(struct lowering *L, int unit)
 void lower_norm(struct lowering *L)
 {
     L->phase = PHASE_IO;
-    L->layer = -1;
+    L->unit = -1;
     struct value *sums = &L->sums;
     if (optim_sharded(L)) {
         sums = &L->all_sums;

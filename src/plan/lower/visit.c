@@ -90,8 +90,8 @@ void value_get(struct lowering *L, struct value *v, int tile)
     if (v->produce)
         v->produce(L, v, tile);
     else if (L->st == OK)
-        L->st = status_fail(ERR_CORRUPT, "planner: %s, rows from %lld, layer %d, phase %c, is needed but nowhere",
-                            L->p->tensors[v->tensor].name, (long long)t->row0, L->layer, phase_letter(L->phase));
+        L->st = status_fail(ERR_CORRUPT, "planner: %s, rows from %lld, unit %d, phase %c, is needed but nowhere",
+                            L->p->tensors[v->tensor].name, (long long)t->row0, L->unit, phase_letter(L->phase));
     value_put(L, v, tile);
 }
 

@@ -10,8 +10,8 @@
 /* Returns the kind of an instruction's layer; NULL: it belongs to no layer. */
 static struct layer_kind *kind_of(const struct model *m, const struct instr *in, struct layer_kind *kinds)
 {
-    const int of_layer = in->unit >= 1 && in->unit <= m->config.layers;
-    return of_layer ? &kinds[m->layers[in->unit - 1].kind] : NULL;
+    const int of_layer = in->unit >= 0 && model_unit_in_layer(m, in->unit);
+    return of_layer ? &kinds[m->layers[m->units[in->unit].layer].kind] : NULL;
 }
 
 static void add_program(const struct program *p, const struct model *m, double count, struct layer_kind *kinds)

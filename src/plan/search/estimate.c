@@ -77,12 +77,12 @@ static int moment_of(const struct model *m, const struct instr *in)
 {
     static const int parts[PHASES] = {[PHASE_NONE] = PART_OTHER,      [PHASE_IO] = PART_OTHER,  [PHASE_UPDATE] = PART_UPDATE,
                                       [PHASE_FORWARD] = PART_FORWARD, [PHASE_LOSS] = PART_LOSS, [PHASE_BACKWARD] = PART_BACKWARD};
-    int64_t layers = m->config.layers;
-    int unit = in->unit < 0         ? UNIT_NONE
-               : in->unit == 0      ? UNIT_EMBEDDING
-               : in->unit < layers  ? UNIT_LAYER
-               : in->unit == layers ? UNIT_LAST_LAYER
-                                    : UNIT_HEAD;
+    const int last = (int)m->config.layers - 1, layer = in->unit < 0 ? 0 : m->units[in->unit].layer;
+    const int unit = in->unit < 0    ? UNIT_NONE
+                     : layer < 0     ? UNIT_EMBEDDING
+                     : layer < last  ? UNIT_LAYER
+                     : layer == last ? UNIT_LAST_LAYER
+                                     : UNIT_HEAD;
     return parts[in->phase] * UNITS + unit;
 }
 

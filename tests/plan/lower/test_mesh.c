@@ -146,7 +146,7 @@ static void zero_volumes(void **state)
             for (int u = 0; u < m->n_units; u++) {
                 int64_t decay = zero ? m->units[u].decay_elements : 0, rest = m->units[u].elements - decay;
                 /* embedding and head are gathered once a step, layers once for each pass */
-                int passes = zero == 3 && (u == 0 || u == m->n_units - 1);
+                int passes = zero == 3 && !model_unit_in_layer(m, u);
                 int64_t part = seq_zero_bytes(zero, decay, 2, 0, 1, dtype_size(dtype), 4) +
                                seq_zero_bytes(zero, rest, 2, 0, 1, dtype_size(dtype), 4);
                 if (passes)

@@ -128,8 +128,8 @@ static void backward_of_layers(const struct model *m, const struct plan_request 
     memset(count, 0, KINDS_LAYERS * sizeof *count);
     for (int i = 0; i < p->n_instrs; i++) {
         const struct instr *in = &p->instrs[i];
-        if (in->lane == LANE_COMPUTE && in->phase == PHASE_BACKWARD && in->unit >= 1 && in->unit <= KINDS_LAYERS)
-            count[in->unit - 1]++;
+        if (in->lane == LANE_COMPUTE && in->phase == PHASE_BACKWARD && in->unit >= 0 && model_unit_in_layer(m, in->unit))
+            count[m->units[in->unit].layer]++;
     }
     plan_destroy(plan);
 }

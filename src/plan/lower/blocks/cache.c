@@ -62,10 +62,10 @@ void cache_bind(struct lowering *L, const struct block *b, int end)
 {
     const struct layer_cache *c = &L->caches[b->layer];
     for (int t = 0; t < c->n; t++) {
-        value_bind_as(L, &c->tail_k[t], BINDING_TAIL_K, b->layer + 1, end);
-        value_bind_as(L, &c->tail_v[t], BINDING_TAIL_V, b->layer + 1, end);
-        value_bind_as(L, &c->k[t], BINDING_CACHE_K, b->layer + 1, end);
-        value_bind_as(L, &c->v[t], BINDING_CACHE_V, b->layer + 1, end);
+        value_bind_as(L, &c->tail_k[t], BINDING_TAIL_K, model_unit_of_layer(b->layer), end);
+        value_bind_as(L, &c->tail_v[t], BINDING_TAIL_V, model_unit_of_layer(b->layer), end);
+        value_bind_as(L, &c->k[t], BINDING_CACHE_K, model_unit_of_layer(b->layer), end);
+        value_bind_as(L, &c->v[t], BINDING_CACHE_V, model_unit_of_layer(b->layer), end);
     }
 }
 
