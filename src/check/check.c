@@ -201,9 +201,9 @@ static double step_of(enum dtype moments)
     return moments == I8 ? 0.05 : 0x1p-8;
 }
 
-/* Adds the effect of one update's moments that turned, that is, rounded to another neighbour than in the other run. Moments in
- * few bits are rounded by chance, with equal random numbers in both runs. If the runs differ by a share of the step between
- * neighbours, that share of the elements turns, and updates go on with moments a step apart.
+/* Adds the effect of one update's moments that turned: the two runs rounded them in different directions. Moments in few bits are
+ * rounded by chance, with equal random numbers in both runs. If the unrounded moments differ by a share of the step between
+ * neighbouring values, that share of the elements turns, and updates go on with moments a step apart.
  *
  * The mean square of an update's effect is therefore the noise (times 10, as in reach_add) times the step, with two moments an
  * element. A mean says little about a tensor with few elements: there a few elements may differ by half of the distance that they

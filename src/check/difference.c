@@ -105,7 +105,7 @@ double difference_allowed(const struct difference *d, double relative)
            (turned2 > 0 && d->alone2 > 0 ? sqrt(turned2 / d->alone2) : 0);
 }
 
-/* Multiplies the relative difference by 10, since noise is not spread evenly and both moments carry noise. */
+/* Multiplies the relative difference by 10, since noise is not spread evenly over elements and both moments have noise. */
 void reach_add(const struct reach *r, const float *v, int64_t n, double mean, float *slack)
 {
     double noise = 10 * r->relative * sqrt(mean / r->bias2);

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Number of elements, anywhere in a tensor, whose moments may round to their other neighbours; in a small tensor at most one in
- * DIFFERENCE_SHARE, or one. */
+/* Number of elements, anywhere in a tensor, whose moments the two runs may round in different directions; in a small tensor at
+ * most one in DIFFERENCE_SHARE, or one. */
 enum { DIFFERENCE_FEW = 8, DIFFERENCE_SHARE = 8 };
 
 struct difference {
@@ -16,7 +16,8 @@ struct difference {
     float given, alone;
     int rank;      /* the first rank whose copy is not rank 0's; 0: none */
     double slack2; /* sum of squares of the differences that rounding explains beyond the relative tolerance */
-    /* sum of squares of the differences explained by moments that rounded to other neighbours in many elements; set by the caller */
+    /* sum of squares of the differences explained by moments that the two runs rounded in different directions, in many elements;
+     * set by the caller */
     double turned2;
     double few[DIFFERENCE_FEW]; /* largest squares of differences by such moments in a few elements, ascending */
     double first_order;         /* sum of gradient times difference: first-order change of the loss */
@@ -35,7 +36,7 @@ void difference_add_felt(struct difference *d, int64_t n, const float *given, co
 /* Returns the relative L2 difference. A tensor with an L2 norm below `floor` is measured by `floor`, as its own norm may be mere
  * rounding. Returns infinity if both are 0. */
 double difference_relative(const struct difference *d, double floor);
-/* Returns the allowed relative L2 difference: `relative`, the slack, and moments that rounded to other neighbours. */
+/* Returns the allowed relative L2 difference: `relative`, the slack, and what moments rounded in different directions explain. */
 double difference_allowed(const struct difference *d, double relative);
 
 /* Reach of an update. AdamW moves an element by lr times m / (sqrt(v) + eps), about 1 for any gradient. If the gradient is near
@@ -45,8 +46,9 @@ struct reach {
     double relative; /* L2 difference of the gradients */
     double eps, bias2;
 };
-/* Adds the slack of one update to that of n elements. v: their second moments after the update; mean: average v of the tensor.
- * Slack is added at every update: the last v alone hides elements whose first gradients were noise and that moved apart then. */
+/* Adds the slack of one update to the slack of n elements. v: their second moments after the update; mean: average v of the
+ * tensor. Slack is added at every update, since the last v alone does not show elements whose first gradients were noise, so that
+ * they moved apart at that time. */
 void reach_add(const struct reach *r, const float *v, int64_t n, double mean, float *slack);
 
 #endif

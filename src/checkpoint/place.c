@@ -112,7 +112,7 @@ enum status place_begin(const char *dir, struct place *out)
 }
 
 struct list {
-    char (*names)[NAME]; /* [n], the file that says_what last */
+    char (*names)[NAME]; /* array of n names; the last one is the file by which programs recognise an export */
     int n;
 };
 

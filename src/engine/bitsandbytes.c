@@ -77,7 +77,7 @@ void bitsandbytes_words(const struct quantised *q, const void *packed, enum dtyp
     words[n] = '}';
 }
 
-/* Reads the parts that are packed. NF4's mean is in its words (at < 0), so it is skipped here. */
+/* Reads the parts that are packed bytes. NF4's mean (at < 0) is skipped: it stands in the JSON words, which are read elsewhere. */
 static enum status read_parts(struct source *s, const char *weight, const struct quantised *q, void *packed)
 {
     struct bitsandbytes_part part[BITSANDBYTES_PARTS];

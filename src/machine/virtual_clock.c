@@ -32,7 +32,7 @@ struct simulation {
     int lines;                         /* LANES; with second lines LINES */
     struct runner lane[LINES];         /* by line */
     double load[LINKS];                /* demand of the running lanes, added up */
-    int sharing;                       /* 1: some link was asked for more than all of it */
+    int sharing;                       /* number of lines in use: LANES, or LINES if there are second lines */
     double now;
 };
 

@@ -105,7 +105,8 @@ static enum status add_pair(struct bpe *b, uint32_t x, uint32_t y)
     return OK;
 }
 
-/* Tells whether pieces may not be cut, as tokens for unknown characters merge with others or move behind the tokens for bytes. */
+/* Tells whether a piece of text must not be cut before it is encoded, since the tokens could depend on the cut: unknown tokens or
+ * byte tokens merge with others, or unknown tokens mix with byte tokens. */
 static int needs_neighbours(const struct bpe *b)
 {
     for (int k = 0; k < 256 && b->byte_fallback && b->unk != UNK_NONE; k++)

@@ -8,7 +8,8 @@
 
 /* Prints a line about conversations, if there are any. */
 void data_print_chats(const struct chat_counts *n, FILE *f);
-void data_print_repaired(int64_t n, const char *path, FILE *f); /* broken characters, and a file that has many of them */
+/* Prints a remark if n > 0 characters were broken; path: a file with many of them. */
+void data_print_repaired(int64_t n, const char *path, FILE *f);
 /* Prints in a line how documents fill sequences of that length. */
 void data_print_packing(int64_t seq_len, const struct packing_report *r, FILE *f);
 /* Prints in a line how all documents of a corpus fill sequences, as the corpus is cut now. */

@@ -26,7 +26,8 @@ static void some_numbers(enum blocks8_kind kind, uint64_t seed, float *x, int n)
     }
 }
 
-/* Checks every code against the nearest value of the map, found one by one; of two equally near values the lower one. */
+/* Checks each code against the nearest value of the map, found by trying all; if two values are equally near, the lower one is
+ * right. */
 static void check_nearest(enum blocks8_kind kind, const float *x, const void *packed)
 {
     const float *map = blocks8_map(kind), *scale = packed;
@@ -58,7 +59,7 @@ static void packs(void **state)
             blocks8_unpack(kind, first, N, y);
             blocks8_pack(kind, y, N, second);
             assert_memory_equal(first, second,
-                                bytes); /* needed because checkpoints hold unpacked numbers, which are packed again */
+                                bytes); /* packing is repeatable: checkpoints hold unpacked numbers, which are packed again */
             for (int b = 0; b < N; b += BLOCK8) {
                 float most = 0.0f, kept = 0.0f;
                 for (int i = b; i < N && i < b + BLOCK8; i++) {

@@ -7,7 +7,8 @@
 
 #include "base/clock.h"
 
-/* A condition that took the time for wall clock time, by which it lies in 1970, would return at once. */
+/* Checks that a timed wait does not return at once, as it would if its time were taken for a time of the wall clock, which is in
+ * 1970 then. */
 static void a_wait_ends_no_earlier(void **state)
 {
     (void)state;
@@ -19,7 +20,7 @@ static void a_wait_ends_no_earlier(void **state)
     pthread_mutex_lock(&lock);
     for (; clock_ns() < until; waits++)
         clock_cond_wait(&c, &lock, until);
-    clock_cond_wait(&c, &lock, until); /* no wait for a time that has passed */
+    clock_cond_wait(&c, &lock, until); /* returns at once, since the time has passed */
     pthread_mutex_unlock(&lock);
     assert_true(waits < 100); /* spurious wake-ups are few */
     pthread_cond_destroy(&c);

@@ -1,4 +1,4 @@
-/* Conversions against the definitions in base/num.h, and the first value that is not finite. */
+/* Tests conversions against the definitions in base/num.h, and finding the first value that is not finite. */
 #include "base/convert.h"
 
 #include <float.h>
@@ -77,7 +77,7 @@ static void the_first_that_is_not_finite(void **state)
         x[2999] = 0;
         x[at[k]] = was;
     }
-    x[1500] = FLT_MAX; /* finite, but not as bf16 */
+    x[1500] = FLT_MAX; /* finite, but infinite as bf16 */
     assert_int_equal(convert_values(F32, x, F32, out, 3000), 3000);
     assert_int_equal(convert_values(F32, x, BF16, half, 3000), 1500);
 }

@@ -1,4 +1,4 @@
-/* The first value that is NaN or infinite, at any place. */
+/* Tests finding the first value that is NaN or infinite, at any place. */
 #include "base/finite.h"
 
 #include <float.h>

@@ -86,7 +86,7 @@ static void v1(const char *dir, long long limit, long long memsw, long long used
         hierarchical, M, M);
 }
 
-/* Returns the tightest limit, the process's own resource limits aside. */
+/* Returns the tightest limit other than the process's own resource limits. */
 static struct memory_limit tightest(struct memory_limits *l)
 {
     int least = 0;
@@ -113,11 +113,11 @@ static void of_an_ancestor(void **state)
     assert_string_equal(t.name, "memory.max of /sys/fs/cgroup/system.slice/slurmstepd.scope/job_7");
     assert_int_equal(t.bytes, 10 * M);
     assert_int_equal(t.left, 6 * M);
-    v2("/system.slice", "max", "7000000", 6 * M, M); /* memory.high of an outer cgroup slows down processes beyond it */
+    v2("/system.slice", "max", "7000000", 6 * M, M); /* an outer cgroup's memory.high slows down processes that exceed it */
     t = tightest(&l);
     assert_string_equal(t.name, "memory.high of /sys/fs/cgroup/system.slice");
     assert_int_equal(t.left, 3 * M);
-    v2("/system.slice", "max", "7000000", 60 * M, M); /* in use is already more than this limit */
+    v2("/system.slice", "max", "7000000", 60 * M, M); /* more than this limit is already in use */
     assert_int_equal(tightest(&l).left, 0);
 }
 
@@ -139,13 +139,13 @@ static void of_a_container(void **state)
     put("/proc/self/mountinfo", MOUNT_V2, "/a\\040b");
     v2("/job", "2000000", "max", M, 0);
     assert_string_equal(tightest(&l).name, "memory.max of /sys/fs/cgroup/job");
-    put("/proc/self/cgroup", "0::/../other\n"); /* outside of the namespace */
+    put("/proc/self/cgroup", "0::/../other\n"); /* a cgroup outside of the namespace */
     assert_string_equal(tightest(&l).name, "memory.max of /sys/fs/cgroup");
-    put("/proc/self/cgroup", "0::/nowhere\n"); /* the runtime shows another part of the tree than the kernel names */
+    put("/proc/self/cgroup", "0::/nowhere\n"); /* the container runtime mounts another part of the tree than the kernel names */
     assert_string_equal(tightest(&l).name, "memory.max of /sys/fs/cgroup");
 }
 
-/* Version 1 beside an empty version 2, as in systemd's hybrid mode and in Docker on older kernels. */
+/* Version 1 together with an empty version 2, as in systemd's hybrid mode and in Docker on older kernels. */
 static void of_version_1(void **state)
 {
     (void)state;
@@ -162,7 +162,7 @@ static void of_version_1(void **state)
     struct memory_limit t = tightest(&l);
     assert_string_equal(t.name, "memory.limit_in_bytes of /sys/fs/cgroup/memory/slurm/uid_1/job_7");
     assert_int_equal(t.left, 8 * M);
-    v1("/slurm/uid_1/job_7", 12 * M, 13 * M, 6 * M, 4 * M, 12 * M); /* 4 MB of its pages are swapped out */
+    v1("/slurm/uid_1/job_7", 12 * M, 13 * M, 6 * M, 4 * M, 12 * M); /* 4 MB of the cgroup's pages are swapped out */
     t = tightest(&l);
     assert_string_equal(t.name, "memory.memsw.limit_in_bytes of /sys/fs/cgroup/memory/slurm/uid_1/job_7");
     assert_int_equal(t.left, 5 * M);
@@ -172,8 +172,7 @@ static void of_version_1(void **state)
     assert_int_equal(t.left, 3 * M);
 }
 
-/* Ranks in the same cgroup get the same number for a limit; ranks in cgroups of their own, or on another host, get different
- * ones. */
+/* Ranks in one cgroup get the same number for its limit; ranks in different cgroups, or on another host, get different numbers. */
 static void who_shares_it(void **state)
 {
     (void)state;
@@ -206,15 +205,15 @@ static void of_a_slurm_job(void **state)
     struct memory_limit t = tightest(&l);
     assert_string_equal(t.name, "SLURM_MEM_PER_NODE");
     assert_int_equal(t.bytes, 10 << 20);
-    assert_true(t.own > 0 && t.left == (t.own < 10 << 20 ? (10 << 20) - t.own
-                                                         : 0)); /* only the part that this process uses of the limit is known */
-    setenv("SLURM_MEM_PER_NODE", "0", 1);                       /* 0 stands for all memory of the node */
+    assert_true(t.own > 0 &&
+                t.left == (t.own < 10 << 20 ? (10 << 20) - t.own : 0)); /* only this process's part of the limit is known */
+    setenv("SLURM_MEM_PER_NODE", "0", 1);                               /* 0 stands for all memory of the node */
     assert_string_equal(tightest(&l).name, "");
     unsetenv("SLURM_MEM_PER_NODE");
     setenv("SLURM_MEM_PER_CPU", "3", 1);
     setenv("SLURM_CPUS_ON_NODE", "4", 1);
     assert_int_equal(tightest(&l).bytes, 12 << 20);
-    setenv("SLURM_MEM_PER_CPU", "4611686018427387905", 1); /* times 4, modulo 2^64, gives 4 */
+    setenv("SLURM_MEM_PER_CPU", "4611686018427387905", 1); /* times 4 this is 4 modulo 2^64 */
     assert_string_equal(tightest(&l).name, "");
     setenv("SLURM_MEM_PER_CPU", "0", 1);
     assert_string_equal(tightest(&l).name, "");

@@ -1,4 +1,4 @@
-/* NF4 and int8 against bitsandbytes: tests/golden/nf4.json and int8.json, by make_nf4.py and make_int8.py. */
+/* Compares NF4 and int8 with bitsandbytes' results in tests/golden/nf4.json and int8.json, made by make_nf4.py and make_int8.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Jobs run at the same time, each of them runs, and the caller gets the first failure. */
+/* Tests parallel jobs: they run at the same time, each of them runs, and the caller gets the first failure. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* The progress line of planning: on a terminal no wider than the terminal, and gone at the end; elsewhere it stays. */
+/* Tests the progress line of planning: on a terminal it is no wider than the terminal and disappears at the end; elsewhere lines
+ * stay. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,7 @@
 
 #define NEVER_NS 3600000000000ll
 
-/* Opens a terminal of so many columns and returns the program's side; *out: the user's side. */
+/* Opens a terminal with that number of columns and returns the program's side; *out: the user's side. */
 static int open_terminal(int columns, int *out)
 {
     struct winsize size = {.ws_col = (unsigned short)columns, .ws_row = 24};
@@ -94,7 +95,7 @@ static void nothing(void **state)
     close(ends[0]);
 }
 
-/* On a pipe lines are kept, and the first one comes later than on a terminal, whose line is as usual. */
+/* On a pipe, lines stay, and the first line comes later than on a terminal. */
 static void lines_that_stay(void **state)
 {
     (void)state;
@@ -142,7 +143,7 @@ static void reading(void **state)
     progress_lines(ends[1], NEVER_NS, 0);
     progress_reading(500 << 20);
     progress_read(1 << 20);
-    progress_lines(ends[1], 0, NEVER_NS); /* one line at once, no second one */
+    progress_lines(ends[1], 0, NEVER_NS); /* a line is printed at once, and no second one */
     progress_reading(PROGRESS_LEAST_BYTES - 1);
     progress_read(1 << 20);
     progress_reading(500 << 20);

@@ -1,4 +1,4 @@
-/* Known answers of Philox, and the properties on which callers rely. */
+/* Tests Philox with known answers, and the properties on which callers rely. */
 #include "base/rng.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static void below_stays_below_and_reaches_all(void **state)
         assert_in_range(seen[i], 850, 1150); /* 1000 expected, sigma 29 */
 }
 
-/* An element's value does not depend on the range of elements with which it is drawn. */
+/* An element's value does not depend on which range of elements is drawn together with it. */
 static void normals_do_not_depend_on_the_portion(void **state)
 {
     (void)state;

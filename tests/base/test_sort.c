@@ -1,4 +1,4 @@
-/* Radix sort against its definition: ascending, stable, the same entries. */
+/* Tests the radix sort against its definition: ascending, stable, and with the same entries. */
 #include "base/num.h"
 #include "base/rng.h"
 #include "base/sort.h"
@@ -15,7 +15,7 @@
 
 enum { MOST = 5000 };
 
-/* Few values, so that many are equal; both signs and many magnitudes. */
+/* Returns one of few values, so that many keys are equal; they have both signs and many magnitudes. */
 static double key_at(uint64_t seed, int i)
 {
     static const double values[] = {0, -0.0, 1, -1, 1e-300, -1e-300, 1e300, -1e300, 0.1, 3.5e5, 3.5e5 + 1e-9, -42};
@@ -50,7 +50,7 @@ static void order_is_ascending_and_stable(void **state)
     }
 }
 
-/* Keys as many as the times of a schedule, some of them neighbouring doubles, are sorted in ascending order and stably. */
+/* Sorts keys as many as the times of a schedule, some of them neighbouring doubles, in ascending order and stably. */
 static void times_are_ascending_and_stable(void **state)
 {
     (void)state;

@@ -121,7 +121,7 @@ static void looks_fail(int fd)
     assert_int_equal(sys_no_cow(fd), -1);
     assert_int_equal(errno, ENFILE);
     static const enum sys_call each[] = {SYS_STAT, SYS_STAT, SYS_STAT, SYS_STATVFS, SYS_UNLINK, SYS_TRUNCATE};
-    for (int i = 0; i < 6; i++) { /* calls that are counted under the same name */
+    for (int i = 0; i < 6; i++) { /* these calls are counted under one name */
         sys_inject_clear();
         sys_inject(each[i], 1, ENFILE);
         int failed = i == 0   ? sys_lstat(folder, &s)
@@ -191,7 +191,7 @@ static void what_is_lent_is_waited_for(void **state)
     assert_int_equal(status, 0);
 }
 
-/* Calls of a thread that works by the clock are not counted, and draw no fault. */
+/* Calls of a thread that runs at times of the clock are not counted, and get no faults. */
 static void *by_clock(void *arg)
 {
     struct stat s;
@@ -266,7 +266,7 @@ static void the_nth_call_fails_once(void **state)
     (void)state;
     int64_t n;
     sys_statvfs_free(folder, &n);
-    sys_inject(SYS_STATVFS, 3, EIO); /* counted from now on */
+    sys_inject(SYS_STATVFS, 3, EIO); /* calls are counted from here on */
     for (int i = 1; i <= 5; i++) {
         errno = 0;
         assert_int_equal(sys_statvfs_free(folder, &n), i == 3 ? -1 : 0);
@@ -295,7 +295,7 @@ static void every_call_can_fail(void **state)
     assert_int_equal(sys_fsync(fd), -1);
     assert_int_equal(sys_fallocate(fd, 0, 0, 1), -1);
     assert_int_equal(sys_close(fd), -1);
-    assert_int_equal(fcntl(fd, F_GETFD), -1); /* closed all the same */
+    assert_int_equal(fcntl(fd, F_GETFD), -1); /* the file is closed in spite of the error */
     assert_int_equal(sys_rename(file, file), -1);
     assert_int_equal(sys_unlink(file), -1);
     assert_int_equal(sys_mkdir(folder, 0700), -1);
@@ -384,8 +384,8 @@ static int run_child(const char *fault, char said[512])
     return WEXITSTATUS(status);
 }
 
-/* Returns bits for what has happened: 0: the second malloc fails with ENOMEM; 1: the first CQE is short; 2: the first unlink
- * fails with EROFS. */
+/* Returns a bit for each thing that happened: bit 0: the second malloc failed with ENOMEM; bit 1: the first CQE was short; bit 2:
+ * the first unlink failed with EROFS. */
 static int child_main(void)
 {
     void *a = sys_malloc(1), *b = sys_malloc(1), *c = sys_malloc(1);
@@ -419,7 +419,8 @@ static void the_environment_injects(void **state)
     }
 }
 
-/* A file that is not regular is refused at once, with its kind in the message, whether or not there is somebody at its other end. */
+/* A file that is not regular is refused at once, with its kind in the message, whether or not another process has opened its
+ * other end. */
 static void only_regular_files_are_opened(void **state)
 {
     (void)state;
@@ -436,7 +437,7 @@ static void only_regular_files_are_opened(void **state)
                  {"/dev/zero", "it is a device, not a regular file"},
                  {name.sun_path, "it is a socket, not a regular file"},
                  {folder, "Is a directory"}};
-    for (int reader = 0; reader < 2; reader++) { /* with a reader, opening a FIFO to write would succeed */
+    for (int reader = 0; reader < 2; reader++) { /* if there is a reader, opening a FIFO for writing would succeed */
         int fd = reader ? open(file, O_RDONLY | O_NONBLOCK) : -1;
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
             assert_int_equal(sys_open_file(kinds[i].path, O_RDONLY, 0), -1);

@@ -1,4 +1,4 @@
-/* Calls that do not return are reported, and later end the process; calls that return late are reported, too. */
+/* Tests the watch: calls that do not return are reported and later end the process; calls that return late are reported, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void leave(const char *sentence)
     _exit(write(STDOUT_FILENO, said, strlen(said)) == (ssize_t)strlen(said) ? 7 : 8);
 }
 
-/* Runs `hang` in a process of its own, which must exit with 7 after writing both texts. */
+/* Runs `hang` in another process, which must exit with 7 after writing both texts. */
 static void ends(int (*hang)(void), const char *first, const char *last)
 {
     int to[2], status;
@@ -131,7 +131,7 @@ static void stopped_processes_go_on(void **state)
         const struct watch_rules rules = {.patience = 1e6, .timeout = 1, .device_timeout = 1, .say = note, .end = leave};
         int call = watch_start(&rules) == OK ? watch_enter(&(struct watch_call){.verb = "sync", .fd = -1, .path = "/x"}) : -1;
         raise(SIGSTOP);
-        clock_sleep_ns(200000000); /* time for the thread to look */
+        clock_sleep_ns(200000000); /* gives the watching thread time to look */
         watch_leave(call);
         watch_stop();
         _exit(call < 0);

@@ -1,6 +1,6 @@
-/* chat_show TEMPLATE FILE.jsonl [all|assistant|last]: conversations as a model reads them, supervised text in brackets 【】 (in
- * green on a terminal). TEMPLATE is a .jinja file, a Hugging Face directory or the name of one of ltrain's own. For looking, not
- * a test. */
+/* chat_show TEMPLATE FILE.jsonl [all|assistant|last]: prints conversations as a model reads them, with supervised text in
+ * brackets 【】 (in green on a terminal). TEMPLATE is a .jinja file, a Hugging Face directory or the name of a built-in template.
+ * It is a tool for inspection, not a test. */
 #include "chat/chat.h"
 
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* Reads tests/chat/NAME whole, with a 0 behind it. */
+/* Reads the whole file tests/chat/NAME and appends a 0. */
 static inline char *chat_test_read(const char *name, size_t *n)
 {
     char path[1200];

@@ -1,4 +1,4 @@
-/* Conversations in all their shapes, supervised bytes, places of templates, and errors. */
+/* Tests conversations of all shapes, supervised bytes, places of templates, and errors. */
 #include "chat_test.h"
 
 #include "../data/scratch.h"
@@ -68,7 +68,7 @@ static void expect(const char *name, const char *json, enum chat_train train, co
     "\"T\", "                                                                                                                   \
     "\"tool_call_id\": \"123456789\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}"
 
-/* The token that ends a turn is trained, the newline behind it is not, and nothing of a user's message is. */
+/* The token that ends a turn is trained, the newline after it is not, and nothing of a user's message is trained. */
 static void test_turns(void **state)
 {
     (void)state;
@@ -99,8 +99,8 @@ static void test_turns(void **state)
         "<|im_start|>assistant<|im_sep|>【A2<|im_end|>】");
 }
 
-/* The template leaves out earlier reasoning, so that shorter renders are no prefixes of longer ones. The text that is written is
- * trained all the same. */
+/* The template leaves out earlier reasoning, so a shorter render is not a prefix of a longer one. The text that is rendered is
+ * trained nevertheless. */
 static void test_reasoning(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void test_reasoning(void **state)
     assert_int_equal(text.reasoning_dropped, 1);
     chat_text_destroy(&text);
     options.train = CHAT_TRAIN_ASSISTANT;
-    options.messages = 2; /* the conversation ends there */
+    options.messages = 2; /* only two messages are rendered */
     assert_int_equal(chat_render(t, c, &options, &text), OK);
     assert_non_null(strstr(text.bytes, "R1"));
     assert_int_equal(text.reasoning_dropped, 0);
@@ -151,7 +151,8 @@ static struct chat_text render_by(const char *source, const char *row, enum chat
     return text;
 }
 
-/* Members that are missing from the text are counted, whether blocks or words decide which bytes are trained. */
+/* Members of messages that are missing from the text are counted, whether {% generation %} blocks or the messages' words decide
+ * which bytes are trained. */
 static void test_left_out(void **state)
 {
     (void)state;
@@ -215,7 +216,7 @@ static void test_tools(void **state)
            "{\"content\": T, \"call_id\": \"123456789\"}[/TOOL_RESULTS]【 A</s>】");
 }
 
-/* Empty answers have an end, too, and so have turns that are only read; a turn without a token at its end is trained. */
+/* Empty answers have an end token, too, and so have turns that are only read; a turn without an end token is trained. */
 static void test_odd_turns(void **state)
 {
     (void)state;
@@ -417,8 +418,8 @@ static void test_lookup(void **state)
     assert_int_equal(chat_template_load(scratch_path("b"), &t), ERR_INVALID);
 }
 
-/* Templates in files take precedence over all in the configuration; each has its tokens; a broken template for tools is an error
- * only when it is needed. */
+/* Templates in files take precedence over all templates in the configuration; each has its tokens; a broken template for tools is
+ * an error only when it is needed. */
 static void test_named(void **state)
 {
     (void)state;
@@ -469,9 +470,9 @@ static char *render_marked(const char *source, const char *row, enum chat_train 
     "\"f\", \"arguments\": {\"k\": 1}}}]}, {\"role\": \"tool\", \"content\": \"T\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}"
 #define CALLS "{% for c in m.tool_calls or [] %}({{ c.function.name }}={{ c.function.arguments.k }})</c>{% endfor %}"
 
-/* All bytes that an assistant has to write are trained, with the token that begins the next turn if no other token ends a turn.
- * Counted are turns without an end, words outside of {% generation %}, turns that begin unlike a generation prompt, and words
- * that look like tokens. */
+/* All bytes that an assistant has to write are trained, including the token that begins the next turn if no other token ends a
+ * turn. Turns without an end, words outside of {% generation %}, turns that begin unlike a generation prompt, and words that look
+ * like tokens are counted. */
 static void test_ends(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Damaged, recombined and random templates and conversations: each gives a text or an error, within limits of steps and memory.
- * The spans and supervised ranges of every text are consistent. LTRAIN_LONG=1: a hundred times as many. */
+/* Tests damaged, recombined and random templates and conversations: each gives a text or an error, within limits of steps and
+ * memory. The spans and supervised ranges of every text are consistent. With LTRAIN_LONG=1 there are a hundred times as many. */
 #include "chat_test.h"
 
 #include "base/rng.h"
@@ -163,7 +163,7 @@ static size_t mutate(char *out)
     return n;
 }
 
-/* Composes a template of nothing but pieces. */
+/* Composes a template only of such pieces. */
 static size_t compose(char *out)
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
-/* Marks of rows and messages that say whether they are trained, in other trainers' spelling, and members beside the messages:
- * each is obeyed or refused. */
+/* Tests marks of rows and messages that say whether they are trained, as other trainers spell them, and members beside the
+ * messages: each is obeyed or refused. */
 #include "chat_test.h"
 
 static const char chatml[] =

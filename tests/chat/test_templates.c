@@ -1,6 +1,6 @@
-/* Thirty templates in the style of model families, applied to forty conversations, against transformers' apply_chat_template:
- * hashes in expected.txt and some whole renders in whole.json, by make_expected.py. Masks are compared for templates with {%
- * generation %}. */
+/* Renders forty conversations with thirty templates in the style of model families, and compares the results with transformers'
+ * apply_chat_template: hashes in expected.txt and some whole renders in whole.json, by make_expected.py. Masks are compared for
+ * templates with {% generation %}. */
 #include "chat_test.h"
 
 #include <jansson.h>
@@ -45,7 +45,7 @@ static struct chat_conversation *read_row(int i)
     return c;
 }
 
-/* Tells whether the template renders the conversation; an empty text counts, too. */
+/* Tells whether the template renders the conversation; an empty result counts, too. */
 static int renders(const struct chat_template *t, const struct chat_conversation *c, const struct chat_options *options,
                    struct chat_text *out)
 {

@@ -15,7 +15,8 @@
 
 /* ---- one rank fails ---- */
 
-/* Two states, distinguished by info.updates and saved in turn; a third session loads the checkpoint that is found. */
+/* Two sessions whose states, distinguished by info.updates, are saved alternately; a third session loads the checkpoint that is
+ * found. */
 static struct rig rigs[2], loaded;
 static uint64_t known[2][3], last_id;
 static int64_t next_id = 1;
@@ -103,7 +104,7 @@ static int fired(const struct fault *f, int victim, int n)
     return calls >= n;
 }
 
-/* Returns the next number of a call: every number up to 8, then fewer and fewer (all of them with --long). */
+/* Returns the next number of a call to fail: every number up to 8, then ever fewer (all of them with --long). */
 static int next_number(int n, int all)
 {
     return n + (all ? 1 : 1 + n / 8);
@@ -184,7 +185,7 @@ static void check_unshared(const char *run)
     CHECK(st == ERR_INVALID && strstr(status_message(), "file system that all ranks share"), "%s", status_message());
 }
 
-/* If the newest checkpoint is damaged where only rank 1 hashes, all ranks fall back on the one before. */
+/* If the newest checkpoint is damaged in a part that only rank 1 hashes, all ranks fall back on the checkpoint before. */
 static void check_damage(const char *run)
 {
     char path[300], file[340], note[512];
@@ -193,7 +194,7 @@ static void check_damage(const char *run)
     must(save_next(run), "save");
     check_found(run, (uint64_t)next_id - 1);
     int64_t id = next_id++;
-    info = info_of(1000000); /* a number above those of all other saves */
+    info = info_of(1000000); /* a step number above those of all other saves */
     info.cursor = (uint64_t)id;
     must(checkpoint_save(rigs[id % 2].session, run, &info, NULL, 2), "save");
     must(checkpoint_find(comm, run, path, sizeof path, &info, note, sizeof note), "find");
@@ -241,8 +242,8 @@ static void on_alarm(int number)
     kill(getpid(), SIGKILL);
 }
 
-/* Checks the remains of the former trial, then saves again and again until the victim is killed. DIR/done holds the last save
- * known to be whole. */
+/* Checks what the previous trial left, then saves again and again until the victim is killed. DIR/done holds the last save known
+ * to be complete. */
 void be_killed(uint64_t seed)
 {
     char run[200], path[220], text[32];
@@ -251,14 +252,14 @@ void be_killed(uint64_t seed)
     snprintf(path, sizeof path, "%s/done", dir);
     rigs_start(&l);
     FILE *f = fopen(path, "r");
-    if (f) { /* empty if rank 0 was killed while writing it */
+    if (f) { /* the file is empty if rank 0 was killed while writing it */
         if (!fgets(text, sizeof text, f))
             strcpy(text, "1");
         fclose(f);
         check_found(run, strtoull(text, NULL, 10));
     }
-    must(comm_barrier(comm), "barrier"); /* before rank 0 rewrites it */
-    next_id = (int64_t)last_id + 10;     /* above the number of any save that was begun */
+    must(comm_barrier(comm), "barrier"); /* all ranks have read the file before rank 0 rewrites it */
+    next_id = (int64_t)last_id + 10;     /* larger than the id of any save that was begun */
     double began = clock_seconds();
     must(save_next(run), "save");
     check_found(run, (uint64_t)next_id - 1);

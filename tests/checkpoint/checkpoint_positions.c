@@ -1,5 +1,6 @@
 /* Part of checkpoint_ranks: a table of learned positions that is longer than the run. Unused rows stay unchanged in every
- * checkpoint and export. A longer run takes them into use, a shorter one leaves them. Their origin must exist. */
+ * checkpoint and export. A longer run uses more rows, a shorter one leaves them alone. The file from which unused rows are copied
+ * must exist. */
 #include "checkpoint/checkpoint_ranks.h"
 
 #include "data/safetensors.h"
@@ -83,7 +84,7 @@ static void load(struct rig *r, const char *run, char path[300])
 
 /* ---- rows of files ---- */
 
-/* Returns rows [first, end) of a tensor of PATH/FILE; to be freed. */
+/* Returns rows [first, end) of a tensor of PATH/FILE; the caller frees them. */
 static float *rows_of(const char *path, const char *file, const char *tensor, int64_t first, int64_t end)
 {
     struct st_file *f;
@@ -177,7 +178,7 @@ static void rows_are_kept(const struct layout *l, enum dtype dtype, const char *
     free(zero);
 }
 
-/* Trains from the state that stage - 1 left in BASE/KIND-N, or from initial values, and leaves the next one. path: its
+/* Trains from the state that stage - 1 left in BASE/KIND-N, or from initial values, and saves the state of this stage. path: its
  * checkpoint. */
 static void train_stage(const struct layout *l, const char *base, int stage, int64_t tokens, int whole, double loss[STEPS],
                         char path[300])
@@ -217,10 +218,11 @@ static void left_alone(const char *before, const char *after)
     }
 }
 
-/* A run of SHORT, then LONG, equals a run that has the whole table in use. Unmet rows have neither gradient nor moments; without
- * weight decay they stay unchanged there, too.
+/* A run with sequences of SHORT, then of LONG tokens, equals a run that uses the whole table from the beginning. Rows that no
+ * sequence reaches have neither gradient nor moments; without weight decay they stay unchanged in that run, too.
  *
- * Then SHORT again leaves rows with moments alone (moments would move rows in use further), and LONG takes them into use. */
+ * A further run with SHORT leaves rows with moments alone (if they were in use, moments would still move them), and LONG uses
+ * them again. */
 static void lengths_change(const struct layout *l, const char *base)
 {
     static const int64_t tokens[] = {SHORT, LONG};
@@ -230,7 +232,7 @@ static void lengths_change(const struct layout *l, const char *base)
     for (int stage = 0; stage < 2; stage++) {
         for (int whole = 0; whole < 2; whole++)
             train_stage(l, base, stage, tokens[stage], whole, loss[whole], path[whole]);
-        for (int i = 0; i < STEPS; i++) /* rounding differs: sums of squared gradients are cut at other borders */
+        for (int i = 0; i < STEPS; i++) /* rounding differs, since sums of squared gradients are divided into other groups */
             CHECK(fabs(loss[0][i] - loss[1][i]) <= 1e-6 * loss[1][i],
                   "stage %d: loss of step %d is %.9g, with the whole table %.9g", stage, i, loss[0][i], loss[1][i]);
     }
@@ -249,7 +251,7 @@ static void lengths_change(const struct layout *l, const char *base)
     rig_stop(&r);
 }
 
-/* Checks a save's message when its origin is gone, changed or damaged; the rig's origin is `path`. */
+/* Checks the message of a save whose source of unused rows is gone, changed or damaged; the rig's source is `path`. */
 static void save_fails(struct rig *r, const char *run, const char *path, const char *why)
 {
     enum status st = try_save(r, run, 9);
@@ -258,7 +260,7 @@ static void save_fails(struct rig *r, const char *run, const char *path, const c
           "status %d: %s", st, st == OK ? "" : status_message());
 }
 
-/* Runs a command on rank 0 once all ranks are done: one may still be reading the file that changes. */
+/* Runs a command on rank 0 once all ranks have arrived: a rank may still be reading the file that the command changes. */
 static void on_rank_0(const char *format, const char *path)
 {
     char command[1024];
@@ -268,7 +270,7 @@ static void on_rank_0(const char *format, const char *path)
     must(comm_barrier(comm), "barrier");
 }
 
-/* Returns the bytes that all ranks have read so far; negative: the kernel does not say. */
+/* Returns the bytes that all ranks have read so far; negative: the kernel does not tell. */
 static double bytes_read(void)
 {
     long long n = -1;
@@ -282,8 +284,8 @@ static double bytes_read(void)
     return sum;
 }
 
-/* Each save reads the files it has written, to hash them. The checkpoint before is hashed once; then only the bytes copied from
- * it are read, a third of the files here. A change of it is still noticed. */
+/* Each save reads the files it has written, to hash them. The checkpoint before is hashed once; after that, only the bytes copied
+ * from it are read, a third of the files here. Changes to it are still noticed. */
 static void origins_are_hashed_once(const struct layout *l, const char *base)
 {
     struct rig r;

@@ -1,4 +1,4 @@
-/* Checkpoints of several ranks, started under mpiexec by test_checkpoint_ranks.sh: saved on one mesh and resumed on others;
+/* Tests checkpoints of several ranks, started under mpiexec by test_checkpoint_ranks.sh: saved on one mesh and resumed on others;
  * failures and kills of one rank.
  *
  * Usage: checkpoint_ranks save|resume|positions|faults|kill DIR [--long | SEED]. */
@@ -77,7 +77,7 @@ static void train(struct rig *r, int first, double loss[STEPS])
 struct digest {
     uint64_t sum;
     int64_t elements;
-    int kind; /* kind of state under which elements are counted */
+    int kind; /* kind of state whose elements are counted */
 };
 
 static enum status add_elements(void *user, int unit, int64_t first, int64_t n, float *data)
@@ -138,7 +138,7 @@ static int n_saves(void)
     return extent(3, SAVES, SAVES);
 }
 
-/* Values that the resumed runs are compared with. */
+/* Values with which the resumed runs are compared. */
 struct truth {
     uint64_t digest[3];
     double loss[STEPS];
@@ -186,7 +186,7 @@ static int same_files(const char *a, const char *b, const char *name)
     return system(command) == 0;
 }
 
-/* Compares manifests but for the times of saves, and their own hashes, which cover these. */
+/* Tells whether manifests are equal except for the times of saves and their own hashes, which depend on these times. */
 static int same_manifests(const char *a, const char *b)
 {
     char command[2048];
@@ -197,7 +197,7 @@ static int same_manifests(const char *a, const char *b)
     return system(command) == 0;
 }
 
-/* Loads a checkpoint, compares the state with the saved one, saves it again with the same bytes, and trains on. */
+/* Loads a checkpoint, compares the state with the saved one, saves it again with the same bytes, and continues training. */
 static void resume_cell(const struct saved *c, const struct layout *l, int number)
 {
     struct rig r;

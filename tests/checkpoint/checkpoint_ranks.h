@@ -37,7 +37,7 @@ struct checkpoint_info info_of(int64_t step);
 
 /* ---- checkpoint_failures.c ---- */
 void fail_all(int all);
-/* Saves until a rank is killed; seed 0: none is. */
+/* Saves until a rank is killed; seed 0: no rank is killed. */
 void be_killed(uint64_t seed);
 /* ---- checkpoint_positions.c ---- */
 void keep_positions(void);

@@ -1,4 +1,5 @@
-/* Checkpoints: any placement loads any other's; whatever fails or is killed, a whole one is found; wrong ones are refused. */
+/* Tests checkpoints: any placement loads those of any other; whatever fails or is killed, a complete checkpoint is found; wrong
+ * ones are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,8 +46,8 @@ static void __attribute__((format(printf, 1, 2))) shell(const char *format, ...)
     assert_int_equal(system(command), 0);
 }
 
-/* Makes the run's directory on a disk, for the kills. Other tests save hundreds of times, and a shared disk may take 50 ms for
- * each. */
+/* Makes the run's directory on a disk for tests with kills. Other tests save hundreds of times, and on a shared disk each save
+ * may take 50 ms. */
 static int new_run_on_disk(void **state)
 {
     (void)state;
@@ -409,7 +410,7 @@ static void assert_names(const char *names)
           names);
 }
 
-/* Writes a NaN into the last element of the state, on whichever tier. */
+/* Writes a NaN into the last element of the state, in whichever tier it is. */
 static enum status spoil(void *user, int unit, int64_t first, int64_t n, float *data)
 {
     int64_t *last = user;
@@ -419,7 +420,7 @@ static enum status spoil(void *user, int unit, int64_t first, int64_t n, float *
     return OK;
 }
 
-/* The newest good checkpoint stays, even if only one is kept. */
+/* The newest checkpoint without NaN stays, even if only one is kept. */
 static void check_not_finite(placement *place, enum dtype dtype, enum state_kind kind, const char *what)
 {
     struct rig a, b;
@@ -476,7 +477,7 @@ static void keeps_the_last(void **state)
         save(&r, step, 2);
     assert_names("latest step-000004 step-000005 ");
     assert_int_equal(find_and_load(&r).step, 5);
-    /* dead directories go; checkpoints of later steps stay until the run has passed them */
+    /* remains of killed saves are removed; checkpoints of later steps stay until the run has passed them */
     shell("cd %s/checkpoints && cp -r step-000004 step-000009.partial && cp -r step-000004 step-000002.old && touch "
           "step-000009.partial/x",
           run);
@@ -508,7 +509,7 @@ static void must_find(int64_t step, const char *words)
         fail_msg("\"%s\" is not said in: %s", words, note);
 }
 
-/* A damaged checkpoint falls back to its ancestors, not to later steps of a branch that was given up. */
+/* If a checkpoint is damaged, the run falls back to the checkpoint's ancestors, not to later steps of an abandoned branch. */
 static void falls_back_along_its_branch(void **state)
 {
     (void)state;
@@ -519,14 +520,14 @@ static void falls_back_along_its_branch(void **state)
     set_back(&r, 2);
     save(&r, 4, 99);
     save(&r, 6, 99);
-    set_back(&r, 4); /* the run is set back again, so that step 6 lies on a branch that was given up, too */
+    set_back(&r, 4); /* the run is set back again, so that step 6 belongs to an abandoned branch, too */
     save(&r, 7, 99);
     shell("echo x >>%s/checkpoints/step-000007/model.safetensors", run);
     must_find(4, "taking step-000004 instead");
     shell("echo x >>%s/checkpoints/step-000004/optimizer.safetensors", run);
     must_find(2, "step-000007/model.safetensors");
     shell("rm %s/checkpoints/step-000007/manifest.json", run);
-    must_find(6, "step-000007/manifest.json is missing"); /* its branch is unknown now, so the last remaining save counts */
+    must_find(6, "step-000007/manifest.json is missing"); /* the branch is unknown now, so the last remaining save counts */
     shell("rm -r %s/checkpoints/step-000007", run);
     must_find(6, "taking step-000006 instead");
     shell("rm -r %s/checkpoints/step-000006; rm %s/checkpoints/latest", run, run);
@@ -534,7 +535,7 @@ static void falls_back_along_its_branch(void **state)
     rig_stop(&r);
 }
 
-/* --keep keeps the run's own past before branches that were given up. */
+/* --keep keeps the run's own ancestors rather than abandoned branches. */
 static void keeps_its_branch(void **state)
 {
     (void)state;
@@ -550,7 +551,7 @@ static void keeps_its_branch(void **state)
     rig_stop(&r);
 }
 
-/* Remains of killed saves and exports are removed before anything is saved: their room may be needed. */
+/* Remains of killed saves and exports are removed before anything is saved, since their space may be needed. */
 static void leftovers_go_first(void **state)
 {
     (void)state;
@@ -577,7 +578,7 @@ static void leftovers_go_first(void **state)
     rig_stop(&r);
 }
 
-/* A checkpoint was moved to an archive, with a link in its place: the link may go, the archive stays. */
+/* A checkpoint was moved to an archive and replaced by a link: the link may be removed, the archive stays. */
 static void leaves_what_is_behind_links(void **state)
 {
     (void)state;
@@ -756,12 +757,13 @@ static void other_models_are_refused(void **state)
 
 /* ---- failures and kills while saving ---- */
 
-/* Two states, distinguished by info.updates and saved in turn; a third session loads the checkpoint that is found. */
+/* Two sessions whose states, distinguished by info.updates, are saved alternately; a third session loads the checkpoint that is
+ * found. */
 struct turns {
     struct rig rig[2], loaded;
-    uint64_t digest[2], last, id; /* last: cursor of the checkpoint found last; id: of the one saved last */
+    uint64_t digest[2], last, id; /* last: cursor of the checkpoint that was found last; id: id of the last save */
     int64_t step;
-    int noted; /* 1: the last one found is not the one that `latest` names */
+    int noted; /* 1: the checkpoint found last is not the one that `latest` names */
 };
 
 static void turns_start(struct turns *t)
@@ -795,7 +797,7 @@ static enum status turns_save(struct turns *t)
     return checkpoint_save(t->rig[t->id % 2].session, run, &info, NULL, 1);
 }
 
-/* Checks that the last checkpoint found, or the one just saved, is found and whole. */
+/* Checks that the checkpoint found last, or the one just saved, is found and complete. */
 static void turns_check(struct turns *t, int saved)
 {
     char path[256], note[512];
@@ -813,7 +815,7 @@ static void turns_check(struct turns *t, int saved)
     t->noted = note[0] != 0;
 }
 
-/* Checks that no dead directory is left. */
+/* Checks that no remains of killed saves are left. */
 static void assert_pruned(const struct turns *t)
 {
     char names[64];
@@ -927,7 +929,8 @@ static void texts_may_fail(void **state)
     rig_stop(&r);
 }
 
-/* Faults while finding lead at worst to an older checkpoint with a note, or to a failure; never to a wrong one. */
+/* Faults while a checkpoint is looked for lead at worst to an older checkpoint with a note, or to a failure; never to a wrong
+ * checkpoint. */
 static void finding_may_fail(void **state)
 {
     (void)state;
@@ -952,7 +955,7 @@ static void finding_may_fail(void **state)
     turns_stop(&t);
 }
 
-/* A list is repeated if a running run has removed its checkpoints before they are looked at. */
+/* The directory is listed again if a running run has removed listed checkpoints before they are examined. */
 static void newest_looks_again(void **state)
 {
     (void)state;
@@ -1001,7 +1004,7 @@ static void kills(void **state)
         assert_true(child >= 0);
         if (child == 0)
             _exit(turns_save(&t) == OK ? 0 : 1);
-        t.id++; /* follows the child, which counted in its own memory */
+        t.id++; /* repeats what the child counted in its own memory */
         t.step += t.id % 3 != 0;
         double wait = duration * (double)rng_below((uint64_t)getpid(), 1, (uint64_t)i, 1500) / 1000;
         nanosleep(&(struct timespec){.tv_sec = (time_t)wait, .tv_nsec = (long)((wait - (double)(time_t)wait) * 1e9)}, NULL);

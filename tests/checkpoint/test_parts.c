@@ -1,4 +1,4 @@
-/* Sessions of parts of a model: they load what the whole model's session has saved, and save the same files together. */
+/* Tests sessions of parts of a model: they load what a session of the whole model has saved, and together save the same files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -87,7 +87,7 @@ static void gathers(enum lane lane, int64_t n, int64_t share)
         CHECK(dst[i] == input(2, g.first + (int)(i / share) * g.stride, i % share));
     CHECK(dst[n] == 77);
     CHECK(total_sent(lane) - before == mine * 4 * (g.members - 1));
-    /* bytes, with the own part already in its place */
+    /* elements are bytes, and the rank's own part is already in its place */
     a.comm.element = 1;
     for (int64_t i = 0; i < n; i++)
         ((char *)dst)[i] = (char)(i / share == g.me ? i + g.me : 0);
@@ -235,7 +235,7 @@ static void lanes_together(void)
     }
 }
 
-/* Tells whether the status is a rank's words, with its number, and with its host where there are several. */
+/* Tells whether the status is another rank's message with the rank's number, and with its host if there are several hosts. */
 static int is_said_by(int rank, const char *words)
 {
     char begin[32], end[64];
@@ -270,7 +270,7 @@ static void between_programs(void)
     CHECK(comm_sum(c, x, 3) == OK && x[0] == sum && x[2] == -1e-30);
     CHECK(comm_barrier(c) == OK);
     CHECK(comm_agree(c, OK) == OK);
-    /* one rank fails, all fail, two fail in different ways; the communicator stays whole */
+    /* one rank fails, all fail, two fail in different ways; the communicator can still be used */
     enum status st = rank == size - 1 ? status_fail(ERR_IO, "my disk is full") : OK;
     CHECK(comm_agree(c, st) == ERR_IO && is_said_by(size - 1, "my disk is full"));
     CHECK(comm_agree(c, status_fail(ERR_INVALID, "--lr: nonsense")) == ERR_INVALID &&
@@ -286,8 +286,8 @@ static void between_programs(void)
     CHECK(comm_hosts(c) > 1 || (comm_local_size(c) == size && comm_local_rank(c) == rank && comm_per_host(c) == size));
 }
 
-/* Exchanges for ever; a rank that fails says so on stdout and exits 1. `doomed` names what rank 1 does to itself after a while;
- * after a pause all ranks end well. */
+/* Exchanges messages for ever; a rank that fails prints that on stdout and exits 1. `doomed` names what rank 1 does to itself
+ * after a while; after `pause` all ranks end normally. */
 static void until_failure(const char *doomed)
 {
     static float src[1 << 16], dst[1 << 16], work[1 << 20];
@@ -305,7 +305,7 @@ static void until_failure(const char *doomed)
         if (hit && strcmp(doomed, "exit") == 0)
             _exit(0);
         if (strcmp(doomed, "busy") == 0 && comm_rank(c) != 1 && round == 21)
-            sleep(60); /* a long computation: others notice rank 1's death for this rank */
+            sleep(60); /* stands for a long computation, during which rank 1's death is noticed elsewhere */
         if (hit && strcmp(doomed, "busy") == 0)
             raise(SIGKILL);
         if (hit && strcmp(doomed, "stall") == 0)

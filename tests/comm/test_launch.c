@@ -1,4 +1,5 @@
-/* Reads rank and size from every launcher's variables; refuses two that disagree; sees a process alone inside Slurm allocations. */
+/* Tests reading rank and size from every launcher's variables, refusing launchers that disagree, and recognising a process that
+ * runs alone inside a Slurm allocation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

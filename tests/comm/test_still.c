@@ -1,4 +1,5 @@
-/* Tests that ranks that stand still are told from dead ranks and from ranks that answer, and are named once, by one rank. */
+/* Tests that stopped ranks are distinguished from dead ranks and from ranks that answer, and that one rank names each of them
+ * once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +25,7 @@ static struct notice *into;
 static struct comm c;
 static FILE *said;
 static int own_stderr;
-static off_t at; /* bytes of stderr's file read so far */
+static off_t at; /* bytes of the stderr file that were read so far */
 
 enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out)
 {
@@ -163,7 +164,7 @@ static void stopped_process_is_named(void **state)
     assert_int_equal(peer_look(&c.peer[CHILD]), PEER_STOPPED);
     assert_int_equal(still_rank(&c, &life), -1);
     look(20);
-    assert_string_equal(heard(), ""); /* a moment is not worth a line */
+    assert_string_equal(heard(), ""); /* a short pause is not reported */
     assert_int_equal(still_rank(&c, &life), CHILD);
     assert_int_equal(life, PEER_STOPPED);
     look(40);
@@ -178,11 +179,11 @@ static void stopped_process_is_named(void **state)
     assert_int_equal(still_rank(&c, &life), -1);
 }
 
-/* Lower ranks of the host go on, and one of them names the stopped rank. */
+/* Other ranks of the host with lower numbers continue, and one of them names the stopped rank. */
 static void one_rank_of_a_host_speaks(void **state)
 {
     (void)state;
-    c.peer[0].here = c.peer[1].here = 1; /* these two go on */
+    c.peer[0].here = c.peer[1].here = 1; /* these two continue */
     stop(1);
     look(60);
     assert_string_equal(heard(), "");
@@ -204,7 +205,7 @@ static void debugger_is_no_death(void **state)
     assert_int_equal(ptrace(PTRACE_DETACH, pid, NULL, NULL), 0);
 }
 
-/* A process that has ended, and that nobody has waited for, does not count as stopped. */
+/* A process that has ended and was not waited for does not count as stopped. */
 static void zombie_is_dead(void **state)
 {
     siginfo_t info;
@@ -214,11 +215,11 @@ static void zombie_is_dead(void **state)
     assert_int_equal(waitid(P_PID, (id_t)c.peer[CHILD].pid, &info, WEXITED | WNOWAIT), 0);
     assert_int_equal(peer_look(&c.peer[CHILD]), PEER_DEAD);
     assert_int_equal(peer_found(&c, PEER_DEAD), CHILD);
-    c.peer[CHILD].born++; /* now another process has its number */
+    c.peer[CHILD].born++; /* now another process has this pid */
     assert_int_equal(peer_look(&c.peer[CHILD]), PEER_DEAD);
 }
 
-/* Starts the next round of questions, after which the ranks given as bits answer. */
+/* Starts the next round of questions, after which the ranks in the bit set `answers` answer. */
 static void ask(int64_t waited_seconds, int between, unsigned answers)
 {
     const struct patience p = {.waited_ns = waited_seconds * SECOND, .between = between};
@@ -241,7 +242,7 @@ static void silent_hosts_are_named(void **state)
     ask(1, 0, 0);
     assert_int_equal(asked[0], 0); /* too early */
     ask(20, 1, 0);
-    assert_int_equal(asked[0], 0); /* between programs ranks are busy for longer */
+    assert_int_equal(asked[0], 0); /* between programs, ranks are asked only after a longer time */
     c.behind.round_ns = 0;
     ask(5, 0, OTHERS);
     assert_true(asked[0] == 1 && asked[1] == 1 && asked[4] == 1 && asked[CHILD] == 0 && asked[ME] == 0);

@@ -1,4 +1,4 @@
-/* Takes the votes of a thousand ranks, all on the wire at once, in one look. */
+/* Tests that one call takes the votes of a thousand ranks, all of which have arrived. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,9 +12,9 @@
 enum { RANKS = 1024 };
 
 static struct {
-    struct notice *into; /* destination of the next notice: a receive is posted */
+    struct notice *into; /* destination of the next notice, once a receive is posted */
     int waiting, sent;   /* notices not taken yet; notices sent by this rank */
-    int bad;             /* 1: the last notice is a failure's */
+    int bad;             /* 1: the last notice reports a failure */
 } fake;
 
 enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out)

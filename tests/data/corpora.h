@@ -1,4 +1,4 @@
-/* Opening corpora, and expecting that they are refused. */
+/* Opens corpora, and checks that they are refused. */
 #ifndef TESTS_DATA_CORPORA_H
 #define TESTS_DATA_CORPORA_H
 

@@ -1,4 +1,4 @@
-/* A scratch directory per test program, and files in it. */
+/* Makes a scratch directory for each test program, and files in it. */
 #ifndef TESTS_DATA_SCRATCH_H
 #define TESTS_DATA_SCRATCH_H
 
@@ -30,7 +30,7 @@ static inline int scratch_destroy(void **state)
     return nftw(scratch, scratch_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Returns scratch/NAME, valid for eight calls. */
+/* Returns the path scratch/NAME, valid until eight further calls. */
 static inline const char *scratch_path(const char *name)
 {
     static char buffers[8][256];

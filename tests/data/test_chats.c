@@ -1,5 +1,5 @@
-/* Conversations to tokens and masks, against the tokenizers library and transformers (tests/chat/tokens.txt, by make_tokens.py).
- */
+/* Compares tokens and masks of conversations with those of the tokenizers library and transformers (tests/chat/tokens.txt, by
+ * make_tokens.py). */
 #include "../chat/chat_test.h"
 #include "corpora.h"
 #include "scratch.h"
@@ -62,7 +62,7 @@ static struct chat_conversation *read_chat(const char *json)
     return c;
 }
 
-/* Writes ids:mask of a conversation, "x" if it is refused. */
+/* Writes the tokens of a conversation as ids:mask, or "x" if it is refused. */
 static void describe(struct pair *p, const char *row, int masked, char out[40])
 {
     struct chat_conversation *c = read_chat(row);
@@ -128,7 +128,7 @@ static int64_t count_id(const struct chat_sample *s, int32_t id)
     return n;
 }
 
-/* Special tokens typed by anybody are read as plain text; <think> is read as a token in an assistant's message. */
+/* Special tokens typed in any message are read as plain text, but <think> in an assistant's message is read as a token. */
 static void test_typed_tokens(void **state)
 {
     (void)state;
@@ -141,7 +141,8 @@ static void test_typed_tokens(void **state)
     assert_int_equal(chat_encode(p.encoder, c, &s), OK);
     assert_int_equal(count_id(&s, tokenizer_find(p.tokenizer, "<|im_start|>")), 2);
     assert_int_equal(count_id(&s, tokenizer_find(p.tokenizer, "<|im_end|>")), 2);
-    assert_int_equal(count_id(&s, tokenizer_find(p.tokenizer, "<think>")), 2);              /* the template's and the answer's */
+    /* one from the template and one from the answer */
+    assert_int_equal(count_id(&s, tokenizer_find(p.tokenizer, "<think>")), 2);
     assert_int_equal(s.tokens.id[s.tokens.n - 1], tokenizer_find(p.tokenizer, "\xC4\x8A")); /* a newline */
     assert_false(s.trained[s.tokens.n - 1]);
     assert_true(s.trained[s.tokens.n - 2]);
@@ -181,7 +182,7 @@ static void test_places(void **state)
     (void)state;
     static const char turns[] = "{% for m in messages %}{{ m.content }}<|end|>{% endfor %}",
                       ended[] = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}";
-    check_answer("phi3", turns, "\xc3\x9f", 2); /* the space in front of the answer is a token of its own, written by the model */
+    check_answer("phi3", turns, "\xc3\x9f", 2); /* the space before the answer is a separate token, which the model writes */
     check_answer("falcon", ended, "\xc2\xbd, \xc3\xa9t\xc3\xa9",
                  2); /* whose bytes are characters before the last pre-tokenizer */
 }
@@ -204,7 +205,7 @@ static void test_refusals(void **state)
     close_pair(&p);
 }
 
-/* Returns all conversations' tokens, one after the other, -1 - id if not trained; ends: where each conversation ends. */
+/* Returns all conversations' tokens one after another, as -1 - id if not trained; ends: the end of each conversation. */
 static struct ids whole_stream(struct pair *p, int n, int64_t *ends)
 {
     struct ids all = {.n = 0};
@@ -237,10 +238,10 @@ static struct corpus_config config_of(struct pair *p, const struct chat_setup *s
 
 /* ---- turns ---- */
 
-enum { OPEN = 1, CLOSE = 2 }; /* bytes put around trained parts */
+enum { OPEN = 1, CLOSE = 2 }; /* bytes that mark the beginning and end of trained parts */
 
 struct seen_sample {
-    char text[2000]; /* trained bytes between OPEN and CLOSE */
+    char text[2000]; /* text with trained parts between OPEN and CLOSE */
     int n;
 };
 
@@ -309,7 +310,7 @@ static void test_turns(void **state)
     for (int i = 0; i < 3; i++) {
         n = see_turns(dropping[i], CHAT(ASKS("Q1") "," SAYS("R1", "A1") "," ASKS("Q2") "," SAYS("R2", "A2")),
                       CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s);
-        if (i == 2 && n.split == 0) /* this template of GLM never writes reasoning, so that it leaves out none */
+        if (i == 2 && n.split == 0) /* this template of GLM never writes reasoning, so it leaves out none */
             continue;
         assert_true(n.samples == 2 && n.split == 1 && n.reasoning_dropped == 0);
         assert_non_null(strstr(s.at[0].text, "R1"));
@@ -327,7 +328,7 @@ static void test_turns(void **state)
                   CHAT(ASKS("Q1") "," CALLS("R1") "," ANSWERS("T1") "," SAYS("R2", "A2") "," ASKS("Q2") "," SAYS("R3", "A3")),
                   CHAT_TRAIN_ASSISTANT, CHAT_TURNS_SPLIT, &s);
     assert_true(n.samples ==
-                2); /* a call and the turn behind it are in one sample, as the template leaves out nothing in between */
+                2); /* a call and the turn after it are in one sample, since the template leaves out nothing between them */
     assert_true(strstr(s.at[0].text, "R1") && strstr(s.at[0].text, "R2") && !strstr(s.at[0].text, "Q2"));
     assert_ptr_not_equal(strchr(s.at[0].text, OPEN), strrchr(s.at[0].text, OPEN));
     assert_ptr_equal(strchr(s.at[1].text, OPEN), strrchr(s.at[1].text, OPEN));
@@ -363,7 +364,7 @@ static void test_corpus(void **state)
     struct sequence s = {.tokens = tokens, .targets = targets, .positions = positions, .lo = lo, .hi = hi};
     assert_int_equal(open_pair("qwen2", "qwen3", "{\"eos_token\": \"<|im_end|>\"}", CHAT_TRAIN_ASSISTANT, &p), OK);
     for (int i = 0; i < ROWS; i++)
-        strcat(strcat(text, rows[i]), i == 1 ? "\r\n\n" : "\n"); /* an empty line is none */
+        strcat(strcat(text, rows[i]), i == 1 ? "\r\n\n" : "\n"); /* adds an empty line, which is no conversation */
     const char *path = scratch_text("chats.jsonl", text);
     struct ids all = whole_stream(&p, ROWS, ends);
     for (int again = 0; again < 2; again++) { /* the second time from the cache */

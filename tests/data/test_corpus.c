@@ -1,4 +1,4 @@
-/* Documents, packing, counts, the held-out split and the order. */
+/* Tests documents, packing, counts, the held-out split and the order of sequences. */
 #include "base/disk.h"
 #include "base/sys.h"
 #include "corpora.h"
@@ -71,24 +71,24 @@ static void test_packing(void **state)
 
     struct arrays a;
     struct sequence s;
-    take(c, 0, &a, &s); /* lies inside one document; the last target is a token of the next sequence */
+    take(c, 0, &a, &s); /* the sequence lies inside one document; its last target is a token of the next sequence */
     for (int i = 0; i < 8; i++)
         assert_true(a.tokens[i] == i && a.targets[i] == i + 1 && a.positions[i] == i && a.lo[i] == 0 && a.hi[i] == i);
     assert_true(s.n_targets == 8 && s.pairs == 36.0);
 
     static const int32_t targets[] = {9, -1, 11, 12, -1, -1, 15, 16}, positions[] = {0, 1, 0, 1, 2, 0, 0, 1},
                          lo[] = {0, 0, 2, 2, 2, 5, 6, 6};
-    take(c, 8, &a, &s); /* end of a, all of b and sub/a, start of sub/e */
+    take(c, 8, &a, &s); /* contains the end of a, all of b and sub/a, and the start of sub/e */
     for (int i = 0; i < 8; i++)
         assert_true(a.tokens[i] == 8 + i && a.targets[i] == targets[i] && a.positions[i] == positions[i] && a.lo[i] == lo[i] &&
                     a.hi[i] == i);
     assert_true(s.n_targets == 5 && s.pairs == 3.0 + 6.0 + 1.0 + 3.0);
 
-    take(c, 16, &a, &s); /* the token in the dropped tail is still the last token's target */
+    take(c, 16, &a, &s); /* the last token's target is in the tail that is dropped */
     assert_true(a.targets[7] == 24 && s.n_targets == 8 && a.positions[0] == 0);
     corpus_close(c);
 
-    config.seq_len = 25; /* ends exactly at the data's end */
+    config.seq_len = 25; /* the last sequence ends exactly where the data end */
     c = open_corpus(&config);
     take(c, 0, &a, &s);
     assert_true(a.targets[24] == -1 && s.n_targets == 21 && corpus_get_report(c)->packed.tokens_dropped == 0);
@@ -117,7 +117,7 @@ static void test_windows(void **state)
             int start = i < 10 ? 0 : i < 13 ? 10 : i < 14 ? 13 : 14, first = window ? i - (int)window + 1 : 0;
             assert_int_equal(a.lo[i], first > start ? first : start);
             assert_int_equal(a.hi[i], i);
-            assert_int_equal(a.positions[i], i - start); /* the same as without a window */
+            assert_int_equal(a.positions[i], i - start); /* positions are those without a window */
             pairs += i - a.lo[i] + 1;
         }
         assert_true(s.pairs == pairs);
@@ -163,7 +163,7 @@ static void test_spellings(void **state)
     struct corpus *c = open_corpus(&config);
     assert_int_equal(chdir(before), 0);
     struct sequence s = sequence_of(&a);
-    assert_int_equal(corpus_train_sequence(c, 1, &s), OK); /* read although the working directory has changed */
+    assert_int_equal(corpus_train_sequence(c, 1, &s), OK); /* files can still be read after the working directory has changed */
     assert_memory_equal(&a, &first, sizeof a);
     corpus_close(c);
 }
@@ -195,7 +195,7 @@ static void test_order(void **state)
         }
         for (int64_t i = 0; i < sequences; i++)
             same += order[0][i] == order[1][i];
-        if (sequences > 30) /* both counts average 1 per epoch for random permutations */
+        if (sequences > 30) /* for random permutations, both counts are 1 per epoch on average */
             assert_true(same < 8 && in_place < 16);
         corpus_close(c);
 
@@ -203,7 +203,8 @@ static void test_order(void **state)
         config.seed = 2;
         struct corpus *other = open_corpus(&config);
         int differs = 0;
-        for (int64_t i = sequences; i-- > 0;) { /* the cursor alone decides, in whatever order sequences are asked for */
+        /* only the cursor determines a sequence, whatever the order in which sequences are requested */
+        for (int64_t i = sequences; i-- > 0;) {
             assert_int_equal(corpus_train_sequence(again, (uint64_t)i, &s), OK);
             assert_int_equal(a.tokens[0], order[0][i]);
             assert_int_equal(corpus_train_sequence(other, (uint64_t)i, &s), OK);
@@ -233,7 +234,7 @@ static void test_eval_split(void **state)
     struct arrays a;
     struct sequence s = sequence_of(&a);
     int ends = 0;
-    for (uint64_t i = 0; i < 17; i++) { /* training never has held-out tokens, neither as input nor as target */
+    for (uint64_t i = 0; i < 17; i++) { /* no held-out token is an input or a target of training */
         assert_int_equal(corpus_train_sequence(c, i, &s), OK);
         for (int j = 0; j < 9; j++)
             assert_true(a.tokens[j] < 17 * 9 && a.targets[j] < 17 * 9);
@@ -253,7 +254,7 @@ static void test_eval_split(void **state)
     assert_true(corpus_get_report(c)->eval_sequences == 1);
     corpus_close(c);
 
-    config.eval_fraction = 0; /* evaluation on files of its own */
+    config.eval_fraction = 0; /* evaluation uses other files */
     config.eval_paths = five;
     config.n_eval_paths = 1;
     c = open_corpus(&config);
@@ -394,7 +395,7 @@ static void test_refusals(void **state)
     refuse_corpus(&config, "eval-fraction");
 }
 
-/* Every system call on the way may fail: the error comes out, nothing leaks (run under ASan). */
+/* Each system call may fail: the error is returned, and nothing leaks (which ASan checks). */
 static void test_faults(void **state)
 {
     (void)state;
@@ -413,7 +414,7 @@ static void test_faults(void **state)
             assert_null(c);
         }
     }
-    sys_inject(SYS_PREAD, 2, SYS_SHORT); /* half a transfer is no error */
+    sys_inject(SYS_PREAD, 2, SYS_SHORT); /* a transfer of half the bytes is no error */
     struct corpus *c = open_corpus(&config);
     sys_inject_clear();
     struct arrays a;
@@ -447,7 +448,7 @@ static void replace(const char *name, const char *text)
     assert_int_equal(rename(scratch_path("new"), scratch_path(name)), 0);
 }
 
-/* A file that changes during a run is noticed even if its size or its times stay the same; if a file was only touched, the run
+/* A file that changes during a run is noticed even if its size or its times stay the same; if only its times changed, the run
  * goes on. */
 static void test_changes(void **state)
 {
@@ -470,7 +471,7 @@ static void test_changes(void **state)
     assert_non_null(strstr(status_message(), "changing/a has changed since"));
     scratch_text("changing/a", "it was the best of times, and more");
     assert_int_equal(read_all(c), ERR_CORRUPT);
-    scratch_text("changing/a", "it was the best of times"); /* the old text: fine again */
+    scratch_text("changing/a", "it was the best of times"); /* with the old text, the corpus can be read again */
     assert_int_equal(read_all(c), OK);
     unlink(scratch_path("changing/b"));
     assert_int_equal(read_all(c), ERR_CORRUPT);
@@ -478,7 +479,7 @@ static void test_changes(void **state)
     corpus_close(c);
 }
 
-/* Kept sequences that are taken again equal those that were read first, even if the files have changed. */
+/* Sequences that are kept in memory and taken again equal those that were read first, even if the files have changed. */
 static void test_kept(void **state)
 {
     (void)state;
@@ -512,7 +513,7 @@ static char *list_of(const char *const *paths, int n)
     return text;
 }
 
-/* Lists of files differ if bytes, number or order of the files do; paths do not matter. */
+/* Digests of lists of files differ if bytes, number or order of the files differ; paths do not matter. */
 static void test_lists(void **state)
 {
     (void)state;
@@ -554,7 +555,7 @@ static void settled_times(void **state)
     assert_true(fingerprint_is_settled(&t, 1100 * s, 1));
 }
 
-/* Counts the reads of opening a corpus of two large files; the corpus is the same in any case. */
+/* Counts the reads when a corpus of two large files is opened; checks that the corpus is the same in any case. */
 static int64_t calls_to_open(const struct corpus_config *config, int remembered)
 {
     char *text[2];
@@ -593,7 +594,7 @@ static void fill_file(const char *path, int seed, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
-/* Changes a file's content but not its length and times, like a copy that keeps times. */
+/* Changes a file's content but not its length and times, as a copying program that keeps times might do. */
 static void change_unseen(const char *path)
 {
     struct stat s;
@@ -614,7 +615,7 @@ static void flip(const char *path, off_t at)
     close(fd);
 }
 
-/* Later writes to a page that is mapped and was written before are noticed, although they need not change the file's times. */
+/* Later writes to a mapped page that was written before are noticed, although they need not change the file's times. */
 static void writes_to_mapped_pages_are_seen(void **state)
 {
     (void)state;
@@ -643,7 +644,7 @@ static void writes_to_mapped_pages_are_seen(void **state)
     unlink(known);
 }
 
-/* On file systems in memory, where writes to mapped pages never change times, no results are remembered. */
+/* On file systems in memory, where writes to mapped pages never change a file's times, files are read again each time. */
 static void files_in_memory_are_read_again(void **state)
 {
     (void)state;
@@ -679,16 +680,16 @@ static void files_are_remembered(void **state)
     }
     strcpy(known, scratch_path("known"));
     if (disk_look(path[0], &disk) != 0 || disk.shared)
-        skip(); /* times come from another host's clock, and are not trusted so soon */
+        skip(); /* the times come from another host's clock, and are not trusted so soon */
     struct corpus_config config = config_of(paths, 2, 16);
     config.known = known;
-    usleep(200000); /* more than a clock tick of the files' times */
+    usleep(200000); /* longer than a tick of the clock for files' times */
     struct corpus *c = open_corpus(&config);
     assert_false(corpus_get_report(c)->remembered); /* nothing is remembered yet */
     assert_int_equal(corpus_remember(c, known), OK);
     corpus_close(c);
     assert_true(calls_to_open(&config, 1) <= 4); /* reads of the remembered results and of the beginning of each file */
-    config.seq_len = 32;                         /* just as many tokens */
+    config.seq_len = 32;                         /* the same number of tokens */
     assert_true(calls_to_open(&config, 1) <= 4); /* reads of the remembered results and of the beginning of each file */
     config.eval_fraction = 0.5;                  /* fewer */
     assert_true(calls_to_open(&config, 0) >= CHUNKS);

@@ -1,4 +1,4 @@
-/* Archives and files of token ids: their documents, and every way in which such files may be faulty. */
+/* Tests archives and files of token ids: their documents, and every way in which such files may be damaged. */
 #include "base/sys.h"
 #include "build_config.h"
 #include "data/stream.h"
@@ -15,7 +15,7 @@
 #endif
 
 #ifdef __SANITIZE_ADDRESS__
-#define MEMORY_IS_OURS 0 /* memory cannot be measured: sanitizers keep freed memory for a while */
+#define MEMORY_IS_OURS 0 /* 0: memory cannot be measured, since sanitizers keep freed memory for a while */
 #else
 #define MEMORY_IS_OURS 1
 #endif
@@ -34,7 +34,7 @@ static struct corpus_config config_of(const char *const *path, const struct toke
                                   .packing = PACKING_BEST_FIT};
 }
 
-/* All tokens of a file in order, negative if not trained, and the ends of documents. */
+/* All tokens of a file in order, as negative numbers if not trained, and the ends of documents. */
 struct all {
     int32_t id[20000];
     int64_t n, ends[2000], documents;
@@ -98,8 +98,8 @@ static void append(const char *name, const char *data, size_t n)
     assert_true(f && fwrite(data, 1, n, f) == n && fclose(f) == 0);
 }
 
-/* Checks that zeros behind the last member are accepted, as by gzip, also more than are read at once, and also before a further
- * member. */
+/* Checks that n zeros behind the last member are accepted, as gzip does, even if they are more than one read returns, and also
+ * before another member. */
 static void check_padding(int64_t n)
 {
     static struct all got;
@@ -134,7 +134,7 @@ static void test_gzip(void **state)
     write_gzip("rows.jsonl.gz", "w", rows, 30);
     write_gzip("rows.jsonl.gz", "a", rows + 30, sizeof rows - 1 - 30);
     size_t n = file_bytes(scratch_path("rows.jsonl.gz"));
-    for (size_t cut = 1; cut < n; cut++) { /* every cut except at the border of the two members */
+    for (size_t cut = 1; cut < n; cut++) { /* cuts the file at every place except between the two members */
         struct corpus *c = NULL;
         const char *paths[] = {scratch_path("rows.jsonl.gz")};
         struct corpus_config config = config_of(paths, tokenizer);
@@ -181,8 +181,8 @@ static void test_zstd(void **state)
 #endif
 }
 
-/* A small archive that unpacks to a huge text without a place to cut is refused; a process of its own shows that memory is
- * bounded. */
+/* A small archive that unpacks to a huge text which cannot be split is refused; running it in another process shows that memory
+ * is bounded. */
 static void test_bomb(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static void test_bomb(void **state)
 #endif
 }
 
-/* Returns the peak memory in KiB of a process that tokenizes and packs a corpus: a text and rows, half of the bytes each. */
+/* Returns the peak memory in KiB of a process that tokenizes and packs a corpus, half of which is text and half rows. */
 static long peak_of(const char *name, int64_t bytes)
 {
     static const char line[] = "In the beginning was the word, and so it went on for 12 days or more.\n";
@@ -248,7 +248,7 @@ static long peak_of(const char *name, int64_t bytes)
     return use.ru_maxrss;
 }
 
-/* Memory does not grow with the corpus; bench/perf/corpus.py checks this with gigabytes. */
+/* Memory does not grow with the corpus; bench/perf/corpus.py checks that with gigabytes. */
 static void test_memory(void **state)
 {
     (void)state;
@@ -398,7 +398,7 @@ static void test_rows_of_ids(void **state)
         refuse(scratch_write("bad.jsonl", bad[i][0], strlen(bad[i][0])), NULL, bad[i][1]);
 }
 
-/* Whichever system call fails, there is an error with a message and no file is left, or the result is right. */
+/* Whichever system call fails, either there is an error with a message and no file is left, or the result is right. */
 static void test_faults(void **state)
 {
     (void)state;
@@ -436,7 +436,7 @@ static void test_refusals(void **state)
     (void)state;
     static const struct {
         const char *name, *bytes;
-        size_t n; /* 0: up to its end */
+        size_t n; /* 0: up to the file's end */
         const char *says;
     } files[] = {
         {"x.parquet", "PAR1....", 8,

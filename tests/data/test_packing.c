@@ -1,5 +1,5 @@
-/* Packing and mixing: no token is lost, documents are exact, shares hold, and the order follows from the number of sequences
- * before. */
+/* Tests packing and mixing: no token is lost, documents stay intact, sources have their shares, and the order depends only on the
+ * number of sequences before. */
 #include "data/best_fit.h"
 #include "data/order.h"
 
@@ -21,7 +21,7 @@ static uint32_t random_below(uint64_t seed, uint64_t i, uint32_t n)
 
 /* ---- bins ---- */
 
-/* Packs by looking at every bin for each size, as the reference. */
+/* The reference implementation of best fit, which looks at every bin for each size. */
 static int64_t slow_best_fit(const int32_t *size, int64_t n, int64_t capacity, int32_t *bin)
 {
     int64_t bins = 0, room[1000];
@@ -80,7 +80,8 @@ static void test_many(void **state)
             room[bin[i]] += size[i];
         for (int64_t b = 0; b < bins; b++)
             assert_in_range(room[b], 1, capacities[k]);
-        assert_in_range(bins, (sum + capacities[k] - 1) / capacities[k], sum / capacities[k] + 2); /* short ones leave no gaps */
+        /* with short documents hardly any space is left unused */
+        assert_in_range(bins, (sum + capacities[k] - 1) / capacities[k], sum / capacities[k] + 2);
         free(room);
     }
     free(size);
@@ -154,7 +155,7 @@ static int64_t document_of(int64_t at)
     return i;
 }
 
-/* Checks everything about a sequence that follows from its tokens' places in the stream. Counts each token in `seen`. */
+/* Checks everything about a sequence that follows from its tokens' positions in the stream. Counts each token in `seen`. */
 static void check_sequence(int64_t seq_len, enum too_long too_long, int64_t train_end, uint8_t *seen)
 {
     int64_t targets = 0, start = 0;
@@ -317,7 +318,7 @@ static void test_mixing(void **state)
         assert_true(fabs(corpus_epochs(c, i, 2000) - (double)seen[i] / (double)n[i]) < 1e-12);
     assert_true(corpus_epochs(c, 1, 2000) > 2);
     corpus_close(c);
-    c = open_corpus(&config); /* whatever was taken before */
+    c = open_corpus(&config); /* whatever sequences were taken before */
     for (int64_t i = 1999; i >= 0; i -= 7) {
         assert_int_equal(corpus_train_sequence(c, (uint64_t)i, &sequence), OK);
         assert_int_equal(sequence.tokens[0], order[i]);

@@ -1,4 +1,4 @@
-/* Rows of token ids as other trainers write them: trained ids, several documents in one row, names of files with rows. */
+/* Tests rows of token ids as other trainers write them: trained ids, several documents in one row, names of files with rows. */
 #include "data/lines.h"
 
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 enum { IDS = 100 };
 
-/* Writes the ids of a row, those that are not trained in parentheses; or the error. */
+/* Writes the ids of a row, in parentheses those that are not trained; or the error. */
 static void read_row(const char *more, char out[400])
 {
     char row[400];

@@ -1,4 +1,4 @@
-/* Safetensors: round trips, a file of the reference implementation, shards, and files that must be refused. */
+/* Tests safetensors: writing and reading back, a file of the reference implementation, shards, and files that must be refused. */
 #include "data/safetensors.h"
 
 #include "base/sys.h"
@@ -84,7 +84,7 @@ static void test_reference(void **state)
     st_close(NULL);
 }
 
-enum { BIG = 2 * (1 << 16) + 3 }; /* more than one chunk of conversion */
+enum { BIG = 2 * (1 << 16) + 3 }; /* more elements than one chunk of conversion */
 
 static struct st_writer *open_writer(const char *path, const struct st_decl *decls, int n)
 {
@@ -93,7 +93,7 @@ static struct st_writer *open_writer(const char *path, const struct st_decl *dec
     return w;
 }
 
-/* The stamp of unchanged files stays the same. It differs once their times or sizes do, or once other files have their names. */
+/* The stamp of unchanged files stays the same. It differs if their times or sizes differ, or if other files have their names. */
 static void test_stamp(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static void test_half(void **state)
     st_close(f);
 }
 
-/* Values of fp64 are rounded to nearest, to even between two; beyond the range of fp32 they become infinite. */
+/* fp64 values are rounded to nearest, with ties to even; beyond the range of fp32 they become infinite. */
 static void test_double(void **state)
 {
     enum { N = 10000 };
@@ -221,8 +221,8 @@ static void test_double(void **state)
     st_close(f);
 }
 
-/* A file may have every type of safetensors 0.8.0. 32 elements of each type are copied byte for byte; only floating types are
- * read. */
+/* A file may contain every type of safetensors 0.8.0. 32 elements of each type are copied byte for byte; only floating types can
+ * be read as numbers. */
 static void test_all_types(void **state)
 {
     (void)state;
@@ -315,7 +315,7 @@ static void test_bad_files(void **state)
     assert_int_equal(st_find(f, "five", &info), ERR_INVALID);
     assert_non_null(strstr(status_message(), "5 dimensions"));
     st_close(f);
-    /* cut short anywhere: never accepted */
+    /* a file cut short anywhere is never accepted */
     for (size_t n = 0; n < sizeof reference - 1; n++)
         refuse(scratch_write("cut.safetensors", reference, n), ERR_CORRUPT, "cut.safetensors");
     static const char huge[16] = "\xff\xff\xff\xff\xff\xff\xff\x7f{}";
@@ -378,7 +378,7 @@ static void test_shards(void **state)
     assert_string_equal(strrchr(st_path(f, "a"), '/'), "/model-1.safetensors");
     assert_string_equal(strrchr(st_path(f, "b"), '/'), "/model.safetensors.index.json");
     st_close(f);
-    /* the index decides between two copies */
+    /* the index decides which of two copies is read */
     for (int i = 1; i <= 3; i += 2) {
         char index[256];
         snprintf(index, sizeof index,
@@ -463,8 +463,8 @@ static enum status write_all(const char *path)
     return st;
 }
 
-/* Each system call fails once: an error results, an unfinished file is removed, and nothing leaks (under ASan). Halved transfers
- * are no error. */
+/* Each system call fails once: an error is returned, an unfinished file is removed, and nothing leaks (which ASan checks).
+ * Transfers of half the bytes are no error. */
 static void test_faults(void **state)
 {
     (void)state;
@@ -486,7 +486,7 @@ static void test_faults(void **state)
             }
         }
     }
-    for (int k = 0; k < 6; k++) { /* counts the calls of creating only */
+    for (int k = 0; k < 6; k++) { /* counts only the calls that create the file */
         static const struct st_decl decls[] = {{"a", F32, 1, {3}}};
         for (int i = 1, fired = 1; fired; i++) {
             sys_inject_clear();

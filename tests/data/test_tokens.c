@@ -1,4 +1,5 @@
-/* Corpora that a tokenizer reads: ids, documents, parts of large ones, the file of tokens that the next run takes, faults. */
+/* Tests corpora that a tokenizer reads: ids, documents, parts of large documents, the file of tokens that the next run uses,
+ * faults. */
 #include "base/rng.h"
 #include "base/sys.h"
 #include "tokenized.h"
@@ -40,7 +41,7 @@ static void forget(void)
     globfree(&g);
 }
 
-/* A path that stays. */
+/* Copies a path, so that it stays valid. */
 static const char *keep(const char *path)
 {
     static char kept[16][256];
@@ -67,7 +68,7 @@ static const char *write_text(const char *name, size_t bytes, int broken)
     return path;
 }
 
-/* Returns the tokens of files, a document each, made by the tokenizer directly. */
+/* Returns the tokens of files, one document each, made directly with the tokenizer. */
 static struct ids reference(const char *const *paths, int n, int64_t ends[])
 {
     struct ids ids = {0};
@@ -122,7 +123,8 @@ static void check_tokens(const char *const *paths, int n, int threads, int cache
             while (at >= ends[document])
                 document++;
             first = document ? ends[document - 1] : 0;
-            first = first > i * SEQ ? first : i * SEQ; /* a document continued in a new sequence begins anew there */
+            /* the part of a document that continues in a new sequence is a document of its own there */
+            first = first > i * SEQ ? first : i * SEQ;
             target = at + 1 < ends[document] ? want.id[at + 1] : -1;
             if (s.tokens[k] != want.id[at] || s.positions[k] != at - first ||
                 (at + 1 < (int64_t)want.n && s.targets[k] != target))
@@ -153,7 +155,7 @@ static void test_repaired(void **state)
     text[100] = text[101] = (char)0xff;
     const char *paths[3] = {NULL, keep(scratch_write("broken", text, sizeof text)), NULL};
     text[100] = 'x';
-    paths[0] = keep(scratch_write("a", text, sizeof text)); /* one each, before and behind it */
+    paths[0] = keep(scratch_write("a", text, sizeof text)); /* intact texts before and after the broken one */
     paths[2] = keep(scratch_write("c", text, sizeof text));
     struct corpus_config config = config_of(paths, 3);
     config.seq_len = 16;
@@ -163,8 +165,8 @@ static void test_repaired(void **state)
     corpus_close(c);
 }
 
-/* For files that were only touched, tokens are taken from the cache. Changed files are read anew, and so are all if the file of
- * tokens was cut short. */
+/* If only a file's times changed, tokens are taken from the cache. Changed files are read again, and so are all files if the file
+ * of tokens was cut short. */
 static void test_cache(void **state)
 {
     (void)state;
@@ -192,7 +194,7 @@ static void test_cache(void **state)
     fputc(77, f);
     fclose(f);
     check_tokens(&path, 1, 2, 0);
-    f = fopen(g.gl_pathv[0], "r+"); /* damages tokens, which shows when they are read */
+    f = fopen(g.gl_pathv[0], "r+"); /* damages tokens, which is noticed when they are read */
     fseek(f, 5000, SEEK_SET);
     fputc(255, f);
     fputc(255, f);
@@ -253,7 +255,7 @@ static void test_refusals(void **state)
     assert_int_equal(corpus_open(&config, &c), ERR_IO);
 }
 
-/* Rows of a .jsonl file are the documents that files of the same texts are; more rows than a chunk holds. */
+/* Rows of a .jsonl file are the same documents as files with the same texts; there are more rows than a chunk holds. */
 static void test_rows(void **state)
 {
     (void)state;
@@ -320,8 +322,8 @@ static void test_bad_rows(void **state)
     refuse_rows("\n\n", NULL, "are empty: there is no token");
 }
 
-/* A row of some megabytes whose values would take a gigabyte is refused before it is parsed, in every kind of row and at every
- * place. */
+/* A row of some megabytes whose values would take a gigabyte of memory is refused before it is parsed, in every kind of row and
+ * at every place. */
 static void test_rows_of_many_values(void **state)
 {
     (void)state;
@@ -338,7 +340,7 @@ static void test_rows_of_many_values(void **state)
                     kind == 1 ? "bad.jsonl:1: reading the values of this row would take"
                               : "bad.jsonl:2: reading the values of this row would take");
     }
-    size_t n = (size_t)sprintf(rows, "{\"text\": \""); /* a long text is no such row */
+    size_t n = (size_t)sprintf(rows, "{\"text\": \""); /* a row with one long text is not refused */
     memset(rows + n, '{', 3 * N);
     strcpy(rows + n + 3 * N, "\"}\n");
     const char *path = keep(scratch_write("long.jsonl", rows, strlen(rows)));
@@ -347,7 +349,7 @@ static void test_rows_of_many_values(void **state)
     free(rows);
 }
 
-/* Whichever call fails, the result is an error and no file, or all is well. */
+/* Whichever system call fails, either the result is an error and no file is left, or everything is right. */
 static void test_faults(void **state)
 {
     (void)state;
@@ -374,7 +376,7 @@ static void test_faults(void **state)
         }
 }
 
-/* In a cache that users share another one may have planted KEY.part: a link, a second name of a file, a file of his own. */
+/* In a cache shared by users, another user may have planted KEY.part: a link, a second name of a file, or a file of his own. */
 static void test_planted(void **state)
 {
     (void)state;

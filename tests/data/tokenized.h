@@ -1,4 +1,4 @@
-/* A tokenizer and a directory of kept tokens, for tests of corpora that are tokenized: opened by the group's set_up. */
+/* Provides a tokenizer and a directory of cached tokens to tests of tokenized corpora; the group's set_up opens them. */
 #ifndef TESTS_DATA_TOKENIZED_H
 #define TESTS_DATA_TOKENIZED_H
 

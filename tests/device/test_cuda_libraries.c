@@ -1,5 +1,5 @@
-/* Places where CUDA's libraries are searched, their order, and messages about missing or wrong libraries. The toolkit of this
- * program's libraries.c is the folder `toolkit` of the working directory. */
+/* Tests where CUDA's libraries are searched, in which order, and messages about missing or wrong libraries. For this program's
+ * libraries.c, the toolkit is the folder `toolkit` of the working directory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,7 +158,7 @@ static void empty_places(void **state)
     }
 }
 
-/* Opens the first file that can be opened: an empty one is passed over. */
+/* The first file that can be opened is used: an empty one is skipped. */
 static void opening(void **state)
 {
     (void)state;
@@ -176,7 +176,7 @@ static void opening(void **state)
     dlclose(handle);
 }
 
-/* A file of that name that is another library is refused. */
+/* Another library under the name of cuBLASLt is refused. */
 static void cublaslt(void **state)
 {
     (void)state;
@@ -190,11 +190,11 @@ static void cublaslt(void **state)
     if (st != OK)
         assert_non_null(strstr(status_message(), "has no cublasLtCreate"));
     else
-        assert_non_null(lt->cublasLtMatmul); /* the loader knows a real one */
+        assert_non_null(lt->cublasLtMatmul); /* the loader finds a real cuBLASLt */
 }
 
-/* The toolkit's own cuBLASLt, if there is one. Without a GPU it makes no handle, but its descriptors take the attributes that are
- * used, in the sizes that they are given in. */
+/* The toolkit's own cuBLASLt, if there is one. Without a GPU it makes no handle, but its descriptors accept the attributes that
+ * ltrain uses, with the sizes that ltrain passes. */
 static void real_one(void **state)
 {
     (void)state;
@@ -238,7 +238,7 @@ static void real_one(void **state)
     lt->cublasLtMatmulDescDestroy(operation);
 }
 
-/* NCCL: a file of that name that is another library, then the toolkit's own. */
+/* Another library under the name of NCCL is refused; then the toolkit's own NCCL is opened. */
 static void nccl(void **state)
 {
     (void)state;
@@ -247,7 +247,7 @@ static void nccl(void **state)
     char command[1024], there[512];
     const char *toolkit = getenv("LTRAIN_TEST_TOOLKIT");
     snprintf(there, sizeof there, "%s/lib64/libnccl.so.2", toolkit);
-    const int loaded = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL) != NULL; /* the loader knows one */
+    const int loaded = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL) != NULL; /* the loader finds a real NCCL */
     if (!loaded) {
         assert_int_equal(cuda_libraries_nccl(&n), ERR_INVALID);
         assert_non_null(strstr(status_message(), "there is no libnccl.so.2"));

@@ -1,5 +1,5 @@
-/* The built CUDA plugin exports its entry and nothing else, has kernels for all targets, loads without a driver, and says that
- * there is none. A plugin built for other programs is refused. */
+/* Tests the built CUDA plugin: it exports only its entry function, has kernels for all targets, loads without a driver, and says
+ * that there is none. A plugin built for another version of programs is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 static const char *path;
 
-/* A second copy of one of the program's symbols would be taken for the first. */
+/* The plugin exports nothing else: a second copy of one of the program's symbols would be replaced by the program's. */
 static void exports_its_entry_alone(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Waits end when tickets are retired or a lane fails; a throttled copy takes as long as its link. */
+/* Tests tickets: waits end when tickets are retired or a lane fails; a throttled copy takes as long as its link. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 enum { COUNT = 2000 };
 
-/* Two lanes in lockstep: instruction i of H2D waits for i of COMPUTE, i + 1 of COMPUTE waits for i of H2D. */
+/* Two lanes in lockstep: instruction i of H2D waits for instruction i of COMPUTE, and i + 1 of COMPUTE for i of H2D. */
 struct pair {
     struct tickets board;
     int value;
@@ -31,7 +31,7 @@ static void *follow(void *arg)
         p->st = wait_for(&p->board, LANE_H2D, LANE_COMPUTE, i);
         if (p->st != OK)
             return NULL;
-        p->value = -p->value; /* not atomic: the tickets order it */
+        p->value = -p->value; /* not atomic: tickets order the accesses */
         tickets_retire(&p->board, LANE_H2D, i);
     }
     return NULL;

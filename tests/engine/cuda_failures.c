@@ -1,8 +1,8 @@
 /* Runs one rank on a fake GPU, under mpiexec, until the run ends or fails: `cuda_failures COMM SECONDS RANK WORDS EVENT`.
  *
- * RANK is a rank, or the number of ranks for all of them. That rank's fake GPU gets WORDS (tests/cudasim/fake/fake.h). EVENT
- * (kill, stop, sleep, or none) happens after that rank's first step. Each rank says `rank R: STATUS: SENTENCE`, and how many
- * bytes NCCL has carried. */
+ * RANK is a rank, or the number of ranks to mean all of them. The fake GPU of that rank gets the settings WORDS
+ * (tests/cudasim/fake/fake.h). EVENT (kill, stop, sleep, or none) happens after that rank's first step. Each rank prints `rank R:
+ * STATUS: SENTENCE`, and how many bytes NCCL has carried. */
 #include "comm/launch.h"
 #include "engine/rig.h"
 #include "engine/twin.h"
@@ -47,7 +47,7 @@ static enum status train(struct rig *r, const char *event)
     return rig_flush(r);
 }
 
-/* Uses every dimension of the mesh that there is room for, shards every parameter, and sends gradients in bf16. */
+/* Chooses a mesh with every dimension that this number of ranks allows, shards every parameter, and sends gradients in bf16. */
 static void settle(struct rig *r, int size, const char *carrier)
 {
     struct plan_request *p = &r->settings.plan;

@@ -1,6 +1,6 @@
 /* Runs ranks on fake GPUs (tests/cudasim/fake), under mpiexec, for all meshes, ZeRO stages and types of gradients, resident and
- * with everything on nvme. Messages that NCCL carries, and messages staged through pinned memory, give the bits of cpu:discrete
- * on the same mesh, and are as many. */
+ * with everything on nvme. Whether NCCL carries messages or they are staged through pinned memory, results have the bits of
+ * cpu:discrete on the same mesh, and the numbers of messages are equal. */
 #include "comm/launch.h"
 #include "engine/rig.h"
 #include "engine/twin.h"
@@ -87,7 +87,7 @@ static int64_t greetings(void)
     return (2 * 16 + 4096) * (size - 1);
 }
 
-/* Runs on one GPU for all ranks, or on one for each. */
+/* Runs a cell with all ranks on one GPU, or with a GPU for each. */
 static void run_on(const struct mesh *mesh, int zero, int nvme, int devices, const struct outcome *given)
 {
     struct outcome have, want = *given;

@@ -1,5 +1,6 @@
-/* Walks the programs of all presets for all data sheets of GPUs, instruction by instruction, without executing anything. Every
- * kernel's entry takes its shape, and its operands where the plan puts them. All kernels launched are kernels that were prepared. */
+/* Goes through the programs of all presets for all GPUs with data sheets, instruction by instruction, without executing anything.
+ * Every kernel accepts its shapes, and its operands at the addresses that the plan gives them. All kernels that are launched were
+ * prepared. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,14 +20,14 @@
 
 static struct {
     int plans, calls[OP_COUNT];
-    long kernels; /* the number of prepared kernels */
+    long kernels; /* number of prepared kernels */
 } seen;
 
 static void find_addresses(const struct program *p, const struct instr *in, void *arg[OP_MAX_ARGS])
 {
     for (int i = 0; i < OP_MAX_ARGS; i++)
         arg[i] = NULL;
-    for (int i = in->n_operands - 1; i >= 0; i--) { /* pieces of an argument follow each other */
+    for (int i = in->n_operands - 1; i >= 0; i--) { /* an argument's pieces are consecutive operands */
         const struct operand *o = &p->operands[in->first_operand + i];
         assert_int_equal(p->buffers[o->buffer].tier, TIER_DEVICE);
         arg[o->arg] = ARENA + p->buffers[o->buffer].address + o->offset;
@@ -39,7 +40,7 @@ static void walk_program(const struct backend *b, const struct program *p, const
         const struct instr *in = &p->instrs[i];
         const struct op_attrs *attrs = &p->calls[in->call].attrs;
         void *arg[OP_MAX_ARGS];
-        if (in->lane != LANE_COMPUTE || in->op == OP_GEMM) /* tests/plan/test_cuda_products.c has the products */
+        if (in->lane != LANE_COMPUTE || in->op == OP_GEMM) /* products are tested in tests/plan/test_cuda_products.c */
             continue;
         find_addresses(p, in, arg);
         for (int a = 0; a < op_arg_count(in->op); a++)
@@ -55,7 +56,7 @@ static void walk_program(const struct backend *b, const struct program *p, const
     }
 }
 
-/* Prepares kernels as engine/exec_context.c does: a call's first instruction stands for all. */
+/* Prepares kernels as engine/exec_context.c does: the first instruction of each call stands for all of them. */
 static void prepare_program(struct backend *b, const struct program *p, const char *name)
 {
     char *prepared = calloc((size_t)p->n_calls + 1, 1);

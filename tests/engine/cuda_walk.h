@@ -1,4 +1,4 @@
-/* Declares a test of test_cuda_sim that has a file of its own. */
+/* Declares a test of test_cuda_sim that is in its own file. */
 #ifndef LTRAIN_TESTS_ENGINE_CUDA_WALK_H
 #define LTRAIN_TESTS_ENGINE_CUDA_WALK_H
 

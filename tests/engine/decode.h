@@ -9,7 +9,7 @@
 struct decode_rig {
     struct settings settings;
     struct target target;
-    enum model_base base; /* storage of frozen matrices for which the files name none */
+    enum model_base base; /* storage format of frozen matrices if the files name none */
     struct model *model;
     struct session *session;
     struct decoder *decoder;
@@ -17,7 +17,7 @@ struct decode_rig {
     char scratch[64];
 };
 
-/* Sets fp32, everything on cpu, rows and blocks of 8, room for 96 tokens. Changes go before decode_start. */
+/* Sets defaults: fp32, everything on cpu, rows and blocks of 8, room for 96 tokens. Settings are changed before decode_start. */
 void decode_defaults(struct decode_rig *r);
 /* Starts a run. name: a folder of tests/golden. Writes a sentence to stderr if it fails. */
 enum status decode_start(struct decode_rig *r, const char *name);

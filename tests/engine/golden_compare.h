@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the largest norm-wise relative difference between a state and the golden tensors `prefix.NAME`, and prints those above
- * `say`. Compares only rows in use: PyTorch's weight decay shrinks the other rows of learned positions, which ltrain leaves as
- * they are. */
+/* Returns the largest norm-wise relative difference between a state and the golden tensors `prefix.NAME`, and prints differences
+ * above `say`. Compares only rows in use: PyTorch's weight decay shrinks the other rows of learned positions, which ltrain does
+ * not change. */
 static inline double golden_compare(struct rig *r, struct st_file *f, enum state_kind kind, const char *prefix, double say)
 {
     double worst = 0;
@@ -53,7 +53,7 @@ static inline double golden_compare(struct rig *r, struct st_file *f, enum state
     return worst;
 }
 
-/* Largest relative differences of bf16 from fp64 that pass: of the worst tensor's gradient, of loss and norm, and of parameters
+/* Largest allowed relative differences of bf16 from fp64: of the worst tensor's gradient, of loss and norm, and of parameters
  * after five steps. */
 struct golden_marks {
     double gradient, loss, norm, parameters;
@@ -73,7 +73,7 @@ struct golden_marks {
 static inline struct golden_marks golden_bf16_marks(const char *name)
 {
     static const struct {
-        const char *begins; /* start of the case's name; the first match counts */
+        const char *begins; /* start of the case's name; the first matching entry counts */
         struct golden_marks marks;
     } wider[] = {{"gemma3-wrapped", {0.15, 2e-3, 5e-2, 6e-3}},
                  {"gemma", {5e-2, 2e-3, 2.5e-2, 3e-3}},

@@ -21,7 +21,7 @@ enum { STEPS = 2, ORDERS = 3, EACH = 3 };
 
 static const struct kind {
     const char *name;
-    int heads; /* most ranks by ulysses */
+    int heads; /* largest number of ranks in a ulysses group */
 } kinds[] = {{"gpt2", 2},         {"llama-gqa", 4},       {"gpt-oss", 4},        {"qwen3", 4},         {"gemma2", 2},
              {"int8-gqa", 4},     {"gemma3", 2},          {"phi3-long", 2},      {"lora-gqa", 4},      {"neox", 2},
              {"qlora-gqa", 4},    {"cohere2", 2},         {"mistral-window", 4}, {"olmo2", 2},         {"llama-yarn", 2},
@@ -141,7 +141,7 @@ static void run_cell(const struct cell *c, int carrier, int both, int orders)
     cells++;
 }
 
-/* Lists dp alone, then the ways to share a sequence. */
+/* Lists the mesh with dp alone, then the meshes that share a sequence. */
 static int list_meshes(int heads, struct mesh *out)
 {
     int n = 0;

@@ -40,7 +40,7 @@ static double apart(double have, double want)
     return fabs(have - want) / fabs(want);
 }
 
-/* Runs the case and prints the worst loss and norm over all steps. */
+/* Runs the case, prints the worst differences of loss and norm over all steps, and returns the hash of its state. */
 static uint64_t run(void (*change)(struct settings *))
 {
     struct golden g;
@@ -114,8 +114,8 @@ static void every_case(void **state)
 
 static op_kernel *embed;
 
-/* Reads the table from an address at which neither the device nor the host ever has memory. Drivers that serve the host's pages
- * to kernels find none there. */
+/* Reads the table from an address where neither the device nor the host ever has memory, so that drivers which map host pages for
+ * kernels find none there. */
 static enum status embed_from_nowhere(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     void *moved[OP_MAX_ARGS];
@@ -124,7 +124,7 @@ static enum status embed_from_nowhere(const struct op_attrs *attrs, void *const 
     return embed(attrs, moved, stream);
 }
 
-/* With LTRAIN_CUDA_SYNC=1 the sentence names the instruction that reads from the bad address. */
+/* With LTRAIN_CUDA_SYNC=1 the message names the instruction that reads from the bad address. */
 static void an_illegal_address(void **state)
 {
     (void)state;

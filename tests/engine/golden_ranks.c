@@ -150,7 +150,7 @@ static void check_case(const char *name, const struct layout *layouts, size_t n)
 static const struct kind {
     const char *name;
     int heads;
-    int everywhere; /* 1: always under all meshes */
+    int everywhere; /* 1: tested under all meshes even in a short run */
 } kinds[] = {{"gpt2", 2},
              {"llama-gqa", 4},
              {"llama3-rope", 2},
@@ -213,7 +213,7 @@ static const struct kind {
 
 enum { OTHER_STEPS = 2 };
 
-/* Makes one document where the golden data have several, else several. */
+/* Makes one document if the golden data have several, else several. */
 static void other_documents(const struct golden *g, const struct model *m, struct sequence *q)
 {
     static const int64_t documents[] = {19, 1, 17, 0}, none[] = {0};
@@ -225,7 +225,7 @@ static void other_documents(const struct golden *g, const struct model *m, struc
         q->lo[i] = (int32_t)max_i64(q->lo[i], i - m->mask_window[0] + 1);
 }
 
-/* Computes losses and gradient norms of steps on one rank; every rank does so for itself. */
+/* Computes losses and gradient norms of steps on one rank; every rank computes its own. */
 static void run_alone(const struct golden *g, struct sequence *q, double want[OTHER_STEPS][2])
 {
     struct rig r;
@@ -265,8 +265,8 @@ static int list_layouts(int heads, struct layout *out)
     return n;
 }
 
-/* Runs each kind under one mesh with the golden documents and under another with other documents, in turn. With LTRAIN_LONG=1 it
- * runs each under all meshes, both ways. */
+/* Runs each kind of layer alternately under one mesh with the golden documents and under another mesh with other documents. With
+ * LTRAIN_LONG=1 it runs each kind under all meshes, with both. */
 static void check_kinds(void)
 {
     const char *text = getenv("LTRAIN_LONG");

@@ -86,7 +86,7 @@ static double seconds_of(enum lane lane, int64_t bytes)
     return best > 1e-9 ? best : 1e-9;
 }
 
-/* Checks that bytes come back, also across memory registered in pieces. */
+/* Checks that copied bytes come back unchanged, also across memory registered in pieces. */
 static void copies(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void calls(void **state)
     }
 }
 
-/* Makes all of a rank's calls of NCCL but messages to others, which one card cannot try. */
+/* Makes all NCCL calls that a rank makes except messages to other ranks, which need a second GPU. */
 static void nccl_alone(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ int main(void)
     target = facts.capability > 0 ? cuda_target(facts.capability, facts.processors, 1) : backend_cpu_target(1);
     arena = facts.capability > 0 ? 1024 * MIB : 4 * MIB;
     const int64_t there = sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    /* in pieces of 4 GiB, or of 64 KiB on the fake GPU */
+    /* pinned in pieces of 4 GiB, or of 64 KiB on the fake GPU */
     pinned = facts.capability > 0 ? min_i64(16384 * MIB, there / 4 / MIB * MIB) : 12 * MIB;
     free_before = facts.free;
     if (plugin->open(0, &target, &b) != OK)

@@ -34,9 +34,9 @@ static enum status make_model(struct model **out)
     return model_create(&c, NULL, 0, out);
 }
 
-/* Log-sum-exps as the backward kernel gets them. All of the ring's calls get the same, merged ones. */
+/* Log-sum-exps that the backward kernel gets. All calls of the ring get the same values, merged over the ring. */
 static op_kernel *backward_kernel;
-static float *seen_lse; /* [heads of the tile][rows]; tiles one after another */
+static float *seen_lse; /* [heads of the tile][rows], one tile after another */
 static int64_t seen, calls_per_tile;
 
 static enum status spy(const struct op_attrs *a, void *const *arg, void *stream)
@@ -50,7 +50,7 @@ static enum status spy(const struct op_attrs *a, void *const *arg, void *stream)
 
 struct outcome {
     double loss, norm;
-    float *lse;       /* [HEADS][S], in token order */
+    float *lse;       /* [HEADS][S], in the order of tokens */
     double *gradient; /* [parameters] */
     int64_t n;        /* parameters */
     double seconds;
@@ -135,7 +135,8 @@ static enum status compute(struct comm *on, int ulysses, int ring, struct outcom
     o->gradient = calloc((size_t)o->n, sizeof *o->gradient);
     for (int u = 0; u < m->n_units; u++)
         TRY(session_visit(r.session, u, STATE_GRAD, STATE_READ, keep, &(struct into){m, o->gradient}));
-    TRY(comm_sum(r.session->comm, o->gradient, (int)o->n)); /* one rank holds each element; the others have zero */
+    TRY(comm_sum(r.session->comm, o->gradient,
+                 (int)o->n)); /* each element is non-zero on one rank only, so the sum collects them */
     TRY(spread_lse(&r, o));
     rig_stop(&r);
     sequence_free(&q);
@@ -153,8 +154,8 @@ static double relative(const double *a, const double *b, int64_t n)
     return s > 0 ? sqrt(d / s) : sqrt(d);
 }
 
-/* Compares a mesh with one rank. Sums of up to S terms in another order differ by about 2^-24 * sqrt(S): gradients relatively,
- * log-sum-exps relative to their own size, log S. */
+/* Compares a mesh with one rank. Sums of up to S terms in different orders differ by about 2^-24 * sqrt(S): for gradients
+ * relative to their norm, for log-sum-exps relative to their size, log S. */
 static int compare(const struct outcome *mesh, const struct outcome *alone, int ulysses, int ring)
 {
     struct model *m;

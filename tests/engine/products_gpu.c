@@ -1,6 +1,6 @@
 /* Runs every distinct product of a preset's program on this machine's GPU, for tools/gpu-check.sh: `engine_products_gpu PRESET
- * TOKENS`. Compares samples of the result with fp64, demands the same bits twice and with operands at other addresses, and prints
- * rates. Exit status 77: no GPU. */
+ * TOKENS`. Compares samples of the result with fp64, requires the same bits when a product is repeated and when operands are at
+ * other addresses, and prints rates. Exit status 77: no GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,14 +21,15 @@
 
 enum { MOST = 256, SAMPLES = 48, BLOCKS = 16 };
 #define SHIFT 4096
-/* Allowed error, relative to the result plus the sum's root mean square: the rounding of bf16, and of an fp32 sum of k products. */
+/* Allowed error, relative to the result plus the root mean square of the sum: the rounding of bf16, and of an fp32 sum of k
+ * products. */
 #define APART 6e-3
 
 static struct backend *b;
 static struct target target;
 static const char *preset;
 static int64_t tokens;
-static char *host; /* random numbers, laid out as at the start of the arena: bf16, then fp32 */
+static char *host; /* random numbers, laid out as at the start of the arena: first bf16, then fp32 */
 static int failures;
 static int64_t half, bytes, moved; /* moved: distance of the numbers from the start of the arena */
 
@@ -58,7 +59,7 @@ static void lay_down(int64_t at)
     MUST(says(b->write(b, b->base + at, host, 2 * half)));
 }
 
-/* Returns the start of an operand's numbers: each operand takes numbers of its type from an offset of its own on. */
+/* Returns the start of an operand's numbers: each operand uses numbers of its type from another offset on. */
 static int64_t start_of(int64_t elements, int32_t type, int which)
 {
     const int64_t size = dtype_size((enum dtype)type), room = half - elements * size;
@@ -72,7 +73,7 @@ static double number_at(int64_t start, int64_t index, int32_t type)
 }
 
 struct outcome {
-    double seconds, worst; /* seconds < 0: not enough room */
+    double seconds, worst; /* seconds < 0: there was not enough memory */
     int refused;
     uint64_t hash;
 };
@@ -119,7 +120,8 @@ static void run(const struct op_attrs *a, struct outcome *out)
         MUST(says(b->read(b, raw, c + (row * s.ldc + col) * dtype_size((enum dtype)s.c_type), dtype_size((enum dtype)s.c_type))));
         const double have = s.c_type == F32 ? *(float *)(void *)raw : bf16_to_float(*(bf16 *)(void *)raw);
         const double off =
-            fabs(have - want) / (fabs(want) + sqrt((double)s.k / 9)); /* a sum of k products of numbers of variance 1/3 */
+            /* root mean square of a sum of k products of numbers with variance 1/3 */
+            fabs(have - want) / (fabs(want) + sqrt((double)s.k / 9));
         out->worst = off > out->worst || isnan(off) ? off : out->worst;
     }
 }
@@ -139,7 +141,7 @@ static void wrong(const char *what, const char *why)
     failures++;
 }
 
-/* Checks a product at the first place, twice. Returns the hash of its bits. */
+/* Checks a product twice at the first place. Returns the hash of its bits. */
 static uint64_t check_call(const struct op_attrs *a)
 {
     const struct gemm_shape s = gemm_shape_of(a);

@@ -26,9 +26,9 @@ struct mesh_cell {
     struct mesh mesh;
     int zero, nvme, data;
     enum dtype dtype;
-    int64_t tokens; /* length of a sequence; 0: S */
-    int seven;      /* 1: 7 query heads on 1, which no ulysses degree but 7 divides */
-    int steps;      /* number of steps; 0: steps_of's */
+    int64_t tokens; /* length of a sequence; 0: the default S */
+    int seven;      /* 1: 7 query heads and 1 KV head, which only the ulysses degree 7 divides */
+    int steps;      /* number of steps; 0: as steps_of says */
 };
 
 static struct comm *comm;
@@ -53,7 +53,7 @@ static void complain(const struct mesh_cell *c, const char *what, int step, doub
  * with ulysses=2. Padded to 152 and cut into 4, 8 or 16 chunks they meet at 38, 76, 114, 19, ... */
 static void make_data(struct sequence *q, int64_t n, enum data kind, uint64_t seed)
 {
-    static const int64_t documents[] = {1, 1, 17, 19, 37, 1, 38, 0}; /* end at 1, 2, 19, 38, 75, 76, 114 */
+    static const int64_t documents[] = {1, 1, 17, 19, 37, 1, 38, 0}; /* documents end at tokens 1, 2, 19, 38, 75, 76, 114 */
     sequence_random(q, n, 96, seed, kind == DATA_PACKED && n >= S ? documents : NULL);
     for (int64_t i = 0; i < n && kind == DATA_WINDOW; i++)
         q->lo[i] = (int32_t)max_i64(q->lo[i], i - 40);
@@ -136,8 +136,7 @@ static void train_alone(const struct mesh_cell *c, int n, struct trajectory *out
             exit(1);
 }
 
-/* Tells whether a and b differ by more than the tolerance, relative to b, or to `scale` if given. Remembers the largest
- * difference. */
+/* Tells whether a and b differ by more than the tolerance, relative to b, or to `scale` if given. Records the largest difference. */
 static int differs(const struct mesh_cell *c, int what, double a, double b, double scale, double tolerance)
 {
     double d = fabs(a - b) / fabs(scale > 0 ? scale : b), *most = &worst[c->dtype == BF16][what];

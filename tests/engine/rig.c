@@ -19,7 +19,7 @@ void rig_cell_defaults(struct settings *s, int64_t seq_len, enum dtype dtype)
     s->eps = 1e-3;
 }
 
-/* Sets the target's threads: the settings' number, or all. */
+/* Sets the target's threads to the settings' number, or to all threads. */
 static void aim(struct rig *r)
 {
     r->target = backend_cpu_target(r->settings.plan.threads > 0 ? r->settings.plan.threads : omp_get_max_threads());

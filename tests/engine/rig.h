@@ -12,24 +12,26 @@ enum { RIG_SEED = 9 }; /* seed of the steps' random numbers */
 struct rig {
     struct settings settings;
     struct target target; /* target of the settings */
-    struct target gpu; /* target for the device that the settings want, if that has kernels of its own (capability); else zero */
+    struct target gpu; /* target for the device of the settings, if this device has kernels of its own (capability); else zero */
     struct model *model;
     struct session *session;
     struct batch *batch;
-    struct comm *comm; /* ranks, borrowed; NULL: one rank alone. Set before rig_start, with the mesh of the settings */
+    struct comm *comm; /* ranks, borrowed; NULL: a single rank. Set before rig_start, with the mesh of the settings */
     int64_t limit[TIERS];
     char scratch[64]; /* directory of the nvme tier */
-    int64_t updates;  /* optimizer steps so far */
+    int64_t updates;  /* optimizer steps made so far */
     int pending;
     struct step_record last;
-    struct trace_event *trace; /* events of the program that ran last, if the test has room for them */
+    struct trace_event *trace; /* events of the program that ran last, if the test provides an array */
 };
 
-/* Sets a cell's run: its learning rate makes steps differ, and epsilon keeps rounding noise of zero gradients small. */
+/* Sets the run for a test of many combinations of settings: the learning rate is large enough for steps to differ, and epsilon
+ * keeps the rounding noise of zero gradients small. */
 void rig_cell_defaults(struct settings *s, int64_t seq_len, enum dtype dtype);
-/* Sets fp32, everything resident on cpu, tiles rows=32,loss=16,group=1000. Changes go before rig_start. */
+/* Sets defaults: fp32, everything resident on cpu, tiles rows=32,loss=16,group=1000. Settings are changed before rig_start. */
 void rig_defaults(struct rig *r, int64_t seq_len);
-/* Plans and starts a run, and so verifies every program. model: taken over. Writes a sentence to stderr if it fails. */
+/* Plans and starts a run, which verifies every program. model: owned by the rig from now on. Writes a message to stderr if it
+ * fails. */
 enum status rig_start(struct rig *r, struct model *model);
 void rig_stop(struct rig *r);
 /* Takes one optimizer step over n sequences; the update stays pending. n counts the sequences of all data-parallel ranks together

@@ -1,4 +1,4 @@
-/* Tests the seam to devices: promises of each backend, and an engine that leaves device memory to the backend. */
+/* Tests the interface to devices: what each backend promises, and that the engine leaves device memory to the backend. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,9 +56,10 @@ static void promises_are_kept(void **state)
 
 /* ---- a device that is far away ---- */
 
-/* A device with addresses that cannot be read or written. The memory behind them is mapped a second time for its own kernels. */
+/* A device whose addresses cannot be read or written by the engine. The memory behind them is mapped a second time for its own
+ * kernels. */
 static struct {
-    struct backend near; /* backend that this device is made from */
+    struct backend near; /* the backend on which this device is built */
     char *memory;
     _Atomic int64_t copies, kernels, events; /* counts, which several lanes change at once */
 } far;
@@ -120,7 +121,7 @@ static enum status far_write(struct backend *b, void *device, const void *host, 
     return far.near.write(b, promoted(device), host, bytes);
 }
 
-/* Moves the device's bytes away; addresses are still computed from `base`. */
+/* Makes the device's memory unreachable; addresses are still computed from `base`. */
 static void move_away(struct backend *b)
 {
     size_t bytes = (size_t)round_up(b->bytes, 4096);
@@ -182,7 +183,7 @@ static void run(enum offload away, enum update_on update, enum run_mode mode, in
     rig_stop(&r);
 }
 
-/* Nothing but the backend touches device memory: state, canaries, chaos and steps work where it cannot be reached. */
+/* Only the backend touches device memory: state, canaries, chaos and steps work although the engine cannot reach it. */
 static void the_engine_leaves_device_memory_alone(void **state)
 {
     (void)state;
@@ -196,7 +197,7 @@ static void the_engine_leaves_device_memory_alone(void **state)
         }
 }
 
-/* A plan with drives that read device memory needs a device that drives reach. */
+/* A plan in which drives read device memory directly needs a device whose memory drives can reach. */
 static void unreachable_memory_is_refused(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Tests that a byte written outside the plan is noticed, and that a program with an error does not start. */
+/* Tests that a write outside the plan is noticed, and that a program with an error does not start. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static void gaps_are_guarded(void **state)
     assert_true(canary_bytes(r.session->canary) > 0);
     assert_int_equal(session_check_memory(r.session), OK);
 
-    /* just behind the step record, in the padding of its buffer */
+    /* behind the step record, in the padding of its buffer */
     char *record = session_io(r.session, r.session->plan->io.record);
     char kept = record[sizeof(struct step_record)];
     record[sizeof(struct step_record)] ^= 1;
@@ -33,13 +33,13 @@ static void gaps_are_guarded(void **state)
     record[sizeof(struct step_record)] = kept;
     assert_int_equal(session_check_memory(r.session), OK);
 
-    /* the plan's own bytes: the record itself */
+    /* in the plan's own bytes: the record itself */
     record[0] ^= 1;
     assert_int_equal(session_check_memory(r.session), OK);
     rig_stop(&r);
 }
 
-/* Finds sixteen bytes of the device's arena that no buffer of the plan has, by the pattern of canaries. Returns the first. */
+/* Finds, by the canary pattern, sixteen bytes of the device's arena that belong to no buffer of the plan. Returns the first. */
 static char *a_gap(struct backend *b)
 {
     static const unsigned char filled[16] = {0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5, 0xa5,
@@ -54,7 +54,7 @@ static char *a_gap(struct backend *b)
     return there;
 }
 
-/* Writes beside the plan's buffers and beside the arena are noticed on every device. */
+/* Writes between the plan's buffers and outside the arena are noticed on every device. */
 static void the_devices_are_guarded(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Tests that random legal orders with dead bytes poisoned give the threaded executor's bits, and that kernels need no undeclared
- * byte. */
+/* Tests that random legal orders of instructions, with unused bytes poisoned, give the threaded executor's bits, and that kernels
+ * need no undeclared byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ struct result {
     int finite;
 };
 
-/* Change made to the session before it runs, if set. */
+/* Change made to the session before it runs; NULL: none. */
 static void (*sabotage)(struct session *s);
 
 static enum status run_program(struct rig *r, enum plan_program which, enum way way, uint64_t seed)
@@ -94,7 +94,7 @@ static int state_is_finite(struct rig *r)
     return finite;
 }
 
-/* Checks that a chaos run leaves every byte that the program touched poisoned, except persistent homes. */
+/* Checks that after a chaos run every byte that the program touched is poisoned, except persistent state. */
 static void check_all_dead(const struct session *s, const struct program *p)
 {
     for (int k = 0; k < p->n_operands; k++) {
@@ -368,7 +368,7 @@ static void faults_show(void **state)
     static const struct {
         void (*plant)(struct session *);
         enum way way;
-        enum status st; /* expected status; OK: shows as other results, or as an error of the store */
+        enum status st; /* expected status; OK: the fault shows in the results, or as an error of the store */
     } faults[] = {{no_waits_of_compute, CHAOS, OK},
                   {no_waits_of_writes, CHAOS, OK},
                   {wait_for_nothing, CHAOS, ERR_CORRUPT},

@@ -9,11 +9,11 @@
 #include "base/clock.h"
 #include "engine/comm_guard.h"
 
-enum { MOST_NAPS = 50 }; /* naps after which lanes end without an abort, so that a guard that waits for them returns */
+enum { MOST_NAPS = 50 }; /* naps after which lanes end without an abort, so that a guard which waits for them returns */
 
 static struct tickets board;
 static atomic_int others;
-static int naps, looks, failing_look; /* naps: number after the board has failed */
+static int naps, looks, failing_look; /* naps: number of naps after the board has failed */
 static enum { BY_LIBRARY, BY_LANE } cause;
 static struct {
     int calls, board_failed, naps, others;
@@ -53,7 +53,7 @@ static enum status health(struct backend *b, int *joined)
     return OK;
 }
 
-/* Notes the abort, the only end of the other lanes. */
+/* Records the abort, without which the other lanes do not end. */
 static void note_abort(struct backend *b)
 {
     (void)b;

@@ -1,5 +1,5 @@
-/* Tests --device cuda on the fake runtime: the bits of cpu:discrete in every order in which streams run, device memory that only
- * the device touches, and one sentence for every failure. */
+/* Tests --device cuda on the fake runtime: results have the bits of cpu:discrete whatever the order in which streams run, only
+ * the device touches device memory, and every failure gives one sentence. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ static enum status run_steps(struct rig *r, const struct sequence *q, struct out
     return rig_digest(r, &out->digest);
 }
 
-/* Runs the cell. *calls: number of the runtime's calls until the last step is done. */
+/* Runs the cell. *calls: number of calls of the runtime until the last step is done. */
 static enum status run(const struct cell *c, enum device_kind device, enum run_mode mode, struct outcome *out, long *calls)
 {
     struct rig r;
@@ -153,7 +153,7 @@ static void attend(struct backend *b, const struct op_attrs *a, unsigned char *m
     b->close(b);
 }
 
-/* Gives values another width than keys, as no model does. */
+/* Attention with values of another width than keys, which no model has. */
 static void values_of_another_width(void **state)
 {
     (void)state;
@@ -197,14 +197,14 @@ static void device_memory_is_out_of_reach(void **state)
     assert_int_equal(b->read(b, &byte, b->base + 5, 1), OK);
     assert_int_equal(byte, 7);
     assert_int_equal(b->check(b), OK);
-    assert_int_equal(b->fill(b, b->base + 8192, 0, 1), OK); /* a guard's first byte */
+    assert_int_equal(b->fill(b, b->base + 8192, 0, 1), OK); /* the first byte of a guard */
     assert_int_equal(b->check(b), ERR_CORRUPT);
     b->close(b);
     close(null);
     close(zero);
 }
 
-/* When any one piece cannot be pinned, all other pieces are given back. */
+/* If any piece cannot be pinned, all other pieces are unpinned again. */
 static void pinned_whole_or_not_at_all(void **state)
 {
     (void)state;
@@ -214,7 +214,7 @@ static void pinned_whole_or_not_at_all(void **state)
     assert_int_equal(device_plugin_load(&plugin), OK);
     for (int k = 1; k <= 5; k++) {
         char words[32], want[128];
-        snprintf(words, sizeof words, "pin=%d", 1 + k); /* the first registration is the bounce buffer's */
+        snprintf(words, sizeof words, "pin=%d", 1 + k); /* the first registration is that of the bounce buffer */
         twin.configure(words);
         assert_int_equal(plugin->open(0, &nothing, &b), OK);
         snprintf(want, sizeof want, "%s", twin.left());
@@ -269,7 +269,8 @@ static void misuse_is_an_error(void **state)
     assert_int_equal(b->copy(b, LANE_H2D, b->base, host, 64), ERR_IO);
     assert_non_null(strstr(plugin->sentence(), "is not pinned"));
     assert_int_equal(b->pin(b, host, sizeof host), OK);
-    assert_int_equal(b->copy(b, LANE_H2D, b->base, host, sizeof host), OK); /* in pieces, since it crosses registrations */
+    assert_int_equal(b->copy(b, LANE_H2D, b->base, host, sizeof host),
+                     OK); /* the copy is made in pieces, since it crosses registrations */
     assert_int_equal(b->await(b, LANE_COMPUTE, LANE_H2D, 9), ERR_IO);
     assert_non_null(strstr(plugin->sentence(), "never recorded"));
     assert_int_equal(b->wait(b, LANE_H2D, 9), ERR_IO);
@@ -282,7 +283,7 @@ static void misuse_is_an_error(void **state)
     expect_nothing_left("configured");
 }
 
-/* Runs with the n-th call planted to fail: the run must give a sentence, end, and leave nothing. Returns 1 if it failed, or made
+/* Runs with the n-th call failing: the run must print a sentence, end, and leave nothing behind. Returns 1 if it failed, or made
  * fewer calls. */
 static int fails_well(const char *words, const char *expect, long n)
 {
@@ -306,18 +307,19 @@ static void each_failing_call_is_one_sentence(void **state)
     int runs = 0, caught = 0;
     twin.configure("");
     assert_int_equal(run(&cells[1], DEVICE_CUDA, MODE_RUN, &out, &calls), OK);
-    /* the first calls include all that open the device; a thousand events are made alike, and so are steps */
+    /* tries all of the first calls, which open the device, and then fewer: a thousand events are created in the same way, and
+     * steps are alike */
     for (long n = 1, step = 1; n < calls; n += step, runs++) {
         char words[64];
         snprintf(words, sizeof words, "seed=%d,fail=%ld:%d", runs % 4, n, errors[runs % 3]);
         caught += fails_well(words, expect[runs % 3], n);
         step = n < 12 || extent_is_long() ? 1 : calls / extent(8, 36, 36);
     }
-    if (caught < runs) /* a run's number of calls varies with the times at which things end */
+    if (caught < runs) /* the number of calls depends on when things end, so it differs from run to run */
         fail_msg("of %d planted failures %d had no consequence", runs, runs - caught);
 }
 
-/* Reads the next name that begins with cuda and stands before a parenthesis, in the order of the file. Returns 0 at the end. */
+/* Reads the next name in the file that begins with cuda and is followed by a parenthesis. Returns 0 at the end. */
 static int next_call(FILE *f, char name[64])
 {
     int n = 0, c;
@@ -342,15 +344,15 @@ static int is_one_of(const char *name, const char *const *list, int n)
     return 0;
 }
 
-/* Every function that the host side calls, found in its sources, fails at its first call and at later calls. */
+/* Each CUDA function that the host sources call fails at its first call and at later calls. */
 static void each_function_fails_once(void **state)
 {
     (void)state;
     static const char *const files[] = {"device", "streams"};
     static const char *const undoing[] = {"cudaFree", "cudaFreeHost", "cudaHostUnregister", "cudaEventDestroy",
-                                          "cudaStreamDestroy"}; /* calls after which nothing can be reported */
+                                          "cudaStreamDestroy"}; /* functions after whose failure nothing can be reported */
     static const char *const of_errors[] = {"cudaGetLastError", "cudaGetErrorString", "cudaGetErrorName",
-                                            "cudaDriverGetVersion" /* used in a sentence */,
+                                            "cudaDriverGetVersion" /* not a call: its name stands in a message */,
                                             "cudaEventQuery" /* only with ranks */};
     char done[64][64], name[64], path[512], words[128];
     int n = 0;
@@ -392,7 +394,7 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The submitter, reapers and host lanes sleep while a slow device is at work. */
+/* The submitter, reapers and host lanes sleep while a slow device is working. */
 static void nobody_spins(void **state)
 {
     (void)state;

@@ -1,11 +1,11 @@
-/* Tests that each planted bug of the host side of GPUs (tests/cudasim/fake/mutants.txt) is noticed. A run on the fake GPU fails,
- * gives other bits than cpu:discrete, dies, hangs or leaves something behind. */
+/* Tests that each planted bug of the host code for GPUs (tests/cudasim/fake/mutants.txt) is noticed: a run on the fake GPU fails,
+ * gives other bits than cpu:discrete, crashes, hangs or leaves something behind. */
 #include "base/clock.h"
 #include "engine/rig.h"
 #include "engine/twin.h"
 #include "extent.h"
 #include "plan/cells.h"
-#include "mutants.h" /* mutants[], written by plant.py */
+#include "mutants.h" /* defines mutants[], written by plant.py */
 
 #include <signal.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static enum status run(const struct cell *c, enum device_kind device, int traced
     static struct trace_event events[1 << 16];
     memset(out, 0, sizeof *out);
     rig_defaults(&r, S);
-    r.trace = traced ? events : NULL; /* every instruction has an event */
+    r.trace = traced ? events : NULL; /* a trace, for which every instruction has an event */
     rig_cell_defaults(&r.settings, S, F32);
     cell_apply(c, &r.settings.plan);
     r.settings.plan.device = device;
@@ -61,14 +61,14 @@ static enum status run(const struct cell *c, enum device_kind device, int traced
     return st;
 }
 
-/* Planted failures; a run with one of them fails. */
+/* Settings that make a call of the runtime fail; a run with one of them must fail. */
 static const char *const failing[] = {"in=cudaStreamWaitEvent,fail=9:1", "in=cudaEventRecord,fail=9:1",
-                                      "in=launch,fail=2:1" /* the launch of a prepared kernel */};
+                                      "in=launch,fail=2:1" /* launching a prepared kernel fails */};
 
-/* Seconds after which a process counts as hung. For mutants, several times the duration of a run without one. */
+/* Seconds after which a process counts as hung. For mutants: several times the duration of a run without a bug. */
 static unsigned seconds = 240;
 
-/* Looks for the mutant in a process of its own, and ends it. */
+/* Looks for effects of the mutant in another process, and ends that process. */
 static void look_for(int mutant, const struct outcome *want)
 {
     struct twin twin;
@@ -81,7 +81,7 @@ static void look_for(int mutant, const struct outcome *want)
         _exit(2);
     for (int k = 0; k < SEEDS * CELLS; k++) {
         const struct cell *c = &cells[k % CELLS];
-        /* streams that run more slowly than they are submitted to */
+        /* in some trials streams run more slowly than work is submitted */
         snprintf(words, sizeof words, "seed=%d,lag=%d", k, k / CELLS % 4 == 2 ? 20 : 0);
         twin.configure(words);
         if (run(c, DEVICE_CUDA, k % 2, &have) != OK || memcmp(&have, &want[k % CELLS], sizeof have) != 0 || twin.left()[0])
@@ -115,7 +115,7 @@ static int ends_late(int status)
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
 }
 
-/* Finds the right results in a process of its own. This process has no threads, since they would not survive fork. */
+/* Finds the right results in another process, so that this process has no threads, which would not survive fork. */
 static int find_right(struct outcome want[CELLS])
 {
     int ends[2], status;
@@ -136,7 +136,8 @@ static int find_right(struct outcome want[CELLS])
 static int judge(int mutant, int status, const struct outcome *want)
 {
     if (mutant > 0 && ends_late(status) &&
-        in_child(0, want) != 0) { /* the machine has become slower, and the mutant is not judged */
+        in_child(0, want) !=
+            0) { /* if a run without the bug fails too, the machine has become slower, and the mutant is not judged */
         printf("not ok: %s (%d): what has no mutant does not end within %u s any more either\n", mutants[mutant], mutant,
                seconds);
         return 0;
@@ -149,7 +150,7 @@ static int judge(int mutant, int status, const struct outcome *want)
     return 0;
 }
 
-/* Tries AT_ONCE mutants at the same time, since some show only by hanging. */
+/* Tries AT_ONCE mutants at the same time, since some are noticed only because they hang. */
 static int try_all(const struct outcome *want)
 {
     pid_t child[AT_ONCE] = {0};
@@ -180,7 +181,8 @@ static int try_all(const struct outcome *want)
 int main(void)
 {
     static struct outcome want[CELLS];
-    if (!getenv("LTRAIN_CUDA_MUTANTS") || EXTENT_SANITIZED) /* the sanitizer ends a planted bug before the program can */
+    /* the sanitizer would end a process with a planted bug before the program can react */
+    if (!getenv("LTRAIN_CUDA_MUTANTS") || EXTENT_SANITIZED)
         return 77;
     if (!find_right(want)) {
         printf("not ok: cpu:discrete does not run\n");

@@ -1,5 +1,5 @@
 /* Tests the plugin for real GPUs on the fake runtime, with its own kernels run by the simulator and a fake cuBLASLt. Results of
- * golden models lie within the marks for bf16. */
+ * golden models are within the tolerances for bf16. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROCESSORS = 4, STEPS = 3, MODELS = 40 /* MODELS: least number of cases in tests/golden */ };
+enum { PROCESSORS = 4, STEPS = 3, MODELS = 40 /* MODELS: smallest expected number of cases in tests/golden */ };
 
 int device_plugin_expected(void)
 {
@@ -67,7 +67,7 @@ static void steps_are_golden(struct rig *r, struct golden *g, const char *name, 
         assert_true(golden_compare(r, g->file, STATE_MASTER, "step5", marks.parameters) <= marks.parameters);
 }
 
-static uint64_t chosen;    /* cuBLASLt's algorithms of the last run, as in the numerics key */
+static uint64_t chosen;    /* algorithms that cuBLASLt chose in the last run, as in the numerics key */
 static int fast;           /* 1: --deterministic no */
 static enum dtype moments; /* type of --optim-dtype */
 
@@ -116,7 +116,7 @@ static uint64_t run(const char *name, int capability, int steps, void (*change)(
     return digest;
 }
 
-/* Compares a resident run with a run on drives: placement changes neither a bit nor the numerics key. */
+/* Compares a resident run with a run on drives: placement changes neither bits nor the numerics key. */
 static void case_on(const char *name, int capability)
 {
     const int steps = extent(STEPS, STEPS, GOLDEN_STEPS);
@@ -155,7 +155,8 @@ static void adapters_on_ampere(void **state)
     case_on("lora-phi3", 80);
 }
 
-/* The second step's loss shows parameters updated from exact moments; the third step's loss, from packed ones. */
+/* The second step's loss depends on parameters updated from exact moments, the third step's loss on parameters updated from
+ * quantised ones. */
 static void moments_in_int8(void **state)
 {
     (void)state;
@@ -165,7 +166,7 @@ static void moments_in_int8(void **state)
     moments = F32;
 }
 
-/* With --deterministic no, backward attention loads fewer kernels on sm_80. On Hopper the same kernels run either way. */
+/* With --deterministic no, backward attention on sm_80 loads fewer kernels. On Hopper the same kernels run in both cases. */
 static void backward_in_any_order(void **state)
 {
     (void)state;
@@ -219,10 +220,10 @@ static void calls_of_kernels_fail(void **state)
     assert_int_equal(fails_by_name("cudaMemsetAsync", "cudaMemsetAsync", 1, last), last);
 }
 
-/* Tests kinds of layers that Llama does not have: one step on one card each, all on drives. Soft caps, windows on some layers,
- * four norms of 1 + w, GeGLU, scaled embeddings. Norms of each head, with weights of its own, too; norms of all heads together,
- * behind the blocks alone. Factors everywhere; a part of each head rotated, in neighbouring pairs. Sinks and a clamped gate;
- * gates of heads' results. */
+/* Tests kinds of layers that Llama does not have, with one step on one GPU each and all state on drives: soft caps; windows on
+ * some layers; four norms of 1 + w; GeGLU; scaled embeddings; norms of each head, also with different weights; norms of all heads
+ * together; norms only behind the blocks; factors everywhere; partly rotated heads, in neighbouring pairs; sinks and a clamped
+ * gate; gates of heads' results. */
 static void other_layers(void **state)
 {
     (void)state;
@@ -235,8 +236,8 @@ static void other_layers(void **state)
         run(cases[i].name, cases[i].capability, 1, everything_nvme);
 }
 
-/* With LTRAIN_LONG, runs every case of tests/golden, with adapters, quantised bases and dropout, and once more on a card of 99
- * KiB. */
+/* With LTRAIN_LONG, runs every case of tests/golden, with adapters, quantised bases and dropout, and again on a GPU with 99 KiB
+ * of shared memory. */
 static void all_models(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Tests that a step cut short at any kernel leaves the state after the update that it began with, and runs no kernel more. */
+/* Tests that a step which is cut at any kernel leaves the state after the update with which it began, and runs no further kernel. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,10 +18,11 @@ enum { S = 112, STEPS = 2 };
 /* Wrapped kernels of the device, which count their calls. The signal comes at call number `at`. */
 static op_kernel *inner[OP_COUNT];
 static atomic_int wanted;
-static int kernels, at, after; /* kernels: count of the step; after: kernels since the signal that are no update */
-static int attention_only;     /* 1: other kernels are not counted */
-/* on_host: 1: this process can read the memory that kernels write; given_up: calls of attention that ended without writing their
- * results */
+static int kernels, at,
+    after; /* kernels: number run in the step; after: kernels other than of the update that ran since the signal */
+static int attention_only; /* 1: other kernels are not counted */
+/* on_host: 1: this process can read the memory that kernels write; given_up: number of calls of attention that ended without
+ * writing their results */
 static int on_host, given_up;
 
 static int is_attention(enum op_kind op)
@@ -29,12 +30,13 @@ static int is_attention(enum op_kind op)
     return op == OP_ATTN_FWD || op == OP_ATTN_BWD;
 }
 
-/* Planned time and instructions that compute is submitted ahead of its finished work. */
+/* Distance by which compute is submitted ahead of its finished work, in planned time and instructions. */
 static struct {
-    double *until;        /* planned seconds of the first k instructions of the lane; NULL: not recorded */
-    double longest, most; /* longest: planned seconds of the longest instruction; most: most planned seconds under way at once */
+    double *until; /* planned seconds of the lane's first k instructions; NULL: not recorded */
+    double longest,
+        most; /* longest: planned seconds of the longest instruction; most: largest planned seconds in flight at one time */
     int submitted, most_instrs;
-    int at[BACKEND_EVENTS + 1]; /* instructions submitted before each event was recorded */
+    int at[BACKEND_EVENTS + 1]; /* number of instructions that were submitted before each event was recorded */
     atomic_int done;
     enum status (*record)(struct backend *b, enum lane lane, int event);
     enum status (*wait)(struct backend *b, enum lane lane, int event);
@@ -167,7 +169,7 @@ static int train(const struct place *p, int n, uint64_t *digest)
 
 static void cut_at_any_kernel(void **state)
 {
-    struct twin twin; /* fake GPU, to which kernels are submitted ahead */
+    struct twin twin; /* the fake GPU, to which kernels are submitted ahead */
     int stride = extent(199, 23, 1), has_gpu = twin_open(getenv("LTRAIN_CUDA_TWIN"), &twin);
     (void)state;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
@@ -176,13 +178,13 @@ static void cut_at_any_kernel(void **state)
         if (places[i].device == DEVICE_CUDA && !has_gpu)
             continue;
         train(&places[i], 0, &whole);
-        while (train(&places[i], n, &digest)) { /* until the step has fewer than n kernels */
+        while (train(&places[i], n, &digest)) { /* ends once the step has fewer than n kernels */
             if (digest != whole)
                 fail_msg("place %d: cut at kernel %d the state is not that after the update", (int)i, n);
             n += stride;
             cuts++;
         }
-        assert_true(digest == whole); /* the uncut step's own update is still pending */
+        assert_true(digest == whole); /* the update of the step that was not cut is still pending */
         assert_true(cuts > 1);
     }
 }
@@ -242,7 +244,7 @@ static void little_is_submitted_ahead(void **state)
         ahead.longest = in->end - in->start > ahead.longest ? in->end - in->start : ahead.longest;
         n++;
     }
-    executor_destroy(r.session->executor); /* creates the executor anew: it takes its facts of the program when it is created */
+    executor_destroy(r.session->executor); /* creates the executor again, since it reads the program when it is created */
     assert_int_equal(executor_create(&r.session->context, r.session->plan->programs, PLAN_PROGRAMS, &r.session->executor), OK);
     struct backend *b = r.session->backend;
     assert_int_equal(session_initialise(r.session, 5), OK);
@@ -261,7 +263,7 @@ static void little_is_submitted_ahead(void **state)
     rig_stop(&r);
 }
 
-/* The update's part of a step is closed: it reads only its own writes, or state from before the step. */
+/* The update's part of a step depends on no other part: it reads only what it wrote itself, or state from before the step. */
 static void marks_are_closed(void **state)
 {
     struct rig r;
@@ -291,7 +293,7 @@ static void marks_are_closed(void **state)
     assert_int_equal(counted, n);
     assert_true(updates > 0 && n < p->n_instrs / 2);
     assert_int_equal(updates_mark(r.session->plan->programs[PLAN_STEP], mark, &n),
-                     OK); /* this program is not longer than the other */
+                     OK); /* `mark` is long enough: this program has no more instructions than the first */
     assert_int_equal(n, 0);
     free(unmarked);
     free(mark);

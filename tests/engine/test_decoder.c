@@ -112,7 +112,7 @@ static void test_placements(void **state)
                       {DEVICE_CPU, OFFLOAD_NVME, OFFLOAD_NVME},
                       {DEVICE_CPU_DISCRETE, OFFLOAD_NVME, OFFLOAD_NVME},
                       {DEVICE_CPU_DISCRETE, OFFLOAD_CPU, OFFLOAD_CPU},
-                      {DEVICE_CUDA, OFFLOAD_NONE, OFFLOAD_NONE}, /* on the fake GPU, with the processor's kernels */
+                      {DEVICE_CUDA, OFFLOAD_NONE, OFFLOAD_NONE}, /* the fake GPU, with the CPU's kernels */
                       {DEVICE_CUDA, OFFLOAD_NVME, OFFLOAD_CPU}};
     (void)state;
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
@@ -133,8 +133,8 @@ static void test_placements(void **state)
     }
 }
 
-/* Runs in random legal orders, one instruction at a time, with dead bytes NaN-filled. Instructions that predicates leave out run
- * too, and add nothing. */
+/* Runs one instruction at a time in random legal orders, with unused bytes filled with NaN. Instructions that predicates leave
+ * out run, too, and change no result. */
 static void test_orders(void **state)
 {
     struct decode_rig r;
@@ -150,7 +150,7 @@ static void test_orders(void **state)
     same_bits("random orders");
 }
 
-/* Bytes loaded under a predicate may be read under that predicate only. */
+/* Bytes that were loaded under a predicate may be read only under the same predicate. */
 static void test_predicates(void **state)
 {
     struct decode_rig r;
@@ -184,7 +184,7 @@ static double distance(const float *a, const float *b)
     return most;
 }
 
-/* A text read in parts differs only by the order of sums: 1e-5 of logits up to 5. */
+/* A text that is read in parts gives other logits only by the order of sums: 1e-5 for logits up to 5. */
 static void test_parts(void **state)
 {
     (void)state;
@@ -206,7 +206,7 @@ static void test_parts(void **state)
     }
 }
 
-/* Reads another text after a common beginning, near and far back, as if no text had been read before. */
+/* Reads another text that has a common beginning with the previous one, long or short, as if no text had been read before. */
 static void check_truncated(const char *name, enum offload cache)
 {
     struct decode_rig r;
@@ -260,7 +260,7 @@ static void test_refusals(void **state)
     ok(decoder_truncate(r.decoder, 10));
     assert_int_equal(decoder_feed(r.decoder, token, 20, &stop, NULL), ERR_CANCELLED);
     assert_int_equal(decoder_length(r.decoder), 10);
-    /* a device that holds a part of the cache */
+    /* a device that can hold a part of the cache */
     r.settings.plan.seq_len = 1 << 20;
     const int64_t need = r.session->plan->arena[TIER_DEVICE], limit[TIERS] = {3 * need, 3 * need, 0};
     ok(plan_sampling_longest(r.model, &r.settings.plan, limit, &longest));

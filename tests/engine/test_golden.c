@@ -74,7 +74,7 @@ static void everything_host(struct settings *s)
     s->plan.loss_tile = 24;
 }
 
-/* Gives the same bits with the same tiles, resident and with everything on nvme and computed again. */
+/* Checks that results have the same bits with the same tiles when resident, and with everything on nvme and recomputed. */
 static void check_everywhere(const char *name)
 {
     double other[2 * GOLDEN_STEPS], near[2 * GOLDEN_STEPS], far[2 * GOLDEN_STEPS];
@@ -158,7 +158,7 @@ CASE(gptj, "gptj")
 CASE(codegen, "codegen")
 CASE(opt, "opt")
 
-/* The gradient's norm is that of the sinks when only they are trained. */
+/* If only the sinks are trained, the gradient's norm is the norm of their gradient. */
 static void sinks_in_the_norm(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Tests loading of weights into sessions: the same bits for any home of the state and any number of reading threads, and one
- * sentence for any failure. */
+/* Tests loading of weights into sessions: the same bits wherever the state is placed and whatever the number of reading threads,
+ * and one sentence for any failure. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ static char path[128];
 
 static int touch_at; /* number of reads until the file is changed, counted down */
 
-/* Replaces the C library's function, under its name for files of any size. */
+/* Replaces the C library's pread, which programs with large-file support call by this name. */
 ssize_t pread(int fd, void *to, size_t n, off_t at)
 {
     if (touch_at > 0 && --touch_at == 0) {
@@ -49,13 +49,13 @@ static struct model *make_model(void)
     return m;
 }
 
-/* Returns a value made from the parameter's and the value's own number, so that two tensors differ. */
+/* Returns a value computed from the parameter's and the element's numbers, so that any two tensors differ. */
 static float value_of(int param, int64_t i)
 {
     return ldexpf((float)((param * 7919 + i * 104729) % 16777213 - 8388607), -24);
 }
 
-/* Writes the model's weights, one value of which is special. */
+/* Writes the model's weights, one element of which has a special value. */
 static void write_file(const struct model *m, enum dtype type, int special, float value)
 {
     static struct st_decl decls[MOST];
@@ -105,7 +105,7 @@ static float rounded(enum dtype type, float x)
     return type == BF16 ? bf16_to_float(bf16_from_float(x)) : x;
 }
 
-/* Parameters and masters are those of the file; moments are zero. */
+/* Checks that parameters and masters are those of the file, and moments are zero. */
 static void check_state(struct rig *r, enum dtype file, enum dtype dtype)
 {
     for (int u = 0; u < r->model->n_units; u++) {
@@ -152,7 +152,7 @@ static void bits_are_the_files(void **state)
     model_destroy(m);
 }
 
-/* The sentence names the first bad value in the model's order. A value too large for bf16 is reported as such. */
+/* The message names the first bad value in the order of the model. A value too large for bf16 is reported as such. */
 static void values_are_named(void **state)
 {
     char words[160];
@@ -217,7 +217,7 @@ static void a_file_that_changes_is_noticed(void **state)
     write_file(m, BF16, -1, 0);
     start(&r, &places[0], BF16, 1);
     assert_int_equal(session_load(r.session, path), OK);
-    touch_at = 10; /* two reads of the header come first */
+    touch_at = 10; /* changes the file at the tenth read; the first two read the header */
     assert_int_equal(session_load(r.session, path), ERR_CORRUPT);
     assert_non_null(strstr(status_message(), "the files changed while they were read"));
     assert_int_equal(touch_at, 0);

@@ -62,7 +62,7 @@ static enum status add_bytes(void *user, int unit, int64_t first, int64_t n, uin
     return OK;
 }
 
-/* Hashes all quantised matrices. With adapters such exist only where the base is kept quantised. */
+/* Hashes all quantised matrices. A run with adapters has them only if the base is kept quantised. */
 static uint64_t hash_packed(struct rig *r)
 {
     const uint64_t nothing = 0xcbf29ce484222325u;
@@ -133,8 +133,8 @@ static void everything_nvme(struct settings *s)
     small_tiles(s);
 }
 
-/* Runs resident with two grids of tiles. The smaller tiles with everything on nvme and computed again must give the same bits as
- * resident. */
+/* Runs resident with two grids of tiles. With the smaller tiles, everything on nvme and recomputed must give the bits of the
+ * resident run. */
 static void check_everywhere(const char *name)
 {
     double other[2 * STEPS], near[2 * STEPS], far[2 * STEPS];
@@ -188,7 +188,7 @@ static void bitsandbytes(void **state)
     check_stands_for("int8-gqa", "loss_int8");
 }
 
-/* Step along d of all trained parameters. */
+/* A step along direction d in the space of all trained parameters. */
 struct shift {
     float *from, *d, by;
 };
@@ -235,7 +235,8 @@ static double loss_along(const char *name, double by, double *slope)
     return loss;
 }
 
-/* The loss under one mask, moved along the gradient, changes as the gradient says: central differences of fourth order. */
+/* With a fixed dropout mask, the loss changes along the gradient as the gradient predicts, by central differences of fourth
+ * order. */
 static void differences(void **state)
 {
     double slope, h = 0.02;
@@ -261,7 +262,7 @@ static void placed(struct settings *s)
     small_tiles(s);
 }
 
-/* Trains on a quantised base in any tier, with everything kept or made again. */
+/* Trains on a quantised base in any tier, with everything kept or recomputed. */
 static void check_anywhere(const char *name)
 {
     double first[2 * STEPS], other[2 * STEPS];
@@ -346,7 +347,7 @@ static void start_wide(struct rig *r, enum model_base base)
         fail_msg("%s", status_message());
 }
 
-/* Products of more columns than a tile has give the bits of products with whole matrices of the same numbers. */
+/* Products with more columns than a tile give the bits of products with whole matrices of the same values. */
 static void tiles(void **state)
 {
     struct rig tiled, whole;

@@ -35,7 +35,7 @@ struct result {
 static struct twin twin;
 static int has_twin;
 
-/* Program's hash, which must differ where the settings do. */
+/* Hash of a program, which must differ where the settings differ. */
 struct trace {
     struct cell cell;
     uint64_t hash;
@@ -86,7 +86,7 @@ static void check_moved(struct rig *r, const struct cell *c, int runs[PLAN_PROGR
         for (int i = 0; i < runs[k]; i++)
             add_moved(r->session->plan->programs[k], moved, total);
     executor_take_stats(r->session->executor, stats);
-    const struct lane_stats *compute = &stats[LANE_COMPUTE]; /* compute does not wait while it computes */
+    const struct lane_stats *compute = &stats[LANE_COMPUTE]; /* compute is not idle while it computes */
     if (compute->busy_ns <= 0 || compute->busy_ns + compute->waited_ns > clock_ns() - began)
         fail_msg("%s: compute was busy for %lld ns and waited for %lld, of %lld", cell_name(c), (long long)compute->busy_ns,
                  (long long)compute->waited_ns, (long long)(clock_ns() - began));
@@ -131,7 +131,8 @@ static void run_cell(enum model_family family, int layers, enum dtype dtype, enu
     cell_apply(c, &r.settings.plan);
     r.settings.plan.optim_dtype = moments;
     if (moments == I8)
-        r.settings.plan.group = 8192; /* whole blocks only; the part that decays ends within one, at an extent's end */
+        r.settings.plan.group =
+            8192; /* whole quantisation blocks only; the decayed part ends within a block and at the end of an extent */
     r.settings.plan.grad_accum = accum;
     if (has_twin && c->discrete && on_gpu++ % 2 == 0) {
         char words[32];
@@ -366,7 +367,7 @@ static void kinds_of_layers(void **state)
     }
 }
 
-/* With everything fetched each distance gives another program. */
+/* If everything is fetched, each prefetch distance gives another program. */
 static void distances_differ(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Tests that compute's standstill is measured, and charged to the lane and class that it waited for. */
+/* Tests that the time during which compute stands still is measured and charged to the lane and class that it waited for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@ enum { S = 112 };
 
 static struct lane_stats stats[LANES];
 
-/* Runs a step with its update, on a device behind a link that is slow beside its kernels. */
+/* Runs a step with its update on a device whose link is slow compared with its kernels. */
 static void run(enum offload params, enum offload acts)
 {
     struct rig r;
@@ -57,7 +57,7 @@ static void parameters_are_waited_for(void **state)
     assert_true(all > 0.9 * waited);
 }
 
-/* Parameters stay; activations go and come over the same link. */
+/* Parameters stay on the device; activations are moved away and back over the same link. */
 static void activations_are_waited_for(void **state)
 {
     (void)state;

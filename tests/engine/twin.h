@@ -21,7 +21,7 @@ static inline void twin_find(void *library, const char *name, void *to)
     memcpy(to, &symbol, sizeof symbol);
 }
 
-/* Makes `path` the plugin that --device cuda opens. Returns 0 if it is not there. */
+/* Makes `path` the plugin that --device cuda opens. Returns 0 if there is no such file. */
 static inline int twin_open(const char *path, struct twin *t)
 {
     void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;

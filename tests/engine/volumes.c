@@ -31,7 +31,7 @@ static int rank, size, failures;
 /* --- Formulas for one step on this rank --- */
 
 struct expected {
-    int64_t lane[LANES_HERE]; /* world: parameters and gradients */
+    int64_t lane[LANES_HERE]; /* bytes on each lane; world: parameters and gradients */
     int64_t small;            /* small messages on world's lane: sums of squares, losses */
     int64_t ring_unpruned;
 };
@@ -62,8 +62,8 @@ static void expect_ring(const struct cell_of_ranks *c, const struct seq_shape *s
     seq_layout_destroy(layout);
 }
 
-/* Adds the bytes of elements [0, n) of a unit, all with the same decay, group by group. once: used once in a micro-batch, and so
- * gathered once, as the embedding and the head are. */
+/* Adds the bytes of elements [0, n) of a unit, all with the same decay, group by group. once: the unit is used, and so gathered,
+ * once in a micro-batch, as embedding and head are. */
 static void expect_groups(const struct cell_of_ranks *c, const struct settings *s, int64_t n, int once, struct expected *e)
 {
     int64_t micro = micro_batches(c), b = dtype_size(c->dtype), wire = dtype_size(c->wire);
@@ -73,7 +73,7 @@ static void expect_groups(const struct cell_of_ranks *c, const struct settings *
         if (c->zero == 3 && once)
             bytes -= micro * own * (size - 1) * b;
         e->lane[0] += bytes;
-        e->small += c->zero > 0 ? (size - 1) * 8 : 0; /* a message with a sum of squares */
+        e->small += c->zero > 0 ? (size - 1) * 8 : 0; /* a message that carries a sum of squares */
     }
 }
 
@@ -94,7 +94,7 @@ static void expect(const struct cell_of_ranks *c, const struct settings *s, cons
                     e);
     for (int u = 0; u < m->n_units; u++) {
         int once = !model_unit_in_layer(m, u);
-        /* decayed and other elements have groups of their own if state is sharded */
+        /* if state is sharded, elements with and without weight decay are in different groups */
         int64_t decay = c->zero > 0 ? m->units[u].decay_elements : 0;
         expect_groups(c, s, decay, once, e);
         expect_groups(c, s, m->units[u].elements - decay, once, e);
@@ -103,8 +103,8 @@ static void expect(const struct cell_of_ranks *c, const struct settings *s, cons
     e->small += micro * (size - 1) * loss_tiles * 8;
 }
 
-/* Returns ZeRO-3's bytes by plain count: every rank gets all parameters twice and gives all gradients once. Parameters that are
- * used once come once. */
+/* Returns ZeRO-3's bytes by a simple count: every rank receives all parameters twice and sends all gradients once. Parameters
+ * that are used once are received once. */
 static int64_t three_times_parameters(const struct cell_of_ranks *c, const struct model *m)
 {
     int64_t sum = 0, b = dtype_size(c->dtype), wire = dtype_size(c->wire);
@@ -144,7 +144,7 @@ static void compare(const struct cell_of_ranks *c, const char *what, int step, i
     fprintf(stderr, ": steady step %d sends %" PRId64 " bytes %s, by formula %" PRId64 "\n", step, sent, what, formula);
 }
 
-/* Prints one line of all ranks' bytes, and checks the rules that hold for their sums only. */
+/* Prints one line with all ranks' bytes, and checks the rules that hold only for their sums. */
 static void sum_up(const struct cell_of_ranks *c, const struct model *m, const int64_t sent[LANES_HERE], const struct expected *e)
 {
     double x[] = {(double)(sent[0] - e->small), (double)e->small, (double)sent[1], (double)sent[2], (double)e->ring_unpruned};
@@ -199,7 +199,7 @@ static enum status run_steps(const struct cell_of_ranks *c, struct rig *r, const
     int64_t before[LANES_HERE], sent[LANES_HERE];
     double loss, norm;
     expect(c, &r->settings, r->model, batch, &e);
-    TRY(rig_step(r, batch, BATCH, &loss, &norm)); /* no update is pending yet */
+    TRY(rig_step(r, batch, BATCH, &loss, &norm)); /* in the first step no update is pending */
     read_counters(before);
     for (int i = 0; i < STEADY; i++) {
         TRY(rig_step(r, batch, BATCH, &loss, &norm));
@@ -258,7 +258,8 @@ static void small_cells(int all)
         int data = k % DATA_KINDS, types = k / DATA_KINDS % 4, zero = k / DATA_KINDS / 4 % 4, i = k / DATA_KINDS / 16;
         if (!all && (data != (i + zero) % DATA_KINDS || types != (i + 3 * zero) % 4))
             continue;
-        if (!all && size >= 4 && zero != 3 && (zero != i % 3 || (size == 8 && i % 2))) /* so many ranks share few cores */
+        /* skips cells, since four and eight ranks share few cores */
+        if (!all && size >= 4 && zero != 3 && (zero != i % 3 || (size == 8 && i % 2)))
             continue;
         run_cell(&(struct cell_of_ranks){.mesh = mesh[i],
                                          .zero = zero,

@@ -1,4 +1,4 @@
-/* Machines: data sheets by name, files and their errors, and a rank's share of a machine. */
+/* Tests descriptions of machines: data sheets by name, files and their errors, and a rank's share of a machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +50,8 @@ static void presets(void **state)
     assert_int_equal(hardware_preset("2XA100-80", &h), OK);
     assert_string_equal(h.name, "a100-80");
     assert_int_equal(h.devices, 2);
-    assert_int_equal(hardware_preset("4xA100", &h), ERR_INVALID); /* two names begin so, although h100 is nearer */
+    assert_int_equal(hardware_preset("4xA100", &h),
+                     ERR_INVALID); /* ambiguous: two names begin like this, although h100 is similar */
     must_contain(status_message(), "Did you mean 4xa100-40 or 4xa100-80?");
     assert_int_equal(hardware_preset("2 x a100-80", &h), OK);
     assert_int_equal(h.devices, 2);
@@ -208,7 +209,8 @@ static void parts_of_a_node(void **state)
         .hardware = &h, .mesh.degree[MESH_DP] = 1, .mesh.degree[MESH_ULYSSES] = 1, .mesh.degree[MESH_RING] = 16};
     plan_cost_model(&s, &c);
     near(c.lane_bytes[LANE_RING], h.across * 15 / 8);
-    near(c.lane_bytes[LANE_WORLD], h.inside); /* slower than 15 times the network */
+    near(c.lane_bytes[LANE_WORLD],
+         h.inside); /* 15 times the network's rate would be faster than the links inside a node, which limit it */
     near(c.demand[LANE_WORLD][LINK_ACROSS], h.inside / (h.across * 15));
     assert_true(c.lane_seconds[LANE_RING] == h.across_seconds);
     /* on 8 x 2 ranks the eight lie within a node, the ring's two on two nodes: all its messages cross */
@@ -237,7 +239,7 @@ static void shared_processors(void **state)
     near(two.lane_bytes[LANE_WRITE], one.lane_bytes[LANE_WRITE] / 2);
 }
 
-/* Hopper's own backward attention takes heads up to 128; wider ones take sm_80's kernels, which are slower. */
+/* Hopper's own backward attention supports heads up to 128; wider heads use sm_80's kernels, which are slower. */
 static void wide_backward_attention(void **state)
 {
     (void)state;
@@ -314,7 +316,7 @@ static void mixed_products(void **state)
     }
 }
 
-/* A plan for tensor cores in fp32, the default, says what that costs; for a CPU there is nothing to say. */
+/* A plan with fp32, the default, for tensor cores says what that costs; on a CPU there is nothing to say. */
 static void slow_types_are_named(void **state)
 {
     (void)state;
@@ -336,7 +338,7 @@ static void slow_types_are_named(void **state)
     }
 }
 
-/* Plans leave a part of the drives alone, unless a number is given. */
+/* Plans leave a part of the drives free unless --nvme-max is given. */
 static void left_free(void **state)
 {
     (void)state;
@@ -393,7 +395,7 @@ static const char *described_file(const char *yaml, int64_t nvme_max)
     return text;
 }
 
-/* A description says that drives and a node's memory are assumed if nobody has named them. */
+/* A description says that drives and a node's memory are assumed unless somebody has given them. */
 static void what_is_there(void **state)
 {
     (void)state;
@@ -407,7 +409,7 @@ static void what_is_there(void **state)
     must_contain(described("rtx4090", "none", AUTO), "no nvme.");
 }
 
-/* A description says so, too, of fields that a file leaves to the data sheet. */
+/* The same holds for fields that a file leaves to the data sheet. */
 static void what_a_file_leaves_out(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The virtual clock against cases worked out by hand; rates between given points. */
+/* Tests the virtual clock with cases computed by hand, and the interpolation of rates between given points. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,8 @@ static struct program *empty(void)
     return p;
 }
 
-/* Lanes run in order, after dependencies and releases: h2d 3 s, compute waits for it, 4 s; a second copy is held back until 5. */
+/* Lanes run their instructions in order, after dependencies and release times: h2d takes 3 s, compute waits for it and takes 4 s;
+ * a second copy is released at 5 s. */
 static void alone(void **state)
 {
     (void)state;
@@ -132,7 +133,7 @@ static void uneven(void **state)
     program_destroy(p);
 }
 
-/* Two copies of 2 s take half a second each from compute, beside their share of the cores. */
+/* Two copies of 2 s each slow compute by half a second, in addition to using a share of the cores. */
 static void wakes(void **state)
 {
     (void)state;
@@ -167,7 +168,7 @@ static void idle_lanes(void **state)
     program_destroy(p);
 }
 
-/* Demands that fit together slow nobody; the narrowest link of a lane decides. */
+/* Demands that together fit a link slow no lane; the narrowest link of a lane decides. */
 static void several_links(void **state)
 {
     (void)state;
@@ -178,14 +179,14 @@ static void several_links(void **state)
     add(p, LANE_READ, 2);
     add(p, LANE_WRITE, 2);
     near(program_simulate(p, &m, NULL, NULL, NULL), 2);
-    add(p, LANE_H2D, 4); /* halves the read, not the write */
+    add(p, LANE_H2D, 4); /* slows the read to half, but not the write */
     near(program_simulate(p, &m, NULL, NULL, NULL), 6);
     near(p->instrs[0].end, 4);
     near(p->instrs[1].end, 2);
     program_destroy(p);
 }
 
-/* Returns costs of a block a second on either I/O lane alone. */
+/* Returns costs with which either I/O lane alone moves a block per second. */
 static struct cost_model drive_costs(double demand)
 {
     struct cost_model m = unit_costs();
@@ -210,7 +211,7 @@ static void drives_by_bytes_in_flight(void **state)
     near(p->instrs[1].end, 16);
     add(p, LANE_READ, 15 * DRIVE_BLOCK);
     near(program_simulate(p, &m, NULL, NULL, NULL), 31);
-    near(p->instrs[1].end, 15 * 17 / 16.0); /* until then the write has a 17th, then a 16th */
+    near(p->instrs[1].end, 15 * 17 / 16.0); /* until then the write gets a 17th of the drive, then a 16th */
     near(p->instrs[0].end, 15 * 17 / 16.0 + 1);
     program_destroy(p);
     p = empty();

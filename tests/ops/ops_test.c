@@ -9,7 +9,7 @@ enum { MAX_TENSORS = 4096, GUARD = 128 };
 
 static struct tensor *tensors[MAX_TENSORS];
 static int tensor_count;
-static uint64_t stream; /* number of the next tensor's random stream: tensors differ, repeated tests get equal ones */
+static uint64_t stream; /* number of the next tensor's random stream: tensors differ, but repeated tests get equal ones */
 
 struct tensor *tensor_new(int64_t n, enum dtype dtype)
 {
@@ -116,7 +116,7 @@ void case_work(struct op_case *c)
     case_bytes(c, work->n ? work->store : NULL, work->n * 4, 4, OUT);
 }
 
-/* The copy of an argument that a run works on, with a guard on each side. */
+/* A copy of an argument that a run works on, with a guard on each side. */
 struct place {
     unsigned char *base, *at;
 };

@@ -48,9 +48,9 @@ void case_tensor(struct op_case *c, struct tensor *t, enum arg_mode mode); /* te
 void case_bytes(struct op_case *c, void *data, int64_t bytes, int64_t align, enum arg_mode mode);
 void case_work(struct op_case *c); /* adds `work`: op_workspace_bytes() bytes, filled with NaN */
 
-/* Runs the kernel with 1, 2 and 3 threads on copies of the arguments at several alignments; fails unless all outputs are
- * identical bit for bit, inputs are unchanged and no byte beside the arguments was written. Leaves the results in the arguments
- * (and tensors' val). */
+/* Runs the kernel with 1, 2 and 3 threads on copies of the arguments at several alignments; fails unless all outputs have
+ * identical bits, inputs are unchanged and no byte outside the arguments was written. Leaves the results in the arguments (and in
+ * the tensors' val). */
 void case_run(struct op_case *c);
 
 /* Returns sqrt(sum (a - b)^2 / sum b^2). */

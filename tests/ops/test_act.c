@@ -1,4 +1,4 @@
-/* vexp, gated functions and GELU against fp64. */
+/* Tests vexp, gated functions and GELU against fp64. */
 #include "ops_test.h"
 
 #include "ops/vexp.h"
@@ -133,7 +133,7 @@ static void check_clamped(int64_t n, enum dtype t)
     struct tensor *wy = tensor_new(n, F64), *wg = tensor_new(n, F64), *wu = tensor_new(n, F64);
     for (int64_t i = 0; i < n; i++) {
         if (fabs(gate->val[i] - LIMIT) <
-            1e-3) /* at the limit itself the value counts as within, so the slope is that below the limit */
+            1e-3) /* the limit itself counts as within the limits, so the slope there is the one below the limit */
             tensor_set(gate, i, LIMIT - 0.01);
         if (fabs(fabs(up->val[i]) - LIMIT) < 1e-3)
             tensor_set(up, i, 0.5);
@@ -201,7 +201,7 @@ static void check_gelu(int64_t n, enum dtype t, int kind)
     struct tensor *x = tensor_random(n, t, 2.0), *dy = tensor_random(n, t, 1.0), *y = tensor_new(n, t);
     struct tensor *wy = tensor_new(n, F64), *wx = tensor_new(n, F64);
     for (int64_t i = 0; i < n; i++) {
-        if (kind >= RELU_SQUARED && fabs(x->val[i]) < 0.01) /* no difference is taken across the bend at 0 */
+        if (kind >= RELU_SQUARED && fabs(x->val[i]) < 0.01) /* no difference is taken across the bend of the function at 0 */
             tensor_set(x, i, 0.25);
         tensor_set(wy, i, activation(x->val[i], kind));
         tensor_set(wx, i, dy->val[i] * slope(activation, x->val[i], kind));

@@ -1,4 +1,4 @@
-/* Gradient norm, clipping and the update. */
+/* Tests gradient norm, clipping and the update. */
 #include "ops_test.h"
 
 #include "base/blocks8.h"
@@ -189,7 +189,7 @@ static bf16 stochastic(float x, uint32_t number, uint32_t key, int half)
     return (bf16)((u + (half ? w >> 16 : (w ^ w >> 16) & 0xffff)) >> 16);
 }
 
-/* Parameters are the same as with fp32 moments of the same values; the new moments are the fp32 ones, rounded. */
+/* Parameters are the same as with fp32 moments of the same values; the new moments are those fp32 moments, rounded. */
 static void check_bf16_update(int64_t n)
 {
     struct update u = update_new(n, n / 2, 7, 1, BF16), f = u;
@@ -222,7 +222,7 @@ static void test_bf16_moments(void **state)
     }
 }
 
-/* Four ranks' shards are updated to the same bits as one rank's whole. */
+/* Four ranks that update shards get the bits that one rank gets for everything. */
 static void test_bf16_shards(void **state)
 {
     (void)state;
@@ -255,7 +255,7 @@ static struct adamw_shape shape_of(const struct update *u, enum dtype moments)
     return (struct adamw_shape){.n = u->p->n, .n_decay = u->n_decay, .first = u->first, .moments = moments};
 }
 
-/* Each number becomes one of the two packed values next to it, and its random bits decide which. */
+/* Each number becomes one of the two neighbouring packed values, and its random bits decide which. */
 static void check_packed(enum blocks8_kind kind, const struct tensor *want, const void *have, const struct update *u, int half)
 {
     const float *map = blocks8_map(kind), *scale = have, *x = (const float *)want->store;
@@ -276,7 +276,7 @@ static void check_packed(enum blocks8_kind kind, const struct tensor *want, cons
     }
 }
 
-/* Parameters are the same as with fp32 moments of the same values; the new moments are the fp32 ones, rounded. */
+/* Parameters are the same as with fp32 moments of the same values; the new moments are those fp32 moments, rounded. */
 static void check_int8_update(int64_t n)
 {
     struct update u = update_new(n, n % 2 ? n : 0, 7, 1, F32), f;
@@ -342,7 +342,7 @@ static void test_int8_shards(void **state)
 
 enum { DRAWS = 40000 };
 
-/* Number of n equal elements that were rounded up ([0] m, [1] v), and the share that ought to be. */
+/* Numbers of equal elements, of n, that were rounded up ([0] m, [1] v), and the share that should be. */
 struct draws {
     uint8_t up[2][DRAWS];
     double share[2];
@@ -379,8 +379,9 @@ static double correlation(const uint8_t *a, double share_a, const uint8_t *b, do
     return fabs(sum) / sqrt(n * share_a * (1 - share_a) * share_b * (1 - share_b));
 }
 
-/* Equal elements are rounded up so often that their mean is exact. Draws are independent: of m and v, of elements up to 64 apart
- * or as far apart as rows of a matrix, and of steps. Five standard deviations are allowed; six for hundreds of draws. */
+/* Equal elements are rounded up with such a probability that their mean is exact. Draws are independent: between m and v, between
+ * elements up to 64 apart or as far apart as rows of a matrix, and between steps. Five standard deviations are allowed; six where
+ * there are hundreds of draws. */
 static void test_bf16_random(void **state)
 {
     (void)state;

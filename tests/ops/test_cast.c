@@ -1,4 +1,4 @@
-/* Casts: to fp32 exact, to bf16 rounded to nearest even. */
+/* Tests casts: to fp32 they are exact, to bf16 they round to nearest even. */
 #include "ops_test.h"
 
 static struct tensor *cast(struct tensor *x, enum dtype type)

@@ -1,5 +1,5 @@
-/* OP_GEMM by cuBLASLt against the processor's kernel, on the fake runtime and the fake cuBLASLt (tests/cudasim/fake), which read
- * descriptors, refuse what is not documented, and execute late. */
+/* Tests OP_GEMM with cuBLASLt against the CPU's kernel, on the fake runtime and the fake cuBLASLt (tests/cudasim/fake), which
+ * read descriptors, refuse what is not documented, and execute late. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ enum { BESIDE = 1 << 15, PATTERN = 0xa5 };
 enum {
     CAPABILITY = 80,
     ARENA = 24 << 20,
-    REGION = 4 << 20 /* bytes of C, a and b each in the arena; `work` ends at the arena's end */
+    REGION = 4 << 20 /* bytes of the arena for each of C, a and b; `work` ends where the arena ends */
 };
 
 static int (*fake_alive)(void);
@@ -66,7 +66,7 @@ static void matrix_set(struct matrix *x, int64_t i, double value)
 
 static struct matrix *matrix_random(int64_t n, enum dtype type)
 {
-    static uint64_t stream; /* number of the next matrix's random stream: matrices differ, repeated tests get equal ones */
+    static uint64_t stream; /* number of the next matrix's random stream: matrices differ, but repeated tests get equal ones */
     struct matrix *x = matrix_new(n, type);
     float *normals = allocated(n, sizeof *normals);
     rng_normals(7, ++stream, 0, n, normals);
@@ -146,7 +146,7 @@ static struct op_attrs attrs_of(int64_t m, int64_t n, int64_t k, int ta, int tb,
 
 struct operands {
     struct matrix *c, *a, *b;
-    double *magnitude; /* for each element of C: the sum of |a b| */
+    double *magnitude; /* sum of |a b| for each element of C */
 };
 
 static double at(const struct matrix *x, int64_t ld, int t, int64_t i, int64_t j)
@@ -215,8 +215,8 @@ static void take_result(struct backend *b, const char *c_at, struct matrix *c)
     matrix_load(c);
 }
 
-/* Computes the product with C, a and b at addresses aligned exactly as their leading dimensions promise (times `shift`), and no
- * better. */
+/* Computes the product with C, a and b at addresses aligned exactly as well as their leading dimensions promise (times `shift`),
+ * and no better. */
 static struct matrix *by_gpu(struct backend *b, const struct op_attrs *s, const struct operands *o, int shift)
 {
     struct matrix *c = matrix_copy(o->c), *const t[] = {c, o->a, o->b};
@@ -248,7 +248,7 @@ static void near(const struct op_attrs *s, const struct matrix *got, const struc
         for (int64_t j = 0; j < s->gemm.ldc; j++) {
             const int64_t e = i * s->gemm.ldc + j;
             const double limit = j < s->gemm.n ? of_sums * (magnitude[e] + 1) + relative * fabs(want->val[e]) : 0;
-            if (!(fabs(got->val[e] - want->val[e]) <= limit)) /* columns beyond n stay */
+            if (!(fabs(got->val[e] - want->val[e]) <= limit)) /* columns beyond n must not change */
                 fail_msg("m %lld n %lld k %lld ta %d tb %d types %d %d %d +%d: C[%lld,%lld] %.9g, not %.9g", (long long)s->gemm.m,
                          (long long)s->gemm.n, (long long)s->gemm.k, s->gemm.ta, s->gemm.tb, s->gemm.a_type, s->gemm.b_type,
                          s->gemm.c_type, s->gemm.accumulate, (long long)i, (long long)j, got->val[e], want->val[e]);
@@ -353,7 +353,7 @@ static void same_bits_elsewhere(void **state)
     matrices_free();
 }
 
-/* The table takes more calls than the number it begins with room for. */
+/* The table holds more calls than it has room for at first. */
 static void many_calls(void **state)
 {
     (void)state;
@@ -394,7 +394,7 @@ static void refusals(void **state)
     void *arg[OP_MAX_ARGS] = {b->base, b->base + REGION, b->base + 2 * REGION, b->base + 3 * REGION};
     says(ops_cuda_gemm(&s, arg, b->stream[LANE_COMPUTE]), "was not prepared");
     must(cuda_gemm_prepare(&s));
-    arg[1] = b->base + REGION + 8; /* misaligned: rows of lda elements promise 16 bytes */
+    arg[1] = b->base + REGION + 8; /* misaligned: with rows of lda elements, 16 bytes are promised */
     says(ops_cuda_gemm(&s, arg, b->stream[LANE_COMPUTE]), "a at");
     arg[1] = b->base + REGION;
     arg[3] = b->base + 3 * REGION + 128;
@@ -457,14 +457,14 @@ static void every_call_fails(void **state)
         assert_int_equal(fake_alive(), 0);
         assert_string_equal(fake_cuda_left(), "");
     }
-    assert_int_equal(survived, 2); /* destroying preferences: a failure there changes nothing */
+    assert_int_equal(survived, 2); /* two calls may fail without consequences: those that destroy preferences */
 }
 
 int main(int argc, char **argv)
 {
-    if (argc > 1) /* the argument names a test that is left out */
+    if (argc > 1) /* the argument names a test to be skipped */
         cmocka_set_skip_filter(argv[1]);
-    /* The fake library is called libcublasLt.so.13, so that once opened, the loader gives it to everybody who asks for that name. */
+    /* The fake library is called libcublasLt.so.13: once it is open, the loader returns it whenever this name is opened. */
     const char *path = getenv("LTRAIN_FAKE_CUBLASLT");
     void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL, *symbol;
     if (!library) {

@@ -1,4 +1,4 @@
-/* Dequantising parts of a matrix: rows, columns, parts that begin in the middle of a byte and of a block. */
+/* Tests dequantising parts of a matrix: rows, columns, parts that begin in the middle of a byte and of a block. */
 #include "ops_test.h"
 
 #include "base/quantised.h"

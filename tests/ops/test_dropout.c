@@ -1,11 +1,11 @@
-/* Dropout: the mask is the one that the generator gives for each number's place, and has the right statistics. */
+/* Tests dropout: the mask is the one that the generator gives for each number's place, and has the right statistics. */
 #include "ops_test.h"
 
 #include "base/rng.h"
 
 static const struct step_record record = {.dropout = {0x01234567, 0x89abcdef}, .sequence = 77};
 
-/* Tells by dropout.h's definition whether a feature stays. */
+/* Tells by dropout.h's definition whether a feature is kept. */
 static int stays(uint32_t feature, int32_t number, uint32_t module, const struct step_record *r, uint32_t threshold)
 {
     uint32_t w[4];
@@ -94,7 +94,7 @@ static void mask_of(int64_t rows, int64_t cols, uint32_t module, uint32_t sequen
 
 enum { ROWS = 512, COLS = 256, N = ROWS * COLS };
 
-/* Returns the correlation of dropping in two masks, in standard deviations of independent masks' correlation. */
+/* Returns the correlation of two dropout masks, in standard deviations of the correlation of independent masks. */
 static double together(const float *a, const float *b, int64_t n, double rate)
 {
     double sum = 0;

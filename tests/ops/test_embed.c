@@ -1,4 +1,4 @@
-/* Embedding, bias, residual addition, accumulation, copies: short sums whose fp32 result is known exactly or nearly so. */
+/* Tests embedding, bias, residual addition, accumulation and copies: short sums whose fp32 result is known exactly or nearly so. */
 #include "ops_test.h"
 #include "ops/embed.h"
 
@@ -44,8 +44,8 @@ static void check_embed(int64_t rows, int64_t dim, enum dtype t, int with_pos)
     assert_memory_equal(x->store, want->store, (size_t)(rows * dim * dtype_size(t)));
 }
 
-/* The gradient is right for rows that share an index. The op is linear, so the reference is the gradient itself. Rows -1 and 11
- * do not exist in the table. */
+/* Checks the gradient for rows that share an index. The op is linear, so the reference is a plain sum of gradients. Rows -1 and
+ * 11 do not exist in the table. */
 static void check_embed_grad(int64_t rows, int64_t dim, enum dtype t, int accumulate)
 {
     struct tensor *dx = tensor_random(rows * dim, t, 1.0), *index = indices(rows, 11),

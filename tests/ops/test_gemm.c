@@ -1,4 +1,4 @@
-/* GEMM against fp64 and against itself. */
+/* Compares GEMM with fp64, and with itself on other threads and for parts of C. */
 #include "device/cpu_stream.h"
 #include "ops/gemm_amx.h"
 #include "ops_test.h"
@@ -22,7 +22,7 @@ static void check(int64_t m, int64_t n, int64_t k, int ta, int tb, struct kind t
     struct tensor *a = tensor_random((ta ? k : m) * lda, (enum dtype)t.a, 1.0),
                   *b = tensor_random((tb ? n : k) * ldb, (enum dtype)t.b, 1.0);
     struct tensor *c = tensor_random(m * ldc, (enum dtype)t.c, 1.0), *want = tensor_new(m * ldc, F64);
-    if (!t.accumulate) /* garbage, as old values must not matter */
+    if (!t.accumulate) /* garbage, since old values must not matter */
         for (int64_t i = 0; i < m; i++)
             tensor_set(c, i * ldc + n / 2, NAN);
     double noise = 0.0;
@@ -116,7 +116,7 @@ static void test_bf16_blocks(void **state)
     check(64, 33, 64, 0, 1, to_f32, 2);
 }
 
-/* With k = 0 C becomes zero or, if added to, stays as it was. */
+/* With k = 0, C becomes zero or, if the product is added to it, does not change. */
 static void test_empty_k(void **state)
 {
     (void)state;
@@ -143,7 +143,7 @@ static void test_empty_k(void **state)
     }
 }
 
-/* The workspace is bounded, whatever the matrices' size. */
+/* The workspace is bounded, whatever the size of the matrices. */
 static void test_workspace(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void test_workspace(void **state)
     }
 }
 
-/* Computes C [m, n] with one tile on `threads` threads, from A's rows from i on and B's columns from j on. */
+/* Computes C [m, n] with one tile on `threads` threads, from A's rows i and following and B's columns j and following. */
 static float *product(const struct gemm_tile *tile, const struct tensor *a, const struct tensor *b, int64_t m, int64_t n,
                       int64_t k, int64_t i, int64_t j, int t, int threads)
 {
@@ -213,7 +213,7 @@ enum {
     AMX_LD = 240
 }; /* sizes above a task (192 x 128) and the depth of 8192, in steps of 32 */
 
-/* Computes C [m, AMX_N - j] from A's rows from i on and B's columns from j on. */
+/* Computes C [m, AMX_N - j] from A's rows i and following and B's columns j and following. */
 static void *amx_product(const struct tensor *a, const struct tensor *b, int64_t i, int64_t m, int64_t j, int t, enum dtype type,
                          int threads)
 {

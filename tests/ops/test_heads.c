@@ -1,4 +1,4 @@
-/* delta and the merge of partial attention, against fp64. */
+/* Compares delta and the merge of partial attention with fp64. */
 #include "ops_test.h"
 
 static void shape_case(struct op_case *c, enum op_kind kind, int64_t rows, int64_t heads, int64_t d, enum dtype t)
@@ -53,7 +53,8 @@ static void test_delta(void **state)
     tensors_free(NULL);
 }
 
-/* Rows computed in pieces have the same bits as rows computed at once, since programs compute delta by row chunk, of any size. */
+/* Rows computed in several calls have the same bits as rows computed in one, since programs compute delta by row chunks of any
+ * size. */
 static void test_delta_pieces(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Sums that grow with a sequence, against fp64: column sums over a million rows that round the same way every time, and attention
- * merged from as many parts as the largest ring has members. */
+/* Compares sums as long as a sequence with fp64: column sums over a million rows that always round in the same direction, and
+ * attention merged from as many parts as the largest ring has members. */
 #include "ops/bias.h"
 #include "ops/heads.h"
 #include "ops/norm.h"

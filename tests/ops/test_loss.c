@@ -1,4 +1,4 @@
-/* Cross entropy against fp64: value, gradient by finite differences, ignored rows, scaled and capped logits. */
+/* Compares cross entropy with fp64: value, gradient by finite differences, ignored rows, scaled and capped logits. */
 #include "ops_test.h"
 
 struct problem {
@@ -93,7 +93,7 @@ static void check(int64_t rows, int64_t vocab, double scale)
     p.scale = record.inv_targets;
     if (rows * rows * vocab * vocab < 4000000) {
         finite_difference(reference, &p, logits->val, logits->n, want->val);
-    } else { /* by the formula that the small cases verify */
+    } else { /* the reference is the formula, which the small cases verify */
         for (int64_t i = 0; i < rows; i++) {
             struct problem one = {1, vocab, targets->val + i, 1.0};
             double lse = reference(logits->val + i * vocab, &one) +

@@ -1,4 +1,4 @@
-/* Norms against fp64, forward and by finite differences. */
+/* Compares norms with fp64, and their gradients with finite differences. */
 #include "ops_test.h"
 
 struct problem {
@@ -133,7 +133,7 @@ static void test_grad(void **state)
     tensors_free(NULL);
 }
 
-/* Segments of a row (heads) may have weights of their own. */
+/* Segments of a row (heads) may have their own weights. */
 static void test_segments(void **state)
 {
     (void)state;

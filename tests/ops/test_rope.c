@@ -1,7 +1,7 @@
-/* Rotary embedding against libm in long double, far positions included, and its inverse. */
+/* Compares rotary embedding with libm in long double, also at far positions, and tests its inverse. */
 #include "ops_test.h"
 
-/* number of a head's elements that are rotated (0: all); 1: pairs are neighbours */
+/* number of elements of a head that are rotated (0: all); 1: pairs are neighbouring elements */
 static int part, interleaved;
 
 static void run(struct tensor *x, struct tensor *pos, struct tensor *freq, int64_t rows, int heads, int head_dim, int inverse)
@@ -62,7 +62,7 @@ static void test_rope(void **state)
     tensors_free(NULL);
 }
 
-/* Rotating a part of each head leaves the other elements unchanged; pairs of neighbours; both together. */
+/* Tests rotating a part of each head, which leaves the other elements unchanged; pairs of neighbours; both together. */
 static void test_variants(void **state)
 {
     (void)state;

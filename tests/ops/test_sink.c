@@ -1,4 +1,4 @@
-/* Sinks merged into attention's result, and their gradient, against fp64. */
+/* Compares sinks merged into attention's result, and their gradient, with fp64. */
 #include "ops_test.h"
 
 #include "ops/sink.h"
@@ -11,7 +11,7 @@ static struct step_record record(int place)
     return (struct step_record){.member = {7, place, 7}};
 }
 
-/* Starts a case for heads [first, first + heads) of member `place` of three; the model has three times `share` heads. */
+/* Starts a case for heads [first, first + heads) of those of member `place` of three; the model has 3 * `share` heads. */
 static void start(struct op_case *c, enum op_kind kind, const int64_t shape[3], enum dtype t, int64_t share)
 {
     case_start(c, kind);
@@ -144,7 +144,8 @@ static double loss_of(const double *sink, void *ctx)
     return loss;
 }
 
-/* Attention without the sink, the merge, delta and the gradient, as programs run them, agree with differences of the definition. */
+/* Attention without the sink, followed by the merge, delta and the gradient as in programs, agrees with differences of the
+ * definition. */
 static void test_differences(void **state)
 {
     (void)state;

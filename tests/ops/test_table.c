@@ -1,4 +1,4 @@
-/* The table is complete, and every op has a name, a signature and a cost. */
+/* Tests that the table is complete, and that every op has a name, a signature and a cost. */
 #include "ops_test.h"
 
 static void test_table(void **state)

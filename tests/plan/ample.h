@@ -1,4 +1,4 @@
-/* Plans of small models with ample memory, and comparisons of their figures. Included after cmocka.h. */
+/* Makes plans of small models with ample memory, and compares their figures. Must be included after cmocka.h. */
 #ifndef LTRAIN_TESTS_PLAN_AMPLE_H
 #define LTRAIN_TESTS_PLAN_AMPLE_H
 

@@ -14,13 +14,17 @@
 enum factor { F_PARAMS, F_GRADS, F_OPTIM, F_ACTS, F_ALPHA, F_PREFETCH, F_UPDATE, F_DEVICE, F_INPUTS, F_PASSING, FACTORS };
 static const int LEVELS[FACTORS] = {3, 3, 3, 3, 3, 3, 2, 2, 3, 3};
 
-/* Levels of factors, by name. A factor that is not named has level 0: state on a device that also does the updates, and all
- * inputs kept. */
-enum { ON_DEVICE, ON_HOST, ON_DRIVES };                /* params, grads, optim, acts */
-enum { KEEP_ALL, KEEP_HALF, KEEP_NONE };               /* alpha: 1, 1/2, 0 */
-enum { AHEAD_AUTO, AHEAD_0, AHEAD_1 };                 /* prefetch distance */
-enum { INPUTS_ALL, INPUTS_HALF, INPUTS_THIRD };        /* layers that keep their inputs */
-enum { PASS_WITH_ACTS, PASS_ON_HOST, PASS_ON_DEVICE }; /* hidden states between layers; no farther away than activations */
+/* Levels of factors, by name. A factor that is not set has level 0: state is on a device that also does the updates, and all
+ * inputs are kept. */
+enum { ON_DEVICE, ON_HOST, ON_DRIVES };         /* params, grads, optim, acts */
+enum { KEEP_ALL, KEEP_HALF, KEEP_NONE };        /* alpha: 1, 1/2, 0 */
+enum { AHEAD_AUTO, AHEAD_0, AHEAD_1 };          /* prefetch distance */
+enum { INPUTS_ALL, INPUTS_HALF, INPUTS_THIRD }; /* which layers keep their inputs */
+enum {
+    PASS_WITH_ACTS,
+    PASS_ON_HOST,
+    PASS_ON_DEVICE
+}; /* place of hidden states between layers; never slower than that of activations */
 #define EVERYTHING(tier) .params = tier, .grads = tier, .optim = tier, .acts = tier
 
 /* Levels of one more factor, for models with both kinds of layers: the share of chunks that layers with a window keep, and the
@@ -80,7 +84,7 @@ static inline void cell_apply(const struct cell *c, struct plan_request *s)
     s->keep_inputs = c->level[F_INPUTS] + 1;
 }
 
-/* Returns the target that executed plans are made for; all plans of a test share it. */
+/* Returns the target of all plans that a test executes. */
 static inline struct target *cell_target(void)
 {
     static struct target t;
@@ -88,7 +92,7 @@ static inline struct target *cell_target(void)
     return &t;
 }
 
-/* Sets tiny tiles: row chunks of 32 with a short last one, one head a tile, several groups a unit. */
+/* Sets tiny tiles: row chunks of 32, of which the last is short, one head per tile, several groups per unit. */
 static inline void cell_settings(struct plan_request *s, int64_t seq_len, enum dtype dtype)
 {
     plan_request_defaults(s, seq_len);
@@ -142,7 +146,7 @@ static inline enum status cell_model(enum model_family family, int layers, struc
                                   .init_std = 0.1f,
                                   .rope_theta = 10000};
         strcpy(c.name, "llama");
-        if (family == FAMILY_GPT_OSS) { /* sinks; a window in the first layer only */
+        if (family == FAMILY_GPT_OSS) { /* with sinks, and a window in the first layer only */
             c.window = 40;
             c.windowed[0] = 1;
             c.attention_bias = 1;

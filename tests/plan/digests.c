@@ -55,8 +55,8 @@ static int64_t workspace(const struct target *t, enum op_kind op, const struct o
 
 static struct target portable = {.workspace = workspace, .threads = 4};
 
-/* Compares or records a line, in the order in which lines were recorded. Lines of long plans are skipped unless they are asked
- * for. */
+/* Compares or records a line, in the order in which lines were recorded. Lines of slow plans are skipped unless they are
+ * requested. */
 static void line_is(const char *line)
 {
     char want[LINE];
@@ -103,7 +103,7 @@ static uint64_t text_digest(struct plan *plan, const struct model *m, const stru
     return h;
 }
 
-/* Compares or records the line of a plan. said: 1: the digest of its printed text is included. */
+/* Compares or records the line of a plan. said: 1: the line includes the digest of the plan's printed text. */
 static void plan_is(const char *name, struct plan *plan, const struct model *m, const struct plan_request *s, int said,
                     int explain)
 {
@@ -171,7 +171,7 @@ static void mesh_is(int dp, int ulysses, int ring, int zero, enum offload at, in
     cell_settings(&s, 256, BF16);
     s.params = s.grads = s.optim = s.acts = at;
     s.alpha = 0.5;
-    s.head_tile = ring > 1 ? 2 : 1; /* the fewest heads that are legal */
+    s.head_tile = ring > 1 ? 2 : 1; /* the smallest legal number of heads */
     s.mesh.degree[MESH_DP] = dp;
     s.mesh.degree[MESH_ULYSSES] = ulysses;
     s.mesh.degree[MESH_RING] = ring;
@@ -205,8 +205,8 @@ static void meshes_are(void)
 /* Searched ------------------------------------------------------------------------------------------------------------------------ */
 struct question {
     const char *name, *model, *machine;
-    int64_t seq_len;              /* 0: the longest that fits */
-    int64_t device, host, drives; /* budgets in bytes; AUTO: as much as the machine has */
+    int64_t seq_len;              /* 0: the longest length that fits */
+    int64_t device, host, drives; /* budgets in bytes; AUTO: all of the machine's memory */
     enum offload offload;
     enum dtype dtype;
     int zero; /* AUTO, or the stage */

@@ -1,5 +1,5 @@
-/* Models so wide that their memory matters. Their plans are verified; each keeps within its limits or is refused with a good
- * sentence. Included after cmocka.h. */
+/* Models so wide that their memory matters. Their plans are verified; each keeps within its limits or is refused with a helpful
+ * message. Must be included after cmocka.h. */
 #ifndef LTRAIN_TESTS_PLAN_FIT_H
 #define LTRAIN_TESTS_PLAN_FIT_H
 

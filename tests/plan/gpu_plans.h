@@ -1,4 +1,4 @@
-/* Plans of all presets for all data sheets of GPUs, for tests of kernels' operands. Nothing is executed. */
+/* Makes plans of all presets for all GPUs with data sheets, for tests of kernels' operands. Nothing is executed. */
 #ifndef LTRAIN_TESTS_PLAN_GPU_PLANS_H
 #define LTRAIN_TESTS_PLAN_GPU_PLANS_H
 
@@ -12,11 +12,11 @@
 #include <string.h>
 
 struct gpu_question {
-    const char *model, *machine; /* machine: a data sheet */
-    int64_t tokens, rows;        /* rows: of a chunk; 0: AUTO */
+    const char *model, *machine; /* machine: the name of a data sheet */
+    int64_t tokens, rows;        /* rows: rows of a chunk; 0: AUTO */
     enum offload at;
     int mesh[MESH_DIMS];
-    int heads; /* heads of a tile; 0: AUTO */
+    int heads; /* heads per tile; 0: AUTO */
 };
 
 typedef void gpu_plan_check(const struct plan *plan, const struct target *t, const char *model);
@@ -77,8 +77,8 @@ static inline void gpu_plans_have_all(const char *from, const char *to, const ch
     }
 }
 
-/* Plans every preset three times: everything on the device, in host memory, on nvme, each time on another machine, so that all
- * data sheets occur. With LTRAIN_LONG, all presets on all data sheets. */
+/* Plans every preset three times: with everything on the device, in host memory, and on nvme, each time for another machine, so
+ * that all data sheets occur. With LTRAIN_LONG, plans all presets for all data sheets. */
 static inline void gpu_plans_of_presets(gpu_plan_check *check)
 {
     static const char *const presets[] = {"tiny", "25m", "125m", "1b", "8b", "gpt2-tiny", "gpt2-125m", "gpt-25b"};

@@ -1,4 +1,4 @@
-/* Scheduling a lowered program in one call. */
+/* Schedules a lowered program in one call. */
 #ifndef LTRAIN_TESTS_PLAN_SCHEDULED_H
 #define LTRAIN_TESTS_PLAN_SCHEDULED_H
 

@@ -1,4 +1,4 @@
-/* Choices that change at most roundings, or nothing at all: the division of a batch into micro-batches, and the moment of a
+/* Tests choices that change results by roundings or not at all: the division of a batch into micro-batches, and the time of a
  * pending update. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,13 +21,13 @@ static void start(struct rig *r, enum model_family family, enum dtype dtype, int
     cell_settings(&r->settings.plan, seq_len, dtype);
     cell_apply(c, &r->settings.plan);
     r->settings.plan.grad_accum = accum;
-    r->settings.clip = 0; /* no clipping, so that gradients are compared unchanged */
+    r->settings.clip = 0; /* no clipping, so that gradients can be compared */
     assert_int_equal(cell_model(family, 2, &model), OK);
     if (rig_start(r, model) != OK || session_initialise(r->session, 5) != OK)
         fail_msg("%s", status_message());
 }
 
-/* Joins all parts one after the other; each part's rows keep their documents. */
+/* Joins all parts one after another; documents of each part stay separate. */
 static void join(const struct sequence *part, struct sequence *whole)
 {
     sequence_alloc(whole, N * S);
@@ -112,7 +112,7 @@ static void accumulation_is_a_larger_batch(void **state)
         }
 }
 
-/* An update within the next forward pass, or alone before a plain step, gives the same bits. */
+/* An update gives the same bits within the next forward pass and on its own before a step. */
 static void check_flush(enum model_family family, enum dtype dtype, int accum, const struct cell *c)
 {
     uint64_t digest[2];

@@ -1,5 +1,5 @@
-/* Products of all presets' GPU programs: cuBLASLt accepts each, operands are aligned as leading dimensions promise, and scratch
- * is large enough. Nothing is computed. */
+/* Tests the products of all presets' GPU programs: cuBLASLt accepts each, operands are aligned as leading dimensions promise, and
+ * scratch is large enough. Nothing is computed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@ static struct {
     int calls, casts, slabs, odd, kinds[2][2][2];
 } seen;
 
-/* Returns the first byte of argument `arg`, in its tier's arena, and the number of its bytes. */
+/* Returns the offset of argument `arg` in its tier's arena, and the number of its bytes. */
 static int64_t argument(const struct program *p, const struct instr *in, int arg, int64_t *bytes)
 {
     int64_t at = -1;

@@ -1,4 +1,4 @@
-/* Memory: arenas compared with the lower bound of live bytes, budgets too small, refusals, finer tiles. */
+/* Tests memory: arenas compared with the lower bound of live bytes, budgets that are too small, refusals, finer tiles. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,8 +63,8 @@ static void packing(void **state)
 
 /* --- Slow links --- */
 
-/* Returns the seconds of the step on a machine, by the program's waits or (endless) by data dependencies alone, as if memory were
- * infinite. */
+/* Returns the step's seconds on a machine: with the program's waits or, if `endless`, as if memory were infinite, with data
+ * dependencies only. */
 static double step_on(struct program *p, const struct cost_model *cost, int endless)
 {
     struct deps d;
@@ -74,8 +74,8 @@ static double step_on(struct program *p, const struct cost_model *cost, int endl
     return seconds;
 }
 
-/* Activations go to the host about as fast as they are made. With ample memory, slower links delay the step only by the time of
- * their bytes. At the next prefetch level, made for links of the planned speed, compute waits for memory, too. */
+/* Activations go to the host about as fast as they are computed. With ample memory, slower links delay the step only by the time
+ * of their bytes. With the next prefetch level, which suits links of the planned speed, compute waits for memory, too. */
 static void slow_links_find_room(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void slow_links_find_room(void **state)
 
 /* --- Budgets --- */
 
-/* Host and drives can run out, too; each refusal names the flag of that tier. */
+/* Host memory and drives can be too small, too; each refusal names the flag of that tier. */
 static void other_tiers(void **state)
 {
     (void)state;
@@ -175,7 +175,8 @@ static void tight_budgets_refine(void **state)
     s.head_tile = plan->strategy.key.head_tile;
     s.loss_tile = plan->strategy.key.loss_tile;
     assert_false(plan->finer);
-    for (int given = 1; plan->fits; limit[TIER_DEVICE] = limit[TIER_DEVICE] * 7 / 8) { /* until the default grid does not fit */
+    /* shrinks the budget until the default grid does not fit */
+    for (int given = 1; plan->fits; limit[TIER_DEVICE] = limit[TIER_DEVICE] * 7 / 8) {
         limit[TIER_DEVICE] = given ? plan->arena[TIER_DEVICE] : limit[TIER_DEVICE];
         given = 0;
         plan_destroy(plan);
@@ -192,7 +193,7 @@ static void tight_budgets_refine(void **state)
     model_destroy(m);
 }
 
-/* On the default grid host memory is too small; on a finer grid the device holds the excess. */
+/* On the default grid host memory is too small; on a finer grid the device takes what does not fit there. */
 static void finer_where_the_host_is_short(void **state)
 {
     (void)state;
@@ -209,7 +210,7 @@ static void finer_where_the_host_is_short(void **state)
     s.target = cell_target();
     s.device = DEVICE_CUDA;
     s.hardware = &h;
-    for (int open = 0; open < 2; open++) { /* the default grid given, then open */
+    for (int open = 0; open < 2; open++) { /* first with the default grid given, then with the grid left open */
         s.row_chunk = open ? AUTO : 2048;
         s.head_tile = open ? AUTO : 8;
         assert_int_equal(plan_create(m, &s, limit, &plan), OK);

@@ -1,4 +1,4 @@
-/* Memory: ever less device memory until nothing fits. */
+/* Tests memory: device memory is reduced until nothing fits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

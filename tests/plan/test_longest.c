@@ -1,4 +1,4 @@
-/* The longest sequence: it fits, the next one does not, and memory never shortens it. */
+/* Tests the longest sequence: it fits, the next longer one does not, and more memory never makes it shorter. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ static struct plan *longest(const struct model *m, struct plan_request *s, int r
     return plan;
 }
 
-/* Tells whether a length fits, with mesh and tiles left open, or as the longest plan gives them. */
+/* Tells whether a length fits, with mesh and tiles either left open or taken from the longest length's plan. */
 static int fits(const struct model *m, int ranks, int64_t tokens, const int64_t limit[TIERS], const struct plan *like)
 {
     struct plan_request t;
@@ -58,7 +58,7 @@ static int fits(const struct model *m, int ranks, int64_t tokens, const int64_t 
     return fits;
 }
 
-/* The next longer length does not fit: the device is too small, without drives, with drives, and on two ranks. */
+/* The next longer length does not fit: the device is too small, without drives, with drives, and with two ranks. */
 static void the_next_one_does_not_fit(void **state)
 {
     (void)state;
@@ -119,7 +119,7 @@ static void nothing_fits(void **state)
     model_destroy(m);
 }
 
-/* Every length is planned with only the learned positions that it reaches: the whole table would not fit even with the shortest
+/* Each length is planned with only those learned positions that it reaches: the whole table would not fit even with the shortest
  * length. */
 static void positions_are_sized(void **state)
 {
@@ -143,7 +143,7 @@ static void positions_are_sized(void **state)
     model_destroy(m);
 }
 
-/* Creates a model with 32 layers of 64 chunks: too many to be tried whole. */
+/* Creates a model with 32 layers of 64 chunks: too many for trials with all layers. */
 static struct model *many_pieces(struct plan_request *s)
 {
     struct model *m;
@@ -155,8 +155,8 @@ static struct model *many_pieces(struct plan_request *s)
     return m;
 }
 
-/* A trial of fewer layers finds the need of all layers within a percent, also if only one of several layers keeps its input.
- * Before, the need that arises once for such a run was counted for every layer. */
+/* A trial with fewer layers finds the need of all layers within a percent, also if only one of several layers keeps its input.
+ * Formerly, memory that such a group of layers needs once was counted for every layer. */
 static void trials_know_what_turns_need(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void trials_know_what_turns_need(void **state)
     model_destroy(m);
 }
 
-/* If drives, or a host without drives, are many times too small for values, the values lie elsewhere. */
+/* If drives, or a host without drives, are far too small for a kind of values, these values are kept elsewhere. */
 static void small_tiers_do_no_harm(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The longest sequence of presets on a GPU with little memory left. */
+/* Tests the longest sequence of presets on a GPU with little free memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "plan/max_seq.h"
 #include "plan/plan.h"
 
-/* A preset on a data sheet's GPU with little memory: its longest length, and a length that fits or does not. */
+/* A preset on a GPU with little memory: its longest length, and a length that fits or does not fit. */
 struct little {
     struct model *m;
     struct hardware h;
@@ -64,7 +64,7 @@ static void finer_tiles_where_the_host_is_too_small(void **state)
     model_destroy(l.m);
 }
 
-/* Short lengths can grow, too: an eighth of 5,120 tokens is less than a step. */
+/* Short lengths can be extended, too: an eighth of 5,120 tokens is less than a step. */
 static void short_lengths_grow(void **state)
 {
     (void)state;
@@ -77,8 +77,8 @@ static void short_lengths_grow(void **state)
     model_destroy(l.m);
 }
 
-/* No length above the longest fits if given by hand. By smallest placements 14,336 tokens are the longest; a whole search finds
- * room for more, for the longest and for given lengths alike. */
+/* No length above the longest fits if it is given by the user. With the smallest placements 14,336 tokens would be the longest; a
+ * complete search finds room for more, for the longest length as well as for given ones. */
 static void lengths_given_fit_no_farther(void **state)
 {
     (void)state;

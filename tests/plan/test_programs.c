@@ -1,5 +1,5 @@
-/* The verifier and value digests on the planner's own programs: the programs are accepted, and rejected without any one of their
- * waits and with planted faults. */
+/* Tests the verifier and value digests on the planner's own programs: programs are accepted, and rejected if any one of their
+ * waits is removed or a fault is planted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +62,7 @@ static struct plan *make_plan(enum model_family family, int layers, enum dtype d
     return plan;
 }
 
-/* Visits every program of sets with and without accumulation, over all cells. */
+/* Function that is called for every program of sets with and without accumulation, over all cells. */
 typedef void program_visitor(const struct program *p, const struct cell *c, void *user);
 
 static void visit_programs(int layers, int n_cells, program_visitor *visit, void *user)
@@ -187,7 +187,8 @@ static void expect_waits_needed(const struct program *p, const struct cell *c, v
     w->weakened += tried;
 }
 
-/* Every wait is needed (3000 of programs with more): one layer in all placements, two layers in the smallest. */
+/* Checks that every wait is needed (3000 waits of programs that have more): one layer in all placements, two layers in the
+ * smallest. */
 static void waits_are_needed(void **state)
 {
     (void)state;
@@ -236,8 +237,8 @@ static void expect_rejected(struct program *q, const struct cell *c, const char 
     ++*count;
 }
 
-/* First and last position in the program at which a buffer's first byte is certainly in use: written by `first`, read by `last`;
- * -1: none. */
+/* Position of the first and the last instruction during which the first byte of a buffer is certainly in use: written by `first`,
+ * read by `last`; -1: none. */
 struct use {
     int first, last; /* last: the last read before the next write */
     int again;
@@ -262,7 +263,7 @@ static struct use *find_uses(const struct program *p)
     return u;
 }
 
-/* Moves a buffer onto the bytes of another one while that one is in use. */
+/* Moves a buffer onto the bytes of another buffer that is in use at that time. */
 static void plant_addresses(const struct program *p, struct program *q, const struct cell *c, int *count)
 {
     struct use *u = find_uses(p);

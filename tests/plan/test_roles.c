@@ -1,5 +1,5 @@
-/* Programs of whole meshes: all ranks' collectives match, and any deviation of one rank is noticed. Parts of a model are planned,
- * verified and simulated as roles. */
+/* Tests the programs of whole meshes: all ranks' collectives match, and any deviation of one rank is noticed. Parts of a model
+ * are planned, verified and simulated as roles. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -159,8 +159,8 @@ static void plan_stages(const struct model *m, int stages, struct plan **out)
         fail_msg("%s", status_message());
 }
 
-/* Stages of three and of two layers are two roles; stages of equally many layers are one. A step takes as long as that of the
- * slower role. */
+/* Stages of three and of two layers are two roles; stages with equal numbers of layers are one. A step takes as long as the
+ * slower role's. */
 static void stages(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void stages(void **state)
     assert_true(plan_n_roles(p) == 2 && shorter == p);
     assert_true(p->roles->n_parts == 3 && p->roles->role[0] == 0 && p->roles->role[1] == 0 && p->roles->role[2] == 1);
     assert_true(longer->programs[PLAN_STEP]->n_instrs > shorter->programs[PLAN_STEP]->n_instrs);
-    for (int k = 0; k < 2; k++) { /* the clock gives each role's programs the plan's times again */
+    for (int k = 0; k < 2; k++) { /* simulating each role's programs gives the plan's times again */
         const struct plan *of = plan_of_role(p, k);
         double seconds, step = 0;
         for (int i = PLAN_UPDATE_STEP; i <= PLAN_LAST; i++)

@@ -1,4 +1,4 @@
-/* Programs of a set fit together: they have one address map, and each leaves behind what its successors need. */
+/* Tests that the programs of a set fit together: they have one address map, and each leaves behind what its successors need. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static int may_follow(int a, int b, int accum)
         return b == PLAN_UPDATE_STEP || b == PLAN_FLUSH;
     if (between)
         return (b == PLAN_MORE && accum > 2) || (b == PLAN_LAST && (accum == 2 || a == PLAN_MORE));
-    return b == PLAN_STEP || b == PLAN_EVAL; /* after a flush or an evaluation */
+    return b == PLAN_STEP || b == PLAN_EVAL; /* a is a flush or an evaluation */
 }
 
 static const char *binding_name(const struct program *p, const struct binding *b)

@@ -1,4 +1,4 @@
-/* Plans at the limits of tables: a program that exceeds its tables does not fit, and coarser tiles are tried. */
+/* Tests plans at the limits of tables: a program that exceeds its tables does not fit, and coarser tiles are tried. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 static const int64_t AMPLE[TIERS] = {INT64_MAX / 4, INT64_MAX / 4, INT64_MAX / 4};
 
-/* Creates a model with seven heads, which make seven tiles, or one. */
+/* Creates a model with seven heads, which make seven tiles or one. */
 static struct model *seven_heads(int layers)
 {
     const struct model_config c = {.family = FAMILY_LLAMA,
@@ -55,7 +55,7 @@ static void coarser_tiles_are_tried(void **state)
     for (int k = 0; k < PLAN_PROGRAMS; k++)
         assert_true(!plan->programs[k] || !plan->programs[k]->excess);
     plan_destroy(plan);
-    s.head_tile = 1; /* given: nothing else is tried */
+    s.head_tile = 1; /* a given tile size leaves nothing else to try */
     assert_int_equal(plan_create(m, &s, AMPLE, &plan), ERR_NOFIT);
     assert_non_null(strstr(status_message(), "more parts than are planned for"));
     assert_null(strstr(status_message(), "program"));

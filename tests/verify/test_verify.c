@@ -364,7 +364,8 @@ static void transitive(struct program *p)
 {
     drop_wait(p, 7, 0);
 }
-/* h2d, which writes over c, knows d2h 2 and through it compute 2, which wrote c; a wait for d2h 1 alone does not say so */
+/* Instruction 6 (h2d) overwrites c. Its wait for d2h 2 orders it after compute 2, which wrote c, since d2h 2 waits for compute 2;
+ * a wait for d2h 1 alone does not order them. */
 static void transitive_weakened(struct program *p)
 {
     program_waits(p, &p->instrs[6])[1].ticket = 1;

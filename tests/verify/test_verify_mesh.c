@@ -174,7 +174,7 @@ static struct op_attrs *attrs(struct program *p, enum lane lane, int k)
 static void other_share(struct program *p)
 {
     attrs(p, LANE_WORLD, 0)->comm.share =
-        FLOATS / 8; /* a share that leaves something for fewer members than the others' shares */
+        FLOATS / 8; /* with this larger share fewer members have a part than with the others' share */
     p->operands[p->instrs[mutate_find(p, LANE_WORLD, 0)].first_operand].bytes = FLOATS / 8 * 4;
 }
 static void other_size(struct program *p)

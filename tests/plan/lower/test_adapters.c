@@ -1,4 +1,5 @@
-/* Adapters keep no memory of tokens x rank: A x and s B^T dy exist for the row chunk at work, forward and backward. */
+/* Tests that adapters keep no activations of tokens x rank: A x and s B^T dy exist only for the row chunk being computed, forward
+ * and backward. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,8 +59,7 @@ static int64_t most_alive(const struct program *p, const struct span *span)
     return most;
 }
 
-/* Checks that every operand with `rank` columns lies in a buffer of its own that no program keeps. Counts these operands by
- * phase. */
+/* Checks that every operand with `rank` columns is in a separate buffer that no program keeps. Counts these operands by phase. */
 static void check_tiles(const struct program *p, int rank, int64_t seen[PHASES])
 {
     struct span *span = malloc((size_t)p->n_buffers * sizeof *span);
@@ -102,7 +102,7 @@ static void tiles_at_work(void **state)
     }
 }
 
-/* A larger rank takes more memory for activations only by those tiles, for sequences of any length. */
+/* A larger rank needs more memory for activations only for those tiles, whatever the length of sequences. */
 static void no_memory_of_tokens(void **state)
 {
     (void)state;

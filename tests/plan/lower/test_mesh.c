@@ -1,5 +1,5 @@
-/* Programs for several ranks: they pass the verifier for all meshes, stages and placements, and send the bytes that the formulas
- * say. */
+/* Tests programs for several ranks: they pass the verifier for all meshes, stages and placements, and send as many bytes as the
+ * formulas say. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-enum { S = 210 }; /* not a multiple of any mesh here */
+enum { S = 210 }; /* not a multiple of the degrees of any mesh here */
 
 static const struct shape {
     int dp, ulysses, ring;
@@ -103,7 +103,7 @@ static int64_t sent(const struct program *p, enum lane lane)
     return bytes;
 }
 
-/* Sequence parallelism sends the formulas' bytes: Llama with 4 heads on 2 KV heads, recomputing q, k and v. */
+/* Sequence parallelism sends the bytes of the formulas: Llama with 4 heads on 2 KV heads, which recomputes q, k and v. */
 static void sequence_volumes(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void sequence_volumes(void **state)
     model_destroy(m);
 }
 
-/* ZeRO sends the formulas' bytes in a usual step, which includes an update, and some small payloads (norm, losses). */
+/* ZeRO sends the bytes of the formulas in a usual step, which includes an update, plus some small messages (norm, losses). */
 static void zero_volumes(void **state)
 {
     (void)state;
@@ -164,7 +164,7 @@ static void zero_volumes(void **state)
     model_destroy(m);
 }
 
-/* With shards on 1, 2 or 4 ranks, persistent bytes are accordingly fewer. */
+/* With state sharded over 2 or 4 ranks, persistent bytes shrink accordingly. */
 static void shards_shrink(void **state)
 {
     (void)state;
@@ -195,10 +195,10 @@ static void degrees(void **state)
     (void)state;
     struct model *m;
     struct plan_request s;
-    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK); /* 4 heads on 2 */
+    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK); /* 4 heads on 2 KV heads */
     static const struct {
         struct shape given;
-        int ranks, dp, ulysses, ring; /* dp 0: an error */
+        int ranks, dp, ulysses, ring; /* dp 0: an error is expected */
     } cases[] = {
         {{2, AUTO, 2}, 8, 2, 2, 2},    {{AUTO, 2, 2}, 8, 2, 2, 2},    {{1, 4, AUTO}, 8, 1, 4, 2},
         {{8, AUTO, AUTO}, 8, 8, 1, 1}, {{3, AUTO, AUTO}, 8, 0, 0, 0}, {{1, 8, 1}, 8, 0, 0, 0},
@@ -228,7 +228,7 @@ static void degrees(void **state)
     assert_int_equal(plan_mesh(deep, &s, 1024, 1024), OK);
     assert_int_equal(s.mesh.degree[MESH_RING], 512);
     mesh_settings(&s, &(struct shape){AUTO, 1, AUTO}, 3,
-                  F32); /* open degrees make it legal, too, if the batch has as many sequences */
+                  F32); /* with open degrees the request is legal, too, if the batch has as many sequences */
     s.batch = 4;
     assert_int_equal(plan_mesh(deep, &s, 1024, 1024), OK);
     assert_int_equal(s.mesh.degree[MESH_DP], 2);
@@ -263,14 +263,14 @@ static void open_meshes(void **state)
     struct model *m;
     struct plan_request s;
     struct mesh found[16];
-    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK); /* 4 heads on 2 */
+    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK); /* 4 heads on 2 KV heads */
     static const struct {
         struct shape given;
         int64_t batch;
-        int per_host, n; /* ranks of one host; number of open meshes, 0: the mesh is not open */
+        int per_host, n; /* ranks per host; number of open meshes, 0: the mesh is not open */
     } cases[] = {
-        {{AUTO, AUTO, AUTO}, 4, 4, 6},    {{AUTO, AUTO, AUTO}, 4, 2, 5}, /* ulysses=4 would lie on two hosts */
-        {{AUTO, AUTO, AUTO}, 3, 4, 5},    {{AUTO, AUTO, AUTO}, 1, 4, 3}, /* not more groups than sequences */
+        {{AUTO, AUTO, AUTO}, 4, 4, 6},    {{AUTO, AUTO, AUTO}, 4, 2, 5}, /* a ulysses=4 group would be on two hosts */
+        {{AUTO, AUTO, AUTO}, 3, 4, 5},    {{AUTO, AUTO, AUTO}, 1, 4, 3}, /* there are not more data-parallel groups than sequences */
         {{AUTO, AUTO, AUTO}, AUTO, 4, 3}, {{2, AUTO, AUTO}, 4, 4, 2},    /* without a batch dp stays 1 */
         {{AUTO, 2, AUTO}, 4, 4, 2},       {{AUTO, AUTO, 1}, 4, 4, 3},    {{AUTO, 2, 1}, 4, 4, 0}, {{1, 2, 2}, 4, 4, 0},
     };
@@ -296,7 +296,7 @@ static void open_meshes(void **state)
     model_destroy(m);
 }
 
-/* The groups of every lane divide the places, and a rank's index in its group follows from the lane's dimensions alone. */
+/* The groups of every lane divide the ranks, and a rank's index in its group follows from the lane's dimensions alone. */
 static void lanes(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Tile grids: legal ones, and finer ones. */
+/* Tests tile grids: legal ones, and finer ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,13 +21,13 @@ static void own_heads(void **state)
                           .key.mesh.degree[MESH_RING] = 1,
                           .ranks = 1};
     struct plan_request s;
-    struct model *wide = wide_model(FAMILY_LLAMA, 2), *m; /* 4 heads on 2 */
+    struct model *wide = wide_model(FAMILY_LLAMA, 2), *m; /* 4 heads on 2 KV heads */
     struct model_config c = wide->config;
     c.own[1] = (struct layer_config){.heads = 6, .kv_heads = 1};
     c.own_of[1] = 1;
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     wide_settings(&s);
-    s.head_tile = 3; /* legal with six heads on one KV head, but not with four on two */
+    s.head_tile = 3; /* legal with six heads on one KV head, but not with four heads on two */
     assert_int_equal(plan_tiles(m, &s, &st), OK);
     assert_true(heads_cut(&m->shapes[0], &st.key.mesh, 3).q == 2 && heads_cut(&m->shapes[1], &st.key.mesh, 3).q == 3);
     assert_int_equal(plan_pieces(m, &st), ceil_div(st.rows, st.key.row_chunk) * (2 + 2));
@@ -59,7 +59,7 @@ static void tiles(void **state)
                           .key.mesh.degree[MESH_RING] = 1,
                           .ranks = 1};
     struct plan_request s;
-    struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
+    struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 KV heads */
     static const int64_t legal[] = {1, 2, 4}, illegal[] = {3, 5, 8};
     wide_settings(&s);
     for (int i = 0; i < 3; i++) {
@@ -114,11 +114,11 @@ static void tiles(void **state)
     model_destroy(m);
 }
 
-/* Finer grids are legal, end after some steps, and leave given sizes unchanged. */
+/* Finer grids are legal, come to an end after some steps, and leave given sizes unchanged. */
 static void finer_tiles(void **state)
 {
     (void)state;
-    struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 */
+    struct model *m = wide_model(FAMILY_LLAMA, 2); /* 4 heads on 2 KV heads */
     for (int given = 0; given < 8; given++) {
         struct strategy st = {.rows = 8192,
                               .key.mesh.degree[MESH_DP] = 1,

@@ -1,4 +1,4 @@
-/* Dependencies on bytes, compared with their definition. */
+/* Compares dependencies on bytes with their definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,8 +17,8 @@ struct program_of_test {
     int lo[INSTRS], hi[INSTRS], write[INSTRS];
 };
 
-/* Draws instructions with one argument each: bytes of one buffer, in two operands if they are enough. wide: how many of four
- * instructions read most of the buffer. */
+/* Draws instructions with one argument each: bytes of one buffer, in two operands if there are enough bytes. wide: how many of
+ * four instructions read most of the buffer. */
 static void draw(struct program_of_test *t, uint64_t seed, uint64_t wide)
 {
     assert_int_equal(program_create("drawn", &t->p), OK);
@@ -73,7 +73,7 @@ static void found(const struct program_of_test *t, char after[INSTRS][INSTRS])
     close(after);
 }
 
-/* No dependency is missing, and none is there without a reason. */
+/* No dependency is missing, and every dependency has a reason. */
 static void as_defined(void **state)
 {
     static char expected[INSTRS][INSTRS], got[INSTRS][INSTRS];

@@ -1,5 +1,5 @@
-/* Messages and copies behind compute, on the virtual clock: rings and all-to-alls whose link needs 70% of the compute time, and
- * links that need more. */
+/* Tests how messages and copies overlap with compute, on the virtual clock: rings and all-to-alls whose link needs 70% of the
+ * compute time, and links that need more. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,7 +80,7 @@ static double hidden(const struct model *m, const struct strategy *s, enum lane 
     struct program *p;
     plan_cost_model(&none, &cost);
     for (int l = 0; l < LANES; l++)
-        cost.lane_bytes[l] = 1e15; /* no other lane slows the step */
+        cost.lane_bytes[l] = 1e15; /* other lanes do not slow the step */
     cost.overhead = 0;
     assert_int_equal(lower_program(m, s, duties, &io, &p), OK);
     struct busy b = busy_of(p, lane, &cost);
@@ -124,8 +124,8 @@ static void ulysses(void **state)
 
 /* --- Gradients over all ranks --- */
 
-/* Makes the program of 8 ranks with sequences of their own, on links that need `part` of the compute time for a further
- * micro-batch's messages. */
+/* Makes the program of 8 ranks that have different sequences, with links that need `part` of the compute time for the messages of
+ * a further micro-batch. */
 static struct program *sharded(const struct model *m, int zero, int duties, double part, enum schedule_mode mode, struct busy *b)
 {
     struct plan_request none = {0};
@@ -171,7 +171,7 @@ static void gradients(void **state)
     model_destroy(m);
 }
 
-/* If links need twice the compute time, they never stand still. */
+/* If links need twice the compute time, they are always busy. */
 static void messages_alone_limit(void **state)
 {
     (void)state;

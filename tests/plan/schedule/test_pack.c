@@ -1,4 +1,5 @@
-/* Packing in order of time: buffers that live together never share bytes, and the arena stays near the bytes live at once. */
+/* Tests packing in order of time: buffers with overlapping lifetimes never share bytes, and the arena stays near the bytes live
+ * at once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +75,7 @@ static void any(void **state)
     }
 }
 
-/* Every 50th buffer is placed first, one above the other; the others are packed around them, also around those that begin later. */
+/* Every 50th buffer is placed first, one above the other; the others are packed around these, even if these begin later. */
 static void around(void **state)
 {
     static struct buffer b[N];

@@ -1,4 +1,4 @@
-/* Packing compared with the optimum, found by branch and bound, on cases of up to a dozen buffers. */
+/* Compares packing with the optimum, found by branch and bound, on cases of up to a dozen buffers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

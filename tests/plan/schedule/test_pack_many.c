@@ -1,5 +1,5 @@
-/* Packing of more buffers than are placed one after the other: programs of many chunks of a few layers, with a stored base and
- * with a smaller, quantised one that makes more buffers. */
+/* Tests packing of more buffers than are placed one after another: programs with many chunks of a few layers, with a stored base
+ * and with a smaller, quantised base that makes more buffers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,8 +53,8 @@ static int64_t arena(enum model_base base, int64_t tokens)
     return needed;
 }
 
-/* A smaller base needs less memory. Once its packing took 1.16 times the bytes that live at once, and --max-seq with a 4-bit base
- * was 11% shorter than without. */
+/* A smaller base needs less memory. Formerly its packing took 1.16 times the bytes that live at once, and --max-seq was 11%
+ * shorter with a 4-bit base than without. */
 static void a_smaller_base_needs_less(void **state)
 {
     (void)state;
