@@ -1,5 +1,5 @@
-/* The extent of a test: all that it knows with LTRAIN_LONG=1; a selection usually; less still under sanitizers, which are after
- * bytes and undefined behaviour: what a value depends on is the release build's to try. */
+/* The amount that a test tries: everything with LTRAIN_LONG=1; usually a selection; under sanitizers even less, since sanitizers
+ * look for wrong accesses and undefined behaviour, while the values are tested by the release build. */
 #ifndef LTRAIN_TESTS_EXTENT_H
 #define LTRAIN_TESTS_EXTENT_H
 
@@ -16,7 +16,7 @@ static inline int extent_is_long(void)
     return getenv("LTRAIN_LONG") != NULL;
 }
 
-/* One of three amounts. */
+/* Returns one of three amounts, by the kind of test run. */
 static inline int extent(int sanitized, int usual, int all)
 {
     return extent_is_long() ? all : EXTENT_SANITIZED ? sanitized : usual;

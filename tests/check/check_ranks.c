@@ -1,5 +1,5 @@
-/* Compares the state of all ranks with one rank's, under mpiexec or alone. Right gradients are found right in every ZeRO stage.
- * One wrong element of the last rank is found, with its tensor, place and values. */
+/* Compares the state of all ranks with one rank's, under mpiexec or alone. Right gradients are accepted in every ZeRO stage. One
+ * wrong element of the last rank is found, with its tensor, place and values. */
 #include "check/compare.h"
 #include "engine/rig.h"
 
@@ -103,7 +103,7 @@ static int64_t spoil(struct rig *r, int unit)
 
 /* ---- results of check_unit ---- */
 
-/* Tells whether a tensor is right. Limit 1e-5: two ranks and more add in another order (check/check.c). */
+/* Tells whether a tensor is right. The limit is 1e-5, since several ranks add in another order (check/check.c). */
 static int is_right(const struct model_param *p, const struct difference *d)
 {
     return d->n == p->elements && !d->rank && (size == 1 ? d->unequal == 0 : difference_relative(d, 0) < 1e-5);

@@ -1,4 +1,4 @@
-/* Distances of tensors, and the fit of the run alone that a check compares with. */
+/* Tests distances of tensors, and whether the run with one rank, with which a check compares, fits into memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void one_element(void **state)
     assert_true(fabs(difference_relative(&d, 50) - sqrt(26) * 1e-3 / 50) < 1e-9);
 }
 
-/* Other bits are not another value; nothing is close to NaN or, relatively, to zero. */
+/* Different bits may have the same value (zeros); nothing is close to NaN or, relatively, to zero. */
 static void odd_values(void **state)
 {
     float zero[2] = {0, 0}, minus[2] = {-0.0f, 0}, one[2] = {0, 1}, nan[2] = {NAN, 1};
@@ -59,7 +59,8 @@ static void odd_values(void **state)
     assert_true(isnan(difference_relative(&c, 1)) && c.at == 0);
 }
 
-/* Elements with a usual gradient move alike; one with a gradient of mere noise may go either way, twice the learning rate apart. */
+/* Elements with a usual gradient move alike; an element whose gradient is only noise may move in either direction, so two runs
+ * may be twice the learning rate apart. */
 static void slack_of_updates(void **state)
 {
     float v[3] = {1e-4f, 1e-4f, 1e-22f};
@@ -69,7 +70,7 @@ static void slack_of_updates(void **state)
     reach_add(&r, v, 3, 1e-4, slack);
     assert_true(slack[0] < 2e-8 && slack[1] == slack[0]);
     assert_true(fabs(slack[2] / 2e-3 - 1) < 1e-6);
-    v[2] = 1e-4f; /* its next gradient is a usual one, but it has been moved already */
+    v[2] = 1e-4f; /* its next gradient is of usual size, but the element has already been moved apart */
     reach_add(&r, v, 3, 1e-4, slack);
     assert_true(slack[0] < 4e-8 && slack[2] > 2e-3f);
     struct difference d = {0}, other = {0};
@@ -81,7 +82,7 @@ static void slack_of_updates(void **state)
     assert_true(difference_relative(&other, 0) > 100 * difference_allowed(&other, 1e-6));
 }
 
-/* A few elements, anywhere, may be further apart, up to a limit; all of them may not. */
+/* A few elements, anywhere, may be further apart, up to a limit, but not all. */
 static void a_few_elements(void **state)
 {
     enum { N = 1000 };
@@ -102,7 +103,7 @@ static void a_few_elements(void **state)
     assert_true(difference_relative(&all, 0) > 10 * difference_allowed(&all, 1e-9));
 }
 
-/* In a small tensor fewer elements may be apart: an update that is lost shows in four. */
+/* In a small tensor fewer elements may be apart: a lost update is noticed in four. */
 static void a_small_tensor(void **state)
 {
     const float ones[4] = {1, 1, 1, 1}, stale[4] = {1.001f, 1.001f, 1.001f, 1.001f};
@@ -112,7 +113,7 @@ static void a_small_tensor(void **state)
     assert_true(difference_relative(&d, 0) > 1.9 * difference_allowed(&d, 1e-9));
 }
 
-/* A loss follows parameters by gradient times difference; an element without gradient has no effect. */
+/* A loss changes by gradient times the parameters' difference; elements without gradient have no effect. */
 static void what_gradients_feel(void **state)
 {
     const float alone[3] = {1, 2, 4}, given[3] = {1.5f, 1, 9}, gradient[3] = {2, 0.5f, 0};
@@ -164,7 +165,7 @@ static void names_a_preset(void **state)
     assert_int_equal(model_preset("25m", &config), OK);
     assert_int_equal(model_create(&config, NULL, 0, &m), OK);
     check_alone_settings(&given, TILES_OWN, &s);
-    assert_int_equal(check_alone_plan(m, &s, 64 << 20, &plan), ERR_NOFIT); /* the parameters alone are 100 MB */
+    assert_int_equal(check_alone_plan(m, &s, 64 << 20, &plan), ERR_NOFIT); /* the parameters alone take 100 MB */
     assert_non_null(strstr(status_message(), "--model tiny would"));
     model_destroy(m);
 }

@@ -1,4 +1,4 @@
-/* Reading and writing PEFT's adapter_config.json: the maps that have adapters; what is written reads back the same. */
+/* Tests reading and writing PEFT's adapter_config.json: which maps have adapters, and that what is written reads back the same. */
 #include "model/config/adapter_config.h"
 #include "model/model.h"
 
@@ -77,7 +77,8 @@ static struct model *adapted(const struct lora *l, int64_t layers)
     return m;
 }
 
-/* Checks the maps that get adapters, for the file and for what is written for the model. idle: a part without effect; "": none. */
+/* Checks which maps get adapters, both for the file and for what is then written for the model. idle: the part without effect;
+ * "": there is none. */
 static void expect(const char *members, const char *maps, const char *idle)
 {
     struct lora l;
@@ -111,7 +112,7 @@ static void refuse(const char *members, const char *why)
 
 #define ALL(n) "q" n " k" n " v" n " o" n " gate" n " up" n " down" n
 
-/* Places of adapters follow PEFT 0.21.2 (check_target_module_exists), whose merged adapters gave the expected lists. */
+/* Which maps get adapters follows PEFT 0.21.2 (check_target_module_exists), whose merged adapters gave the expected lists. */
 static void test_places(void **state)
 {
     (void)state;
@@ -140,7 +141,7 @@ static void test_places(void **state)
         "q0/6 q1", "");
 }
 
-/* Lists and patterns of all maps of many layers, longer than a text may be, are joined. */
+/* Lists and patterns of all maps of many layers are joined, since separately they would be longer than a text may be. */
 static void test_many(void **state)
 {
     (void)state;

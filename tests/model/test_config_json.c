@@ -1,5 +1,5 @@
-/* Reading config.json: round trip, defaults, both spellings of rope; a message that names key and value for everything
- * unsupported. */
+/* Tests reading config.json: writing and reading back, defaults, both spellings of rope; a message names key and value of
+ * everything that is not supported. */
 #include "model/model.h"
 
 #include "base/sys.h"
@@ -113,7 +113,7 @@ static void test_round_trip(void **state)
     }
     model_preset("tiny", &c);
     c.rope = ROPE_LINEAR;
-    c.rope_factor = 1.0 / 3.0; /* needs all 17 digits */
+    c.rope_factor = 1.0 / 3.0; /* can be written exactly only with 17 digits */
     c.rope_theta = 1234567.8901234567;
     c.norm_eps = 1.0f / 3.0f;
     c.tied = 0;
@@ -198,7 +198,7 @@ static void test_rope_spellings(void **state)
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}"), "original_max_position_embeddings is missing");
     assert_true(
         read_text(LLAMA(", \"original_max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, "
-                        "\"original_max_position_embeddings\": 128}")) /* transformers takes the key beside the section */
+                        "\"original_max_position_embeddings\": 128}")) /* transformers reads the key next to the section */
             .rope_original_positions == 64);
     refuse(LLAMA(", \"max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2}"),
            "short_factor is missing");
@@ -319,7 +319,7 @@ static void test_gpt_oss(void **state)
         read_text(LIKE("gpt_oss", DENSE ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 150000}"));
     assert_true(plain.rope == ROPE_DEFAULT);
     assert_int_equal(model_config_write(dir, &plain, F32), OK);
-    assert_int_equal(model_config_read(dir, &c), OK); /* not the scaling that an absent key means */
+    assert_int_equal(model_config_read(dir, &c), OK); /* other scalings than the one that an absent key means */
     assert_same(plain, c);
     refuse(LIKE("gpt_oss", ", \"num_local_experts\": 32, \"quantization_config\": {\"quant_method\": \"mxfp4\"}"),
            "num_local_experts is 32; gpt-oss' experts are not supported yet");
@@ -387,7 +387,7 @@ static void test_later_families(void **state)
     assert_true(read_text(LIKE("cwm", ", \"rope_scaling\": {}")).rope == ROPE_LLAMA3); /* an empty section gives no scaling */
     c = read_text(LIKE("cwm", ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}"));
     assert_true(c.rope == ROPE_DEFAULT);
-    assert_written(c); /* not the scaling that an absent key means */
+    assert_written(c); /* another scaling than the one that an absent key means */
     c = read_text(LIKE("helium", ", \"head_dim\": 16"));
     assert_true(c.rope_interleaved && c.rope_theta == 100000 && c.norm_eps == 1e-8f);
     assert_written(c);
@@ -646,7 +646,7 @@ static void test_unsupported(void **state)
     assert_non_null(strstr(status_message(), "/nonexistent/config.json"));
 }
 
-/* Differences are named, in words where values are kinds. */
+/* Differences between models are named, in words where values are kinds. */
 static void test_differences(void **state)
 {
     (void)state;
@@ -776,7 +776,7 @@ static void test_written_like(void **state)
 #define GPTJ(type, more) \
     "{\"model_type\": \"" type "\", \"vocab_size\": 300, \"n_embd\": 160, \"n_layer\": 2, \"n_head\": 2" more "}"
 
-/* Phi rotates a share of each head; GPT-J a number of elements, with a base that no key gives. */
+/* Phi rotates a share of each head, GPT-J a fixed number of elements, with a base for which there is no key. */
 static void test_phi(void **state)
 {
     (void)state;
@@ -877,7 +877,7 @@ static void test_parallel_families(void **state)
     assert_same(c, back);
 }
 
-/* Positions follow the scaling that has stretched them. */
+/* The number of positions includes the scaling that has extended them. */
 static void test_positions_of_other_scalings(void **state)
 {
     (void)state;
@@ -952,11 +952,12 @@ static void test_wrapped(void **state)
     "\"num_hidden_layers\": 7, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"hidden_size_per_layer_input\": 0" more \
     "}"
 
-/* layer_types under which the first layer attends all keys and the second slides. */
+/* layer_types with which the first layer attends all keys and the second has a sliding window. */
 #define FULL_SLIDES \
     ", \"use_sliding_window\": true, \"sliding_window\": 5, \"layer_types\": [\"full_attention\", \"sliding_attention\"]"
 
-/* A model that rotates whole heads says so in its export when stretched: in these families an absent key means a part. */
+/* A model that rotates whole heads says so in its export if it was extended: in these families an absent key means that a part is
+ * rotated. */
 static void test_rotated_whole(void **state)
 {
     (void)state;
@@ -1083,7 +1084,7 @@ static void test_own(void **state)
     struct model_config c = read_text(GEMMA4(", \"num_global_key_value_heads\": 1, \"attention_k_eq_v\": true, \"head_dim\": 8")),
                         back;
     assert_true(c.window == 512 && c.k_is_v && c.rope == ROPE_PROPORTIONAL && c.rope_local_theta == 10000 && c.rope_theta == 1e6);
-    for (int l = 0; l < 7; l++) { /* every sixth, and the last */
+    for (int l = 0; l < 7; l++) { /* every sixth layer, and the last */
         const struct layer_config *own = &c.own[c.own_of[l]];
         const int full = l == 5 || l == 6;
         assert_true(model_bit(c.windowed, l) == !full && own->head_dim == (full ? 512 : 0) && own->kv_heads == (full ? 1 : 0));
@@ -1091,7 +1092,7 @@ static void test_own(void **state)
     assert_int_equal(model_config_write(dir, &c, F32), OK);
     assert_int_equal(model_config_read(dir, &back), OK);
     assert_same(c, back);
-    c = read_text(GEMMA4(", \"num_global_key_value_heads\": 1")); /* counts only if keys are values */
+    c = read_text(GEMMA4(", \"num_global_key_value_heads\": 1")); /* this key counts only if keys are used as values */
     assert_true(c.own[c.own_of[6]].kv_heads == 0 && c.own[c.own_of[6]].head_dim == 512);
     c = read_text(GEMMA4(", \"per_layer_config\": {\"05\": {\"head_dim\": 128}}, \"global_head_dim\": 64"));
     assert_true(c.own[c.own_of[5]].head_dim == 128 && c.own_of[6] == 0);
@@ -1105,7 +1106,7 @@ static void test_own(void **state)
     assert_memory_equal(&c.own[1], (&(struct layer_config){2, 1, 64, 9}), sizeof c.own[1]);
     assert_int_equal(model_config_write(dir, &c, F32), OK);
     assert_int_equal(model_config_read(dir, &back), OK);
-    back.own_of[0] = 2, back.own_of[1] = 1; /* numbers follow the order in the file, which is now that of layers */
+    back.own_of[0] = 2, back.own_of[1] = 1; /* numbers follow the order in the file, which is now the order of layers */
     back.own[1] = c.own[1], back.own[2] = c.own[2];
     assert_same(c, back);
     refuse(LIKE("qwen3", FULL_SLIDES ", \"per_layer_config\": {\"0\": {\"sliding_window\": 9}}"),

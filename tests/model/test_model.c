@@ -1,4 +1,4 @@
-/* Presets, graph, freezing, initial values, rotary frequencies. */
+/* Tests presets, graph, freezing, initial values and rotary frequencies. */
 #include "model/block_rows.h"
 #include "model/model.h"
 
@@ -216,7 +216,7 @@ static void test_gpt2_names(void **state)
     assert_null(model_param_alias("lm_head.weight"));
 }
 
-/* GPT-NeoX's q, k and v are maps one after another here, and interleaved head by head in files. */
+/* GPT-NeoX's q, k and v are separate consecutive maps in ltrain, and interleaved head by head in files. */
 static void test_interleaved(void **state)
 {
     (void)state;
@@ -241,7 +241,8 @@ static void test_interleaved(void **state)
     assert_int_equal(there, 7);
 }
 
-/* Falcon's files have for each of 3 KV heads its 2 queries, its key and its value; here they are 6 queries, 3 keys and 3 values. */
+/* Falcon's files have for each of 3 KV heads its 2 queries, its key and its value; in ltrain these are 6 queries, 3 keys and 3
+ * values. */
 static void test_interleaved_groups(void **state)
 {
     (void)state;
@@ -264,8 +265,8 @@ static void test_interleaved_groups(void **state)
         assert_int_equal(seen[i], 1);
 }
 
-/* A run uses the first rows of a table of learned positions, by its length. Files, and figures about the model, keep the whole
- * table. */
+/* A run uses as many of the first rows of a table of learned positions as its length needs. Files, and figures about the model,
+ * have the whole table. */
 static void test_positions_in_use(void **state)
 {
     (void)state;
@@ -322,7 +323,7 @@ static void test_freeze(void **state)
     model_destroy(m);
 }
 
-/* Every frozen map of the layers becomes bytes, and nothing else does; parameters saved beside adapters stay as they are. */
+/* Every frozen map of the layers is quantised, and nothing else; parameters that are trained fully beside adapters are not. */
 static void test_quantised(void **state)
 {
     (void)state;
@@ -442,7 +443,7 @@ static void test_refused_shapes(void **state)
     model_preset("tiny", &c);
     c.head_dim = 31;
     assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
-    c.head_dim = 514; /* attention takes at most 512 */
+    c.head_dim = 514; /* attention supports at most 512 */
     assert_int_equal(model_create(&c, NULL, 0, &m), ERR_INVALID);
     model_preset("tiny", &c);
     c.vocab = INT64_MAX;
@@ -459,14 +460,15 @@ static void test_refused_shapes(void **state)
     model_destroy(NULL);
 }
 
-/* Layers with settings of their own: masks come with the widest window first, shapes and frequencies in the order of layers. */
+/* Layers may have different settings: masks are sorted with the widest window first, shapes and frequencies by the order of
+ * layers. */
 static void test_kinds(void **state)
 {
     (void)state;
     struct model_config c;
     struct model *m = NULL;
     char name[KIND_NAME];
-    model_preset("25m", &c); /* 8 layers of 8 heads on 2, of 64 */
+    model_preset("25m", &c); /* 8 layers with 8 query heads on 2 KV heads, of dimension 64 */
     c.own[1] = (struct layer_config){.window = 100};
     c.own[2] = (struct layer_config){.heads = 4, .head_dim = 32, .window = 700};
     c.own_of[1] = c.own_of[4] = 1;
@@ -540,7 +542,7 @@ static void test_init(void **state)
     (void)state;
     struct model *m = create("gpt2-tiny");
     float *a = malloc(sizeof *a * 4096 * 64), b[100];
-    /* relative standard error of a deviation over n values: 1/sqrt(2n), at most 0.8% here */
+    /* the relative standard error of a standard deviation over n values is 1/sqrt(2n), at most 0.8% here */
     assert_true(fabs(deviation(m, m->pos_embed, a) - 0.02) < 0.02 * 0.01);
     assert_true(fabs(deviation(m, mlp_of(m, 0)->mlp.up.weight, a) - 0.02) < 0.02 * 0.03);
     assert_true(fabs(deviation(m, mlp_of(m, 0)->mlp.down.weight, a) - 0.01) < 0.01 * 0.03);
@@ -549,7 +551,7 @@ static void test_init(void **state)
     assert_true(a[0] == 1.0f && a[63] == 1.0f);
     model_init_param(m, attention_of(m, 0)->norm.bias, 7, 0, 64, a);
     assert_true(a[0] == 0.0f && a[63] == 0.0f);
-    /* any piece has the same values; another layer or seed has others */
+    /* a piece has the same values as the whole; another layer or seed has others */
     model_init_param(m, attention_of(m, 0)->attention.q.weight, 7, 0, 1000, a);
     model_init_param(m, attention_of(m, 0)->attention.q.weight, 7, 333, 100, b);
     assert_memory_equal(a + 333, b, sizeof b);
@@ -561,8 +563,8 @@ static void test_init(void **state)
     model_destroy(m);
 }
 
-/* Llama 3.1's scaling has the published values: frequencies of dimension pairs of head size 128 (from the formula, in fp64,
- * wavelength by wavelength). */
+/* Llama 3.1's scaling has the published values: frequencies of dimension pairs for head size 128 (from the formula, in fp64,
+ * separately for each wavelength). */
 static void test_inv_freq(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Parts of models: stages and slices cover every element, hold the same bytes as the whole, and compute what it computes. */
+/* Tests parts of models: stages and slices together have every element, hold the same bytes as the whole, and compute the same. */
 #include "model/part.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 enum { LAYERS = 8, HEADS = 16, KV_HEADS = 8, HEAD_DIM = 4, DIM = 64, FFN = 48, RANK = 3, MOST = 8 };
 
-/* Families whose layers differ in how files hold them: separate and fused maps, stored either way or head by head, gates, norms of
+/* Families whose files store layers in different ways: separate and fused maps, either way round or head by head, gates, norms of
  * heads, biases, sinks, windows. */
 static const struct {
     enum model_family family;
@@ -71,7 +71,7 @@ static struct model *create(int i, int rank)
 
 /* ---- elements in files ---- */
 
-/* A whole model's parameters as files hold them, how often parts have each element, and how often the first of them. */
+/* A whole model's parameters as in files; for each element, how many parts have it, and how many of them write it. */
 struct files {
     float **value;
     int **count, **firsts;
@@ -125,14 +125,16 @@ static void save(struct files *f, const struct model *part)
     }
 }
 
-/* Returns how many of the parts have each element of a parameter: all of them the ends, all slices of a stage what is not cut. */
+/* Returns how many parts have each element of a parameter: for head and embedding all of them; for parameters that are not cut
+ * all slices of a stage. */
 static int expected(const struct model *whole, const struct model_param *of_part, int stages, int slices)
 {
     const int end = !model_unit_in_layer(whole, whole->params[of_part->whole].unit);
     return end ? stages * slices : of_part->n_ranges > 0 ? 1 : slices;
 }
 
-/* Tells whether slices must cut a parameter: the maps of a layer, and all that has another size than the stream or a head. */
+/* Tells whether slices must cut a parameter: the maps of a layer, and everything whose size is not that of the residual stream or
+ * of a head. */
 static int is_cut(const struct model *whole, int param)
 {
     const struct model_param *p = &whole->params[param];
@@ -142,7 +144,8 @@ static int is_cut(const struct model *whole, int param)
     return model_unit_in_layer(whole, p->unit) && (other || (p->linear && !p->adapter));
 }
 
-/* Parts of all stages and slices have each element as often as they should; saved by parts, files have the whole model's bytes. */
+/* Checks that the parts of all stages and slices have each element as often as they should, and that files saved by parts have
+ * the whole model's bytes. */
 static void check_cover(const struct model *whole, const struct files *saved, int stages, int slices)
 {
     struct files f;
@@ -200,7 +203,7 @@ static int64_t place(const struct model_linear *w, int64_t out, int64_t in)
     return w->transposed ? (w->first_out + out) * w->ld + in : in * w->ld + w->first_out + out;
 }
 
-/* The slice's map has the whole map's weights, behind its own outputs or inputs. */
+/* Checks that a slice's map has those weights of the whole map that belong to its outputs or inputs. */
 static void check_map(const struct model *whole, const struct model_linear *w, const struct model *part,
                       const struct model_linear *own)
 {
@@ -244,7 +247,8 @@ static void maps(void **state)
 
 /* ---- parts and their kinds ---- */
 
-/* Names and numbers follow from the part's own layers: windows of its layers only, their sizes, the ends' numbers behind them. */
+/* Names and numbers in a part follow from its layers: it has only the windows of its layers, their sizes, and numbers for head
+ * and embedding after them. */
 static void layers(void **state)
 {
     (void)state;
@@ -329,7 +333,7 @@ static void own_heads(void **state)
     model_destroy(m);
 }
 
-/* Stages share out the layers in order; parts are alike if their layers are. */
+/* Stages divide the layers in order; parts are alike if their layers are. */
 static void stages(void **state)
 {
     (void)state;

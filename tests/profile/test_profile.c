@@ -1,4 +1,4 @@
-/* Figures of a machine that are kept: found again, told from broken ones, replaced whole or not at all. */
+/* Tests stored figures of a machine: they are found again, distinguished from broken ones, and replaced completely or not at all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static int enter(void **state)
     return mkdtemp(cache) && setenv("XDG_CACHE_HOME", cache, 1) == 0 ? 0 : -1;
 }
 
-/* The one file that is kept; how many there are. */
+/* Finds a stored file's path, and returns the number of stored files. */
 static int kept(char path[512])
 {
     char directory[64];
@@ -115,7 +115,7 @@ static void broken_ones(void **state)
     assert_int_equal(found, -1);
 }
 
-/* Figures of a GPU are found for that one only; its rates come from its streams' clock. */
+/* Figures of a GPU are found only for this GPU; its rates are measured with its streams' clock. */
 static void a_gpu(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void a_gpu(void **state)
     assert_int_equal(profile_load(&s, &back, &found), OK);
     assert_int_equal(found, 0);
     s.plan.device = DEVICE_CUDA;
-    while (kept(path) > 1) /* one is left for the end */
+    while (kept(path) > 1) /* one file is left for the end */
         unlink(path);
     twin.configure("in=cudaEventElapsedTime,fail=3:1");
     assert_int_equal(profile_gpu(&s, &h), ERR_IO);

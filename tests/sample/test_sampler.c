@@ -1,4 +1,5 @@
-/* Tokens that may be drawn, against transformers' processors (tests/golden/make_generate.py); draws, and what cannot be drawn from. */
+/* Compares the tokens that may be drawn with transformers' processors (tests/golden/make_generate.py); also tests draws, and
+ * logits from which nothing can be drawn. */
 #include "sample/sampler.h"
 
 #include <jansson.h>
@@ -110,7 +111,7 @@ static void test_greedy(void **state)
     (void)state;
     assert_int_equal(sampler_create(&(struct sampler_settings){.repetition_penalty = 1}, 5, &s), OK);
     assert_int_equal(sampler_next(s, logits, text, 3, 0, &id), OK);
-    assert_int_equal(id, 1); /* the first of equal ones */
+    assert_int_equal(id, 1); /* the first of equal logits counts */
     logits[2] = NAN;
     assert_int_equal(sampler_next(s, logits, text, 3, 0, &id), ERR_DIVERGED);
     for (int i = 0; i < 5; i++)
@@ -119,7 +120,7 @@ static void test_greedy(void **state)
     sampler_destroy(s);
     assert_int_equal(sampler_create(&(struct sampler_settings){.repetition_penalty = 2}, 5, &s), OK);
     float penalized[5] = {1, 3, 3, -1, 2};
-    assert_int_equal(sampler_next(s, penalized, text, 3, 0, &id), OK); /* 3 becomes 1.5, once */
+    assert_int_equal(sampler_next(s, penalized, text, 3, 0, &id), OK); /* the repetition penalty changes 3 to 1.5, only once */
     assert_int_equal(id, 4);
     sampler_destroy(s);
 }

@@ -1,4 +1,4 @@
-/* Settings from flags and files: values, precedence, messages, and writing as YAML that reads back the same. */
+/* Tests settings from flags and files: values, precedence, messages, and writing them as YAML that reads back the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -147,7 +147,7 @@ static char *yaml_of(const struct settings *s)
     return text;
 }
 
-/* Planning without a command line has the same defaults. */
+/* Defaults for planning without a command line are the same. */
 static void test_defaults_of_plan(void **state)
 {
     (void)state;
@@ -199,7 +199,7 @@ static void test_values(void **state)
     settings_free(&s);
 }
 
-/* --mesh and --sp, --batch and --grad-accum: each pair says one thing in two ways. */
+/* --mesh and --sp, --batch and --grad-accum: each pair expresses the same thing in two ways. */
 static void test_ranks(void **state)
 {
     (void)state;
@@ -695,7 +695,7 @@ static void test_help(void **state)
     assert_true(settings_key_find("lr")->shown == SETTINGS_TRAIN && settings_key_find("prompt")->shown == SETTINGS_SAMPLE);
 }
 
-/* A key whose value is a number or contains one. %s: place of the number in the value. */
+/* A key whose value is a number or contains one. %s stands for the number in the value. */
 struct numeric {
     const struct settings_key *key;
     const char *form;
@@ -733,7 +733,7 @@ static void must_be(const struct numeric *x, const char *number, int good, enum 
         fail_msg("--%s: %s is %s", x->key->name, number, good ? status_message() : "taken");
 }
 
-/* Sets the number in the value and reads it. Checks that a refusal is one line that names the key, and leaves the key's field
+/* Puts the number into the value and reads it. Checks that a refusal is one line that names the key, and leaves the key's field
  * unchanged. */
 static enum status try_number(const struct numeric *x, const char *number, struct settings *s)
 {

@@ -1,4 +1,5 @@
-/* Generated tasks: the text has the answer, once and in the stated place; samples fit; equal requests give equal texts. */
+/* Tests generated tasks: the text contains the answer once and in the stated place; samples fit the length; equal requests give
+ * equal texts. */
 #include "tasks/tasks.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { ROOM = 40, LONGEST = 128 /* bytes: of the haystacks' sentences, and of each other addition */ };
+enum { ROOM = 40, LONGEST = 128 /* bytes of the haystacks' sentences, and of each other addition */ };
 
 /* Counts a token per byte. */
 static enum status count_bytes(void *user, const struct task_sample *s, int64_t *tokens)
@@ -78,7 +79,8 @@ static void check_needle(const struct task_sample *s)
         assert_string_equal(number, s->expected[i]);
         assert_int_equal(times(context, n, number), 1);
         assert_int_equal(times(context, n, key), 1);
-        assert_int_equal(times((const char *)s->prompt.data + s->end, s->prompt.n - s->end, key), 1); /* the question has it */
+        assert_int_equal(times((const char *)s->prompt.data + s->end, s->prompt.n - s->end, key),
+                         1); /* the question contains the key */
         assert_int_equal(times((const char *)s->lead.data, s->lead.n, key), 1);
     }
 }
@@ -139,7 +141,7 @@ static void check_aggregation(const struct task_sample *s)
         const int t = expected ? 0 : times(context, n, word);
         next = t > next ? t : next;
     }
-    assert_true(least > next); /* no other word is as frequent */
+    assert_true(least > next); /* no other word is equally frequent */
 }
 
 static void check_shuffled(const struct task_sample *s)
@@ -183,7 +185,7 @@ static enum status generate(enum task t, int64_t tokens, double depth, uint64_t 
     return task_generate(&(struct task_request){t, tokens, depth, seed, number, h}, &counter, out);
 }
 
-/* Checks the depth of the first planted thing by the places themselves. */
+/* Checks the depth of the first planted thing by computing it from the places. */
 static void check_depth(enum task t, const struct task_sample *s, double wanted)
 {
     const double other = (double)(s->end - s->context), slack = 100 * LONGEST / other;
@@ -191,7 +193,7 @@ static void check_depth(enum task t, const struct task_sample *s, double wanted)
         return;
     assert_true(fabs(s->depth - wanted) <= fmax(slack, 51.0 / (double)(s->size + 1)));
     if (wanted == 0)
-        assert_true(s->planted[0] - s->context <= 16); /* "Paragraph 1: " is before it */
+        assert_true(s->planted[0] - s->context <= 16); /* "Paragraph 1: " comes before it */
     if (s->n_planted == 1 && t != TASK_SHUFFLED) {
         const double place = 100 * (double)(s->planted[0] - s->context) / other;
         assert_true(fabs(place - wanted) <= 2 * slack);
@@ -232,7 +234,7 @@ static void test_samples(void **state)
     haystack_destroy(stacks[1]);
 }
 
-/* The shortest lengths that suffice are taken; shorter ones are refused. */
+/* The shortest sufficient lengths are accepted; shorter ones are refused. */
 static void test_short(void **state)
 {
     (void)state;

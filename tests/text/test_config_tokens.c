@@ -1,4 +1,5 @@
-/* Files beside a tokenizer.json add, change or name tokens. The expected ids are those of AutoTokenizer of transformers 5.24. */
+/* Tests files next to a tokenizer.json that add, change or name tokens. The expected ids are those of AutoTokenizer of
+ * transformers 5.24. */
 #include "tests/text/tokenizer_test.h"
 
 #define ALPHABET "abeimnrtwxz <|>_pds" /* ids in this order, then ab, <|s|>, <|e|> */
@@ -131,7 +132,7 @@ static void test_table(void **state)
     tokenizer_close(plain);
 }
 
-/* Files beside that add nothing new change neither ids nor hash, so that cached tokens stay valid. */
+/* Such files that add nothing new change neither ids nor hash, so that cached tokens stay valid. */
 static void test_same(void **state)
 {
     (void)state;
@@ -144,8 +145,8 @@ static void test_same(void **state)
     tokenizer_close(same);
 }
 
-/* A padding token beyond the embedding's rows does no harm until a text has it. If a token's id differs from the one in the file,
- * there is a remark. */
+/* A padding token whose id is beyond the embedding's rows does no harm until a text contains it. If a token's id differs from the
+ * one in the file, there is a remark. */
 static void test_rows(void **state)
 {
     (void)state;
@@ -169,7 +170,7 @@ static void test_rows(void **state)
     tokenizer_close(t);
 }
 
-/* The token that ends a document is found in each file that may name one. */
+/* The token that ends a document is found in each of the files that may name it. */
 static void test_eos(void **state)
 {
     (void)state;

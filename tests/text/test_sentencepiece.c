@@ -1,5 +1,5 @@
-/* Ids of sentencepiece's tokenizer.model: small models, alone and with files beside them as published ones have, times 500
- * hostile strings, against checksums by make_sentencepiece.py. Also cuts, refusals, damaged and truncated files. */
+/* Compares ids of sentencepiece's tokenizer.model with checksums by make_sentencepiece.py: small models, alone and with
+ * accompanying files as published models have, on 500 hostile strings. Also tests cuts, refusals, damaged and truncated files. */
 #include "tests/text/tokenizer_test.h"
 
 #include <unistd.h>
@@ -65,7 +65,7 @@ static unsigned want(const char *sums, int i)
 
 enum { PLAIN, IDS, LONG, TEXTS, KINDS };
 
-/* Unigram's sums are rounded, and restart at 0 once they have become large. */
+/* Checks a long text: unigram sums are rounded, and restart at 0 once they have become large. */
 static void check_long(const char *name, struct encoder *e, const char *sum)
 {
     struct text_buffer text = {0};

@@ -1,5 +1,6 @@
-/* Ids equal those of the `tokenizers` library: small tokenizers in the style of published families, times 500 hostile strings,
- * against checksums of ids and decoded texts by make_families.py. Also cuts, broken text, refusals, and damaged files. */
+/* Compares ids with those of the `tokenizers` library: small tokenizers in the style of published families on 500 hostile
+ * strings, against checksums of ids and decoded texts by make_families.py. Also tests cuts, broken text, refusals, and damaged
+ * files. */
 #include "tests/text/tokenizer_test.h"
 
 static struct tokenizer *open_family(const char *name, struct encoder **e)
@@ -96,7 +97,7 @@ static void test_cuts(void **state)
     text_buffer_free(&text);
 }
 
-/* A large text that is a single piece takes time in proportion to its length; quadratic time would be hours. */
+/* A large text that is a single piece takes time proportional to its length; quadratic time would be hours. */
 static void test_long_piece(void **state)
 {
     (void)state;
@@ -296,11 +297,11 @@ static void check_small(const char *json, const char *text, const char *want)
 static void test_small(void **state)
 {
     (void)state;
-    /* white space taken by <x> is not a token of its own */
+    /* white space that <x> strips is not a separate token */
     check_small(STRIPPING, "a \n\nb", "0 4 4 1");
     check_small(STRIPPING, "<x>\n", "3");
     check_small(STRIPPING, "<x>\nb\n", "3 1 4");
-    /* in Oniguruma \w has the numbers of Latin-1, but a class [\w] lacks them */
+    /* in Oniguruma \w matches the number characters of Latin-1, but a class [\w] does not */
     check_small(WORDS("\\\\w+"),
                 "a\xc2\xbd.\xc2\xbd"
                 "a",
@@ -313,7 +314,7 @@ static void test_small(void **state)
                 "a\xc2\xbd.\xc2\xbd"
                 "a",
                 "1 2 1");
-    /* if only some bytes have tokens, an unknown character comes behind all bytes that follow it */
+    /* if only some bytes have tokens, an unknown character's token comes after the tokens of all bytes that follow it */
     check_small("{" MODEL("\"a\": 0, \"<unk>\": 1, \"<0x62>\": 2, \"<0x63>\": 3", "",
                           ", \"unk_token\": \"<unk>\", \"byte_fallback\": true"),
                 "a!bcbcbcbcbcbcbcbcbcbcbcbca", "0 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 2 3 1 0");
@@ -327,8 +328,8 @@ static void test_small(void **state)
     check_small(FIRST("\"type\": \"Replace\", \"pattern\": {\"String\": \"xb\"}, \"content\": \"a\""), "xb", "0");
 }
 
-/* Rendered chats are cut at right places: newlines behind added tokens belong to these, and a space is put before the text that
- * follows. */
+/* Rendered chats are cut at the right places: newlines after added tokens belong to these tokens, and a space is put before the
+ * text that follows. */
 static void test_cuts_behind_tokens(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Helpers of the tokenizers' tests: 500 hostile strings, checksums, cuts. */
+/* Helpers for the tokenizers' tests: 500 hostile strings, checksums, cuts. */
 #ifndef LTRAIN_TESTS_TEXT_TOKENIZER_TEST_H
 #define LTRAIN_TESTS_TEXT_TOKENIZER_TEST_H
 
@@ -140,8 +140,8 @@ static inline uint32_t draw(uint64_t *turn, uint32_t below)
     return word[0] % below;
 }
 
-/* Opens bytes that may be no tokenizer: checks that there is an error with a message, or a tokenizer that encodes every `step`-th
- * string without harm. */
+/* Opens bytes that may not be a tokenizer: checks that there is either an error with a message, or a tokenizer that encodes every
+ * `step`-th string without harm. */
 static inline void try_tokenizer(const char *file, const char *data, size_t n, int step)
 {
     struct tokenizer *t;

@@ -1,4 +1,5 @@
-/* A family for tests, whose layers have different lists of blocks. config.json's `layer_blocks` gives a number for each layer. */
+/* A model family for tests, whose layers have different lists of blocks. `layer_blocks` in config.json gives a number for each
+ * layer. */
 #include "model/family/common.h"
 
 enum lists { ATTENTION_MLP, TOY_MLP, ATTENTION_MLP_TOY, TOY_ALONE, TOY_TWICE /* refused */, LISTS };

@@ -12,13 +12,13 @@
 
 #define DEV TIER_DEVICE
 
-/* Values of one layer. state: tile i is the state after chunk i, kept until the backward pass; text: the state after the text so
- * far, while sampling. */
+/* Values of one layer. state: tile i is the state after chunk i, kept until the backward pass; text: the state after the text
+ * read so far when sampling. */
 struct toy_layer {
     struct value u, g, state, text;
 };
 
-/* Values that the layers share. now: a state that nobody reads again; carry: the gradient of a chunk's last state. */
+/* Values that the layers share. now: a state that is not read again; carry: the gradient of a chunk's last state. */
 struct toy_work {
     struct value y, dy, now, carry;
 };
@@ -48,7 +48,7 @@ static void fill(struct lowering *L, struct value *v, int tile)
     emit_done(L, 0);
 }
 
-/* Computes y of chunk c with a state that is on the device, and leaves the state after the chunk there. */
+/* Computes y of chunk c with a state that is on the device, and writes the state after the chunk there. */
 static void emit_scan(struct lowering *L, const struct block *b, int c, struct value *state, int tile)
 {
     struct toy_layer *v = b->values;

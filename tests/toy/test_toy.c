@@ -46,7 +46,7 @@ static void layers_are_told_apart(void **state)
     model_destroy(m);
 }
 
-/* A model without any attention has no heads, and still a mask for its inputs. */
+/* A model without any attention has no heads, but still a mask for its inputs. */
 static void attention_may_be_absent(void **state)
 {
     struct model *m = model_of("131313");
@@ -141,7 +141,7 @@ static void gradients_are_the_losss(void **state)
 
 /* ---- sampling ---- */
 
-/* Reads the text on, `at_once` tokens at a time; returns the sum of the losses after each part that ends behind `from`. */
+/* Reads more of the text, `at_once` tokens at a time; returns the sum of the losses after each part that ends after `from`. */
 static double read_on(struct decoder *d, const struct sequence *q, int at_once, int from)
 {
     static float logits[VOCAB];

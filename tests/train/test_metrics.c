@@ -1,4 +1,4 @@
-/* The line of a step, as people read it, and a log that cannot be written. */
+/* Tests the line of a step as people read it, and a log that cannot be written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static void line_has(const struct step_metrics *m, const char *part)
     free(text);
 }
 
-/* Rates of steps that take minutes and hours still have digits. */
+/* Rates of steps that take minutes or hours still have significant digits. */
 static void slow_steps(void **state)
 {
     (void)state;
@@ -77,7 +77,8 @@ static void add(struct run_log *l, int step, int error)
     sys_inject_clear();
 }
 
-/* Lines that cannot be written wait for a later one; lines that never can be are an error with their number. */
+/* Lines that cannot be written are written together with a later one; if they can never be written, the error says how many there
+ * are. */
 static void a_full_disk(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The lock of a run's directory: second runs, dead owners, other hosts, file systems without locks, moved directories. */
+/* Tests the lock of a run's directory: second runs, dead owners, other hosts, file systems without locks, moved directories. */
 #include "base/process.h"
 #include "base/sys.h"
 #include "base/watch.h"
@@ -100,7 +100,7 @@ static void one_at_a_time(const struct lock_rules *rules)
     says(run_lock_take_by(self, dir, rules, &l), OK, "");
     says(run_lock_check(l), OK, "");
     run_lock_release(l);
-    assert_int_equal(access(file, F_OK), -1); /* a clean end leaves nothing */
+    assert_int_equal(access(file, F_OK), -1); /* a run that ends normally leaves no lock file */
     says(run_lock_take_by(self, dir, rules, &l), OK, "");
     run_lock_release(l);
 }
@@ -143,7 +143,8 @@ static void *beat(void *user)
     return NULL;
 }
 
-/* A living owner on another host, or in another container of this one, shows by the text only; a dead owner's text stands still. */
+/* A living owner on another host, or in another container of this host, is recognised only by its changing text; a dead owner's
+ * text does not change. */
 static void watched(const struct lock_rules *rules, const char *boot)
 {
     struct run_lock *l;
@@ -167,14 +168,14 @@ static void from_another_host(void **state)
     watched(&elsewhere, "b2a53e5e-0000-4000-8000-000000000001");
     watched(&without, "b2a53e5e-0000-4000-8000-000000000001");
     watched(&without, me.boot); /* in another pid namespace of this host */
-    /* on a file system of this host alone: that was another boot, so the lock's owner is dead */
+    /* on a file system that only this host uses, the owner is from an earlier boot, so it is dead */
     struct run_lock *l;
     write_owner("b2a53e5e-0000-4000-8000-000000000001", 5);
     says(run_lock_take_by(self, dir, &here, &l), OK, "");
     run_lock_release(l);
 }
 
-/* A text that is no lock's, as after a crash on a full disk, names no owner. */
+/* A text that is not a lock's, as after a crash on a full disk, names no owner. */
 static void damaged_text(void **state)
 {
     (void)state;
@@ -189,7 +190,7 @@ static void damaged_text(void **state)
     }
 }
 
-/* Another kind of file has the lock's name. */
+/* The lock's name belongs to another kind of file. */
 static void no_regular_file(void **state)
 {
     (void)state;
@@ -216,7 +217,7 @@ static void moved_or_taken_over(void **state)
     assert_int_equal(rename(dir, moved), 0);
     snprintf(words, sizeof words, "was renamed while the run goes on (it is %s now)", moved);
     says(run_lock_check(l), ERR_IO, words);
-    assert_int_equal(mkdir(dir, 0777), 0); /* another directory at its path is not taken for it */
+    assert_int_equal(mkdir(dir, 0777), 0); /* another directory at its path is not mistaken for it */
     says(run_lock_check(l), ERR_IO, words);
     assert_int_equal(rmdir(dir) | rename(moved, dir), 0);
     says(run_lock_check(l), OK, "");
@@ -226,7 +227,7 @@ static void moved_or_taken_over(void **state)
     write_owner("b2a53e5e-0000-4000-8000-000000000001", 9);
     says(run_lock_check(l), ERR_INVALID, "process 1 on host node7 (rank 0 of 8) has taken");
     run_lock_release(l);
-    assert_int_equal(access(file, F_OK), 0); /* the other run's lock */
+    assert_int_equal(access(file, F_OK), 0); /* the other run's lock is still there */
     assert_int_equal(unlink(file), 0);
     says(run_lock_take_by(self, dir, &here, &l), OK, "");
     assert_int_equal(unlink(file) | rmdir(dir), 0);
@@ -237,7 +238,8 @@ static void moved_or_taken_over(void **state)
 
 static atomic_int hanging, hung;
 
-/* Replaces the C library's function: in the thread that beats it does not return while the file system hangs. */
+/* Replaces the C library's function: in the thread that updates the lock it does not return while the simulated file system
+ * hangs. */
 ssize_t pwrite(int fd, const void *bytes, size_t n, off_t at)
 {
     while (atomic_load(&hanging) && gettid() != getpid()) {
@@ -260,8 +262,8 @@ static void end_process(const char *sentence)
               : 8);
 }
 
-/* The file system hangs while the thread beats: saves do not wait for the thread, the removed file is made again, and the watch
- * ends the process. */
+/* The file system hangs while the thread updates the lock: saves do not wait for the thread, the removed file is made again, and
+ * the watch ends the process. */
 static void file_system_hangs(void **state)
 {
     (void)state;
@@ -295,7 +297,7 @@ static void file_system_hangs(void **state)
     assert_int_equal(WEXITSTATUS(status), 7);
 }
 
-/* A run whose lock was taken over while it stood still does not overwrite its successor's text. */
+/* If a run's lock was taken over while the run was stopped, the run does not overwrite its successor's text. */
 static void beats_no_more(void **state)
 {
     (void)state;
@@ -308,7 +310,7 @@ static void beats_no_more(void **state)
     assert_int_equal(access(file, F_OK), 0);
 }
 
-/* The n-th call fails: that gives a sentence, and the next taker gets the lock. */
+/* If the n-th call fails, there is an error message, and the next run gets the lock. */
 static void failing_calls(void **state)
 {
     (void)state;
@@ -332,7 +334,7 @@ static void failing_calls(void **state)
         }
 }
 
-/* A failed look does not mean moved, removed or taken over. */
+/* If looking at the lock fails, it does not count as moved, removed or taken over. */
 static void failing_looks(void **state)
 {
     (void)state;

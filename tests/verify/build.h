@@ -1,4 +1,4 @@
-/* Writing small programs by hand. */
+/* Writes small programs by hand. */
 #ifndef LTRAIN_TESTS_PROGRAM_BUILD_H
 #define LTRAIN_TESTS_PROGRAM_BUILD_H
 
@@ -38,7 +38,7 @@ static inline void build_operand(struct program *p, int arg, enum access access,
     program_add_operand(p, o);
 }
 
-/* Adds a copy of rows [row0, row1) from one buffer's `from` to another's `to`. */
+/* Adds a copy of rows [row0, row1) from offset `from` of one buffer to offset `to` of another. */
 static inline void build_copy(struct program *p, enum lane lane, int src, int64_t from, int dst, int64_t to, int tensor,
                               int version, int64_t row0, int64_t row1)
 {
@@ -53,7 +53,7 @@ static inline void build_wait(struct program *p, enum lane lane, int64_t ticket)
     program_add_wait(p, p->n_instrs - 1, (struct wait){lane, (int32_t)ticket});
 }
 
-/* Adds a binding; on nvme, the rows become an extent of their own. */
+/* Adds a binding; on nvme, its rows become a separate extent. */
 static inline void build_bind(struct program *p, int live_out, int buffer, int64_t offset, int tensor, int version, int64_t row0,
                               int64_t row1)
 {

@@ -1,4 +1,4 @@
-/* Meshes in the usual order of ranks. */
+/* Makes meshes with the usual order of ranks. */
 #ifndef LTRAIN_TESTS_PROGRAM_GRID_H
 #define LTRAIN_TESTS_PROGRAM_GRID_H
 

@@ -1,4 +1,4 @@
-/* Planting faults in programs. */
+/* Plants faults in programs. */
 #include "verify/mutate.h"
 
 #include "verify/value_numbers.h"
@@ -84,7 +84,7 @@ void mutate_drop(struct program *p, enum lane lane, int k)
     }
 }
 
-/* Tells whether number `i` of `total` is chosen, if about `max` evenly spaced ones are. */
+/* Tells whether number `i` of `total` is chosen when about `max` evenly spaced numbers are. */
 static int chosen(int i, int total, int max)
 {
     return max <= 0 || total <= max || (int64_t)(i + 1) * max / total != (int64_t)i * max / total;
@@ -256,7 +256,7 @@ static void restore(struct program *q, const struct program *p, int i)
     memcpy(q->operands + in->first_operand, p->operands + in->first_operand, sizeof *p->operands * (size_t)in->n_operands);
 }
 
-/* Goes through all mutations of the meaning, and compares digests; digest NULL: only counts them. */
+/* Makes all mutations of the meaning one after another, and compares digests; digest NULL: only counts the mutations. */
 static int walk_semantics(const struct program *p, struct program *q, const uint64_t *digest, int total, int max, int *count,
                           int *tried)
 {

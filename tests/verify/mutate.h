@@ -8,7 +8,7 @@
 
 #include "program/program.h"
 
-/* Deletes one wait at a time. There are survivors if some of the program's waits follow from others. */
+/* Deletes one wait at a time. There are survivors if some waits of the program follow from others. */
 int mutate_delete_waits(const struct program *p, int max, int *tried);
 /* Weakens one wait at a time, to the ticket before (a wait for ticket 1 is deleted). */
 int mutate_weaken_waits(const struct program *p, int max, int *tried);
@@ -20,7 +20,7 @@ int mutate_semantics(const struct program *p, int max, int *tried);
 /* Copies a program for mutation; the caller destroys the copy (program_destroy). NULL: out of memory. */
 struct program *mutate_copy(const struct program *p);
 
-/* Gives the instruction a call of its own, and returns its attributes, which may then be changed. */
+/* Gives the instruction a call that it shares with no other, and returns the call's attributes, which may then be changed. */
 struct op_attrs *mutate_attrs(struct program *p, struct instr *in);
 
 /* Returns the index of the lane's k-th instruction (from 0); -1: there are fewer. */

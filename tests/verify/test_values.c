@@ -1,4 +1,4 @@
-/* Value numbers: equal for every placement of one computation, different for every wrong one. */
+/* Tests value numbers: they are equal for every placement of one computation, and different for every wrong computation. */
 #include "verify/build.h"
 #include "verify/mutate.h"
 #include "verify/value_numbers.h"
@@ -128,8 +128,8 @@ static struct program *resident(void)
     return p;
 }
 
-/* Makes the program in which both chunks of h go together by way of the host to nvme, and come back in three copies. The second
- * half of y leaves for the host; tensor numbers, versions, addresses and order differ from resident(); zeros are made in two
+/* Makes the program in which both chunks of h go together through the host to nvme, and come back in three copies. The second
+ * half of y is moved to the host; tensor numbers, versions, addresses and order differ from resident(); zeros are made in two
  * pieces. Tickets: compute 1 norm, 2 norm, 3 fill, 4 fill, 5 gemm, 6 rope, 7 sumsq. */
 static struct program *offloaded(void)
 {
@@ -149,7 +149,7 @@ static struct program *offloaded(void)
         program_add_instr(p, OP_FILL, LANE_COMPUTE);
         build_operand(p, 0, ACCESS_WRITE, b.zero, k ? 3 * ROW : 0, t.zero, 0, k ? 3 : 0, k ? ROWS : 3);
     }
-    /* back into the place of the first h, cut at other rows than the chunks */
+    /* back to the place of the first h, in pieces whose borders are not those of the chunks */
     build_copy(p, LANE_H2D, b.host, 2 * PAGE, b.h, 0, t.h, 0, 0, 3);
     build_wait(p, LANE_READ, 1);
     build_copy(p, LANE_H2D, b.host, 2 * PAGE + 3 * ROW, b.h, 3 * ROW, t.h, 0, 3, 5);
@@ -194,7 +194,7 @@ static void test_wrong_meanings_differ(void **state)
     }
 }
 
-/* The digest differs for consistent programs, which the verifier therefore accepts, that compute something else. */
+/* The digest differs if a program, consistent and therefore accepted by the verifier, computes something else. */
 static void test_faults_beyond_the_verifier(void **state)
 {
     (void)state;
@@ -245,7 +245,7 @@ static void test_conflicting_results(void **state)
     }
     program_number(p);
     uint64_t digest;
-    assert_int_equal(program_verify(p), OK); /* accepted: versions alone do not tell the two rows apart */
+    assert_int_equal(program_verify(p), OK); /* accepted, since the two rows have equal versions */
     assert_int_equal(program_value_digest(p, &digest), ERR_CORRUPT);
     assert_non_null(strstr(status_message(), "two live-out bindings of the same rows of y hold different values"));
     program_destroy(p);

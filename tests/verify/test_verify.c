@@ -1,4 +1,5 @@
-/* The verifier on small programs written by hand: accepted as they are, rejected with the right sentence after each planted fault. */
+/* Tests the verifier on small programs written by hand: they are accepted as they are, and rejected with the right message after
+ * each planted fault. */
 #include "base/sys.h"
 #include "verify/build.h"
 #include "verify/mutate.h"
@@ -296,8 +297,8 @@ static void test_chain(void **state)
 
 enum { A, B, C };
 
-/* Makes a round trip: b = gelu(a) leaves for nvme; c takes b's place on the device and leaves for b's former slot on the host; b
- * comes back. Tickets: compute 1, 2, 3; d2h 1, 2; write 1; read 1; h2d 1. */
+/* Makes a round trip: b = gelu(a) is moved to nvme; c takes b's place on the device and is moved to b's former place on the host;
+ * b comes back. Tickets: compute 1, 2, 3; d2h 1, 2; write 1; read 1; h2d 1. */
 static struct program *round_trip(void)
 {
     struct program *p = build_begin("round trip", 8 * PAGE, 4 * PAGE, 4 * PAGE);
@@ -317,16 +318,16 @@ static struct program *round_trip(void)
     build_wait(p, LANE_COMPUTE, 1);
     build_copy(p, LANE_WRITE, hb, 0, nb, 0, B, 0, 0, 8); /* 2 */
     build_wait(p, LANE_D2H, 1);
-    program_add_instr(p, OP_GELU, LANE_COMPUTE); /* 3: writes over b */
+    program_add_instr(p, OP_GELU, LANE_COMPUTE); /* 3: overwrites b */
     build_operand(p, 0, ACCESS_WRITE, dc, 0, C, 0, 0, 8);
     build_operand(p, 1, ACCESS_READ, da, 0, A, 0, 0, 8);
     build_wait(p, LANE_D2H, 1);
-    build_copy(p, LANE_D2H, dc, 0, hc, 0, C, 0, 0, 8); /* 4: writes over b in its host slot */
+    build_copy(p, LANE_D2H, dc, 0, hc, 0, C, 0, 0, 8); /* 4: overwrites b in its host slot */
     build_wait(p, LANE_COMPUTE, 2);
     build_wait(p, LANE_WRITE, 1);
     build_copy(p, LANE_READ, nb, 0, hb2, 0, B, 0, 0, 8); /* 5 */
     build_wait(p, LANE_WRITE, 1);
-    build_copy(p, LANE_H2D, hb2, 0, db2, 0, B, 0, 0, 8); /* 6: writes over c */
+    build_copy(p, LANE_H2D, hb2, 0, db2, 0, B, 0, 0, 8); /* 6: overwrites c */
     build_wait(p, LANE_READ, 1);
     build_wait(p, LANE_D2H, 2);
     program_add_instr(p, OP_ACCUM, LANE_COMPUTE); /* 7 */
@@ -420,7 +421,7 @@ static void extent_unaligned(struct program *p)
 }
 static void stale_part(struct program *p)
 {
-    struct operand *o = operand_at(p, 6, 1); /* only half of b comes back, over half of c */
+    struct operand *o = operand_at(p, 6, 1); /* only half of b comes back, and overwrites half of c */
     o->bytes = 4 * ROW;
     *operand_at(p, 6, 0) = (struct operand){.access = ACCESS_READ, .buffer = 5, .tensor = B, .bytes = 4 * ROW};
 }
@@ -526,13 +527,13 @@ static void bind_beyond_extent(struct program *p)
 {
     p->live_out[1].row1 = 8;
 }
-/* replaces two reads by one that reads two chunks as a single extent, though they are two extents in nvme */
+/* replaces two reads by one read of two chunks as a single extent, although nvme has them as two extents */
 static void read_two_extents(struct program *p)
 {
     for (int k = 0; k < 2; k++)
         operand_at(p, 0, k)->bytes = 8 * ROW;
 }
-/* makes both chunks a single extent in nvme */
+/* makes both chunks a single extent on nvme */
 static void one_extent(struct program *p)
 {
     for (int b = 0; b < 2; b++)
@@ -563,7 +564,7 @@ static void test_ring(void **state)
 
 /* --- Extents of several tensors --- */
 
-/* Makes a program in which u and v lie in nvme as one extent of 8 rows (4 each) with a binding each. The extent is read, and v is
+/* Makes a program in which u and v are on nvme as one extent of 8 rows (4 each) with a binding each. The extent is read, and v is
  * written to another place. */
 static struct program *shared_extent(void)
 {
@@ -591,8 +592,8 @@ static struct program *shared_extent(void)
 
 static void overwrite_half(struct program *p)
 {
-    operand_at(p, 1, 1)->offset = PAGE; /* v is written over itself: the bytes are right, but the extent is destroyed */
-    p->n_live_out = 1;                  /* a check of u alone would not notice */
+    operand_at(p, 1, 1)->offset = PAGE; /* v overwrites itself: the bytes are right, but the extent is destroyed */
+    p->n_live_out = 1;                  /* checking u alone would not notice that */
 }
 static void extents_cross(struct program *p)
 {
@@ -667,15 +668,15 @@ static void test_retirement_is_in_order(void **state)
     }
     build_copy(p, LANE_H2D, mid, 0, dst, 0, x, 0, 0, 4);
     build_wait(p, LANE_READ, 2);
-    /* READ 3 waits for that h2d. READ 4 writes over the slot that the h2d read, and starts after READ 3 has started, so it needs
-     * no wait of its own for the h2d. READ 1, which wrote the slot, must have retired, too; READ 3's start tells that through the
+    /* READ 3 waits for that h2d. READ 4 overwrites the slot that the h2d read, and starts after READ 3 has started, so it needs
+     * no wait for the h2d. READ 1, which wrote the slot, must have retired, too; READ 4 knows this through READ 3's start and the
      * h2d */
     build_copy(p, LANE_READ, src, PAGE, mid, PAGE, x, 0, 4, 8);
     build_wait(p, LANE_H2D, 1);
     build_copy(p, LANE_READ, src, PAGE, mid, 0, x, 0, 4, 8);
     program_number(p);
     expect_accepted(p);
-    /* enough for the slot that h2d reads; but now READ 3 may start while READ 2 still fills the slot that READ 3 writes */
+    /* enough for the slot that the h2d reads; but now READ 3 may start while READ 2 still fills the slot that READ 3 overwrites */
     program_waits(p, &p->instrs[2])[0].ticket = 1;
     expect_rejected(
         p,
@@ -683,8 +684,8 @@ static void test_retirement_is_in_order(void **state)
     program_destroy(p);
 }
 
-/* d2h and compute read c, and the instruction that writes over c must know both. Waiting for one of three lanes does not bring
- * knowledge of the third. */
+/* d2h and compute read c, and the instruction that overwrites c must be ordered after both. Waiting for one of three lanes does
+ * not order it after the third. */
 static void test_three_lanes(void **state)
 {
     (void)state;
@@ -701,9 +702,9 @@ static void test_three_lanes(void **state)
     build_wait(p, LANE_H2D, 1);
     build_copy(p, LANE_D2H, dev, 0, back, 0, x, 0, 0, 4); /* knows h2d 1 */
     build_wait(p, LANE_H2D, 1);
-    build_copy(p, LANE_D2H, bz, 0, copy, 0, z, 0, 0, 4); /* knows compute 1, and through it h2d 1 */
+    build_copy(p, LANE_D2H, bz, 0, copy, 0, z, 0, 0, 4); /* ordered after compute 1, and through it after h2d 1 */
     build_wait(p, LANE_COMPUTE, 1);
-    /* writes over data that compute 1 and d2h 1 have read: d2h 2 brings knowledge of both */
+    /* overwrites data that compute 1 and d2h 1 have read: waiting for d2h 2 orders it after both */
     build_copy(p, LANE_H2D, src, 0, dev, 0, x, 0, 0, 4);
     build_wait(p, LANE_D2H, 2);
     program_number(p);
@@ -719,7 +720,7 @@ static void test_three_lanes(void **state)
     program_destroy(p);
 }
 
-/* An argument that is updated in place is a single operand, read and written; an output may not share memory with an input. */
+/* An argument that is updated in place is a single operand, both read and written; an output may not share memory with an input. */
 static void test_overlap(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Collectives and predicates in one rank's program: the right ones are accepted, and each planted fault is rejected with the
- * right sentence. */
+/* Tests collectives and predicates in one rank's program: right ones are accepted, and each planted fault is rejected with the
+ * right message. */
 #include "verify/build.h"
 #include "verify/mutate.h"
 #include "verify/value_numbers.h"
@@ -375,8 +375,8 @@ static void addend_is_there(struct program *p)
     p->instrs[ADD_DQ].predicate = 0;
     attrs(p, SEND_K)->comm.send_if = attrs(p, SEND_K)->comm.recv_if = 0;
 }
-/* Makes the backward pass add to dk and to `sum` (in place of dv), which always exist. This is right as long as the keys and
- * values exist under its predicate only. */
+/* Makes the backward pass add to dk and to `sum` (instead of dv), which always exist. This is right as long as only the keys and
+ * values depend on its predicate. */
 static void backward_adds(struct program *p)
 {
     attrs(p, BACKWARD)->attn.accumulate = 1;
@@ -501,12 +501,13 @@ static void test_accepted(void **state)
     }
     expect_accepted(p);
 
-    p = ring_step(); /* a distance the other way round the ring */
+    p = ring_step(); /* the distance in the other direction of the ring */
     attrs(p, SEND_K)->comm.distance = 1 - RING;
     attrs(p, SEND_DK)->comm.distance = RING - 1;
     expect_accepted(p);
 
-    /* dk_part += delta under the predicate: a value that exists only under the predicate may be given one that always exists */
+    /* dk_part += delta under the predicate: a value that always exists may be added to a value that exists only under the
+     * predicate */
     p = ring_step();
     arg(p, ADD_DQ, 0)->buffer = arg(p, ADD_DQ, 0)->tensor = DK_PART;
     arg(p, ADD_DQ, 1)->buffer = arg(p, ADD_DQ, 1)->tensor = DELTA;

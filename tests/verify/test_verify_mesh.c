@@ -1,5 +1,5 @@
-/* The mesh verifier: correct meshes are accepted, one rank's deviation is rejected with the right sentence, and deadlocks are
- * found exactly as by brute force. */
+/* Tests the mesh verifier: correct meshes are accepted, one rank's deviation is rejected with the right message, and deadlocks
+ * are found exactly where brute force finds them. */
 #include "base/rng.h"
 #include "base/sys.h"
 #include "verify/build.h"
@@ -28,7 +28,7 @@ static struct instr *last(struct program *p)
     return &p->instrs[p->n_instrs - 1];
 }
 
-/* Adds tensor t, which lies in page t, as an operand; `version` is the one that is read or made. */
+/* Adds tensor t, which is in page t, as an operand; `version` is the version that is read or made. */
 static void operand(struct program *p, int arg, enum access access, int t, int version, int64_t rows)
 {
     build_operand(p, arg, access, t, 0, t, version, 0, rows);
@@ -140,7 +140,7 @@ static void test_grids(void **state)
     program_destroy(alone);
 }
 
-/* Roles may differ in things that concern no other rank: one has more compute in between, and more waits. */
+/* Roles may differ in what concerns no other rank: one has more compute in between, and more waits. */
 static void test_roles(void **state)
 {
     (void)state;
@@ -290,7 +290,7 @@ static void test_deviations(void **state)
         if (st != ERR_CORRUPT || !strstr(status_message(), deviations[i].sentence))
             fail_msg("%s: status %d, \"%s\"; expected \"%s\"", deviations[i].name, (int)st,
                      st == OK ? "accepted" : status_message(), deviations[i].sentence);
-        /* if all ranks have the deviating program they match, except in the one case made for another number of ranks */
+        /* if all ranks have the deviating program, they match, except in the one case that is made for another number of ranks */
         for (int r = 0; r < g.m.n_ranks; r++)
             g.role[r] = 1;
         if (deviations[i].plant != made_for_others)
@@ -337,7 +337,7 @@ static void test_descriptions(void **state)
 
 /* --- Deadlock --- */
 
-/* Makes a program with a sum over all ranks and a message round the ring, in either order; the second waits for the first. */
+/* Makes a program with a sum over all ranks and a message around the ring, in either order; the second one waits for the first. */
 static struct program *in_order(const char *name, enum lane first, int strict)
 {
     struct program *p = build_begin(name, 4 * PAGE, 0, 0);
@@ -381,7 +381,7 @@ static void test_deadlock(void **state)
         for (int r = 0, x = set; r < 4; r++, x /= 3)
             uses[g.role[r] = x % 3] = 1;
         int apart =
-            1; /* ranks of one ring have the same order; rings are linked only by the sum, which some rings then start late */
+            1; /* ranks of one ring have the same order; rings are connected only by the sum, which some rings then start later */
         for (int r = 0; r < 4; r += 2)
             apart &= !((g.role[r] == 0 && g.role[r + 1] == 1) || (g.role[r] == 1 && g.role[r + 1] == 0));
         enum status st = program_verify_mesh(roles, 3, &g.m);
@@ -585,7 +585,7 @@ static void test_many_ranks(void **state)
         assert_int_equal(program_verify_mesh((const struct program *const[]){p}, 1, &g.m), OK);
         allocations[k] = sys_count(SYS_MALLOC) - before;
         print_message("%d ranks, %d instructions: %.3f s", g.m.n_ranks, p->n_instrs, cpu_seconds() - start);
-        g.role[g.m.n_ranks - 1] = 1; /* another role breaks the symmetry, which makes more colours, but not one for each rank */
+        g.role[g.m.n_ranks - 1] = 1; /* another role breaks the symmetry, which makes more colours, but not as many as ranks */
         start = cpu_seconds();
         assert_int_equal(program_verify_mesh((const struct program *const[]){p, q}, 2, &g.m), OK);
         print_message(", with a role for the last rank %.3f s", cpu_seconds() - start);

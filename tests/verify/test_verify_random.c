@@ -1,5 +1,5 @@
-/* The verifier compared with brute force on random programs: the same verdict for the program as built and after every single
- * fault.
+/* Compares the verifier with brute force on random programs: both give the same verdict for the program as built and after every
+ * single fault.
  *
  * Brute force keeps the content of every unit of memory and compares all pairs of instructions. It orders them by reachability in
  * a graph with two events (start, retirement) for each instruction. */
@@ -110,11 +110,11 @@ static int content_is_right(const struct program *p)
                 return 0;
             for (int l = 0; l < k; l++) {
                 if (overlap(p, &o[k], &o[l]) && ((o[k].access | o[l].access) & ACCESS_WRITE))
-                    return 0; /* none of the ops used here may write over an input */
+                    return 0; /* no other op used here may overwrite its input */
             }
         }
-        /* content that always exists may be given only content that always exists, unless the op is left out whenever the added
-         * content is missing */
+        /* only content that always exists may be added to content that always exists, unless the op is left out whenever the
+         * added content is missing */
         if (in->op == OP_ACCUM && reads_if &&
             !memory_under(&m, p->buffers[o[0].buffer].tier, begin_of(p, &o[0]), o[0].bytes, reads_if, reads_if) &&
             !memory_under(&m, p->buffers[o[1].buffer].tier, begin_of(p, &o[1]), o[1].bytes, reads_if, reads_if))
@@ -257,7 +257,7 @@ static int find_place(enum tier t, int64_t bytes, enum tier from, int64_t begin,
 static const enum tier copy_from[LANE_WORLD] = {TIER_DEVICE, TIER_HOST, TIER_DEVICE, TIER_NVME, TIER_HOST, TIER_HOST};
 static const enum tier copy_to[LANE_WORLD] = {TIER_DEVICE, TIER_DEVICE, TIER_HOST, TIER_HOST, TIER_NVME, TIER_HOST};
 
-/* Sets predicates of an exchange's halves in one of the ways that may be right; way 0: none. */
+/* Sets the predicates of an exchange's halves in one of the ways that may be right; way 0: no predicates. */
 static void set_exchange(struct op_attrs *a, int way)
 {
     int s = (way + 1) / 2, forth = way % 2 == 0;
@@ -294,7 +294,7 @@ static int random_collective(struct program *p, struct memory *m, enum lane lane
     return 1;
 }
 
-/* Appends one random instruction, if the dice find a possible one, and applies its effect to the memory. */
+/* Appends one random instruction, if a few draws find a possible one, and applies its effect to the memory. */
 static int random_instr(struct program *p, struct memory *m)
 {
     enum lane lane = (enum lane)below(LANES);
@@ -360,8 +360,8 @@ static void wait_for(struct program *p, int j, int i)
     program_add_wait(p, j, (struct wait){other->lane, other->ticket});
 }
 
-/* Adds waits for every conflict that is not ordered yet, the latest first. Half of the programs begin with random waits, so that
- * some waits are redundant. */
+/* Adds waits for every conflict that is not ordered yet, beginning with the latest. Half of the programs begin with random waits,
+ * so that some waits are redundant. */
 static void add_waits(struct program *p)
 {
     struct order h;

@@ -26,14 +26,14 @@ struct pieces {
     int64_t n, cap;
 };
 
-/* A list of pieces, made by a copy: pool entries [first, first + n). */
+/* A list of pieces, made by a copy: pieces [first, first + n) of the pool. */
 struct list {
     int64_t first, n;
 };
 
 struct cell {
     uint64_t hash;  /* hash of the formula; unused in a list */
-    int64_t origin; /* byte of the formula's result, or of the list, at an address, less the address */
+    int64_t origin; /* byte of the formula's result (or of the list) minus address: the same for all bytes of the value */
     int32_t list;   /* number of the list of pieces; -1: the value is a single formula */
 };
 
@@ -41,14 +41,14 @@ struct values {
     const struct program *p;
     struct footprint bytes;
     struct pieces pool;   /* pieces of all lists; their `place` is a byte of the formula's result */
-    int64_t *pool_offset; /* by piece of the pool: the byte at which the piece begins in its list */
+    int64_t *pool_offset; /* for each piece of the pool: the byte at which it begins in its list */
     int64_t pool_offset_cap;
     struct list *lists;
     int32_t n_lists, cap_lists;
-    struct pieces work; /* pieces that are being gathered */
+    struct pieces work; /* pieces that are being collected */
 };
 
-/* Formulas whose bytes are all equal: their places are left out, so that cuts do not matter. */
+/* Formulas whose bytes are all equal: their places are omitted, so that it does not matter where they are cut. */
 #define HASH_UNDEFINED 1u
 #define HASH_ZERO 2u
 
@@ -170,7 +170,7 @@ static enum status copied_value(struct values *v, const struct instr *in, struct
             only = k;
         }
     }
-    if (sources == 1) { /* the usual case, which shares lists instead of copying them */
+    if (sources == 1) { /* the usual case: lists are shared instead of copied */
         struct span s = v->bytes.operand[only];
         const struct byte_map *m = map_of(v, only);
         if (m->next[s.first] == s.last) {
@@ -218,7 +218,7 @@ static enum status number_inputs(struct values *v, const struct instr *in, uint6
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         h = mix(h, words[i]);
     h = mix(h, (uint64_t)in->predicate);
-    if (lane_is_comm(in->lane)) /* other groups give other values; all members of a group compute the same formula */
+    if (lane_is_comm(in->lane)) /* values of different groups differ; all members of a group compute the same formula */
         h = mix(mix(h, (uint64_t)in->lane), (uint64_t)v->p->group_size[in->lane]);
     for (int k = in->first_operand, next; k < end; k = next) {
         v->work.n = 0;
@@ -272,7 +272,7 @@ static void number_live_in(struct values *v)
 
 /* --- The digest --- */
 
-/* A piece of a result: bytes from `at` on of the tensor called `name`. */
+/* A piece of a result: `bytes` bytes, from byte `at` on, of the tensor called `name`. */
 struct result {
     const char *name;
     int64_t at;

@@ -1,11 +1,11 @@
-/* Constructs of templates, one by one, against Jinja's results (snippets.jsonl, by make_snippets.py). */
+/* Compares constructs of templates, one by one, with Jinja's results (snippets.jsonl, by make_snippets.py). */
 #include "chat/chat_test.h"
 
 #include <jansson.h>
 
 static struct chat_conversation *conversation;
 
-/* Renders a template to text, to be freed; NULL: it failed. */
+/* Renders a template to a text that the caller frees; NULL: it failed. */
 static char *render(const char *source, size_t n, const json_t *variables, size_t *length)
 {
     struct chat_template *t = NULL;
@@ -61,7 +61,7 @@ static void test_snippets(void **state)
         fail_msg("%d of %d constructs differ", failures, count);
 }
 
-/* Constructs that Jinja has and ltrain lacks are errors, wherever they stand. */
+/* Constructs that Jinja has and ltrain lacks are errors, wherever they occur. */
 static void test_refused(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Shared by the tests of proposed changes: plans of a small model, whether they fit or not, and flags as typed. Included after
- * cmocka.h. */
+/* Shared by the tests of proposed changes: makes plans of a small model, whether they fit or not, and applies flags as typed.
+ * Must be included after cmocka.h. */
 #ifndef LTRAIN_TESTS_PLAN_REPORT_CHANGES_H
 #define LTRAIN_TESTS_PLAN_REPORT_CHANGES_H
 

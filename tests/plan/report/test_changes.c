@@ -1,4 +1,4 @@
-/* A refusal suggests changes that fit, and the planner finds none that is faster. */
+/* Tests that a refusal suggests changes that fit, and that the planner itself finds none that is faster. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +79,7 @@ static void refusals(void **state)
         check_all(m, &s, limit, &c);
         double by_hand = best_by_hand(m, &s, limit);
         if (by_hand < 1e300)
-            assert_true(c.n > 0 && c.by_cost[0].seconds <= 1.01 * by_hand); /* fewer flags may cost 1% */
+            assert_true(c.n > 0 && c.by_cost[0].seconds <= 1.01 * by_hand); /* a change with fewer flags may be 1% slower */
         assert_int_equal(refuse_advised(plan, &s, &c), ERR_NOFIT);
         const char *sentence = status_message();
         print_message("%s\n", sentence);
@@ -115,7 +115,7 @@ static void faster(void **state)
     struct advice c;
     const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
     cell_settings(&s, 512, F32);
-    s.effort = EFFORT_BEST; /* only at this effort is the first change planned whole */
+    s.effort = EFFORT_BEST; /* only with this effort the first change is planned completely */
     s.device = DEVICE_CPU_DISCRETE;
     s.acts = OFFLOAD_CPU;
     s.link_gbps = 1e-3;
@@ -160,7 +160,7 @@ static void fewer_inputs(void **state)
     model_destroy(m);
 }
 
-/* A refusal names all tiers that are too small, with digits that tell need and limit apart, and a change's need of each. */
+/* A refusal names all tiers that are too small, with so many digits that need and limit differ, and a change's need of each. */
 static void several_tiers(void **state)
 {
     (void)state;

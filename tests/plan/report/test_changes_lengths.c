@@ -1,4 +1,4 @@
-/* Lengths that fit are found by trials of fewer layers, and refusals far beyond them are made without a plan. */
+/* Tests that lengths that fit are found by trials of fewer layers, and that far larger requests are refused without a plan. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* A length that fits by trial fits as a plan, which is as fast or a little faster. */
+/* A length that fits in a trial also fits when planned, and that plan is as fast or a little faster. */
 static void glances(void **state)
 {
     (void)state;
@@ -38,8 +38,7 @@ static void glances(void **state)
     model_destroy(m);
 }
 
-/* A request far above all budgets is refused without a plan, with a length that fits; for a request just above them planning goes
- * on. */
+/* A request far above all budgets is refused without a plan, with a length that fits; a request slightly above them is planned. */
 static void beyond_everything(void **state)
 {
     (void)state;
@@ -68,7 +67,7 @@ static void beyond_everything(void **state)
     model_destroy(m);
 }
 
-/* Lengths that no program has room for are refused like others; their need is computed from that of a part of the length. */
+/* Lengths that are too long for any program are refused like others; their need is extrapolated from that of a shorter length. */
 static void beyond_programs(void **state)
 {
     (void)state;
@@ -146,7 +145,7 @@ static void shorter_has_fewer_positions(void **state)
     apply(c.by_cost[c.n - 1].say, &s);
     print_message("%lld tokens\n", (long long)s.seq_len);
     p = plan_for(m, &s, limit);
-    assert_false(p->fits); /* does not fit with the longer sequence's table */
+    assert_false(p->fits); /* it would not fit with the longer sequence's table */
     plan_destroy(p);
     assert_int_equal(model_create_for(m, s.seq_len, NULL, 0, &sized), OK);
     p = plan_for(sized, &s, limit);

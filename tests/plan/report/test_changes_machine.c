@@ -1,4 +1,4 @@
-/* Proposals for a named machine: more memory, drives, devices. */
+/* Tests proposals for a named machine: more memory, drives, devices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "plan/report/advise_proposals.h"
 #include "plan/report/changes.h"
 
-/* Sets a named machine, with everything left to the planner. */
+/* Sets a named machine, with everything else left to the planner. */
 static void settings_elsewhere(struct hardware *h, struct plan_request *s)
 {
     static char name[] = "a100-40";
@@ -50,7 +50,7 @@ static void more_of_something(void **state)
     struct advice c, again;
     int memory = 0, devices = 0;
     settings_elsewhere(&h, &s);
-    h.nvme_mem = h.drives = 0; /* no drives: only the host is left */
+    h.nvme_mem = h.drives = 0; /* without drives only the host is left */
     h.host_mem = 1 << 20;
     struct plan *plan = first_misfit(m, &s, &h);
     assert_int_equal(advise_find(plan, m, &s, &c), OK);
@@ -110,7 +110,7 @@ static void drives_kept_away(void **state)
     model_destroy(m);
 }
 
-/* More memory than a card has is not proposed; all of its memory is. */
+/* More memory than a GPU has is never proposed; all of it may be. */
 static void whole_card(void **state)
 {
     (void)state;
@@ -158,7 +158,7 @@ static void more_devices_are_a_machine(void **state)
         hardware_override(&other, &s);
         hardware_limits(&other, t.s.mesh.degree[MESH_DP] * t.s.mesh.degree[MESH_ULYSSES] * t.s.mesh.degree[MESH_RING], limit);
         assert_memory_equal(t.limit, limit, sizeof limit);
-        assert_true(limit[TIER_HOST] == p.limit[TIER_HOST]); /* equal bytes for each rank */
+        assert_true(limit[TIER_HOST] == p.limit[TIER_HOST]); /* each rank has as much memory as before */
         found++;
     }
     assert_int_equal(found, 2);

@@ -1,4 +1,4 @@
-/* Alternatives take as long as explanations say, when they are planned. */
+/* Tests that alternatives, when they are planned, take as long as explanations say. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -107,7 +107,7 @@ static void alternatives_are_plans(void **state)
     d = find(&e, "activations");
     for (int i = 0; i < d->n; i++)
         refused += !d->by_cost[i].fits;
-    d = find(&e, "row chunks kept that might be computed again"); /* fitting ones first, the fastest of them first */
+    d = find(&e, "row chunks kept that might be computed again"); /* alternatives that fit come first, of these the fastest */
     for (int i = 1; i < d->n; i++)
         assert_true(d->by_cost[i - 1].fits >= d->by_cost[i].fits &&
                     (!d->by_cost[i].fits || d->by_cost[i - 1].seconds <= d->by_cost[i].seconds));
@@ -140,7 +140,7 @@ static double seconds_with_depth(const struct model *m, const struct plan *plan,
     return seconds;
 }
 
-/* If the forward pass waits for drives, the plan limits drive writes beside reads, and tells the cost of doing without. */
+/* If the forward pass waits for drives, the plan limits drive writes during reads, and tells what it would cost not to. */
 static void depth_of_writes_has_a_price(void **state)
 {
     (void)state;
@@ -214,12 +214,12 @@ static void kinds_of_layers(void **state)
         exposed += r.lane[l].exposed;
     for (int c = 0; c < CLASSES; c++)
         all += (double)r.moved[c];
-    assert_true(fabs(attention - r.compute[OPS_ATTENTION]) < 1e-9 * attention); /* no other unit has any */
+    assert_true(fabs(attention - r.compute[OPS_ATTENTION]) < 1e-9 * attention); /* no other unit has attention */
     assert_true(compute < r.lane[LANE_COMPUTE].busy && compute > 0.5 * r.lane[LANE_COMPUTE].busy);
     assert_true(waits >= 0 && waits < exposed * (1 + 1e-9) && moved < all && moved > 0.5 * all);
     FILE *f = open_memstream(&text, &n);
     assert_non_null(f);
-    layer_kinds_print(e.kind, 1, f); /* a single kind is not printed */
+    layer_kinds_print(e.kind, 1, f); /* nothing is printed if there is a single kind */
     layer_kinds_print(e.kind, 2, f);
     fclose(f);
     assert_int_equal(strncmp(text, "\nkind of layer", 14), 0);
@@ -268,7 +268,7 @@ static void mean_of_kinds(void **state)
     model_destroy(m);
 }
 
-/* Needs and limits that round to the same are told apart; no line is longer than a terminal. */
+/* Needs and limits that would be rounded to the same text are printed with more digits; no line is longer than a terminal. */
 static void in_words(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The picture of a step. */
+/* Tests the picture of a step. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +70,7 @@ static void check_picture(const struct plan *plan, const struct model *m, const 
     free(text);
 }
 
-/* The picture is well-formed, as large for many thousand instructions as for few, with times in units that people read. */
+/* The picture is well-formed, as large for many thousand instructions as for few, and its times are in readable units. */
 static void picture(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The plan as JSON has the plan's figures, and docs/plan-json.md has every name in it. */
+/* Tests that the plan as JSON has the plan's figures, and that docs/plan-json.md has every name in it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -160,7 +160,7 @@ static void machine_in_json(void **state)
     model_destroy(m);
 }
 
-/* Checks that every name in the JSON is in docs/plan-json.md, `so`. */
+/* Checks that docs/plan-json.md (`page`) has every name in the JSON in backticks. */
 static void check_documented(const json_t *o, const char *page)
 {
     const char *name;

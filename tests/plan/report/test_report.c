@@ -1,4 +1,4 @@
-/* Sums and tables of a report agree with the plan's programs. */
+/* Tests that sums and tables of a report agree with the plan's programs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -109,7 +109,7 @@ static void bounds(void **state)
     model_destroy(m);
 }
 
-/* Links so slow that they take nearly all of the time are named as the cause of waits. */
+/* Links that take nearly all of the time are named as the cause of waits. */
 static void names_the_slow_lane(void **state)
 {
     (void)state;
@@ -135,7 +135,7 @@ static void names_the_slow_lane(void **state)
     model_destroy(m);
 }
 
-/* The recomputed seconds are those that alpha 0 adds to compute. */
+/* The seconds of recomputation are those that alpha 0 adds to compute. */
 static void recomputed(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void columns(void **state)
             fail_msg("%d columns: %.*s", (int)(end - at), (int)(end - at), at);
     assert_int_equal(strncmp(text, "cell, 100 tokens: fits, ", 24), 0);
     free(text);
-    /* the need of the next length is printed if it exceeds the limit; a trial's bytes below the limit are not */
+    /* the need of the next length is printed if it exceeds the limit; a need below the limit, known from a trial only, is not */
     for (int over = 0; over < 2; over++) {
         plan->longest = (struct longest){.step = 4, .longer = 104, .bytes = plan->limit[TIER_DEVICE] + over};
         print_plan(plan, m, &s, &text);
@@ -279,7 +279,7 @@ static void times(void **state)
     assert_non_null(strstr(text, "A step takes longer than a day, and a run is saved between steps only: 100 (--steps) would "
                                  "take 324 days."));
     assert_null(strstr(text, "280000"));
-    assert_true(strtod(strstr(text, "MFU ") + 4, NULL) > 0); /* more than 0, though rounded */
+    assert_true(strtod(strstr(text, "MFU ") + 4, NULL) > 0); /* more than 0 although it is rounded */
     free(text);
     plan_destroy(plan);
     model_destroy(m);

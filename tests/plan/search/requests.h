@@ -1,5 +1,5 @@
-/* Requests of the search's tests: cells with everything open, the first layers of a preset on a machine, and a wide model with
- * few choices. Included after cmocka.h. */
+/* Requests for the search's tests: cells with all settings left open, the first layers of a preset on a machine, and a wide model
+ * with few choices. Must be included after cmocka.h. */
 #ifndef LTRAIN_TESTS_PLAN_SEARCH_REQUESTS_H
 #define LTRAIN_TESTS_PLAN_SEARCH_REQUESTS_H
 
@@ -27,7 +27,7 @@ static inline struct plan *planned(const struct model *m, const struct plan_requ
     return plan;
 }
 
-/* Requests the first layers of a preset on a machine, everything open. */
+/* Requests the first layers of a preset on a machine, with all settings left open. */
 static inline struct model *preset_of(const char *name, int64_t layers, int64_t tokens, const char *machine, struct hardware *h,
                                       struct plan_request *s)
 {
@@ -67,12 +67,12 @@ static inline void not_slower_with_more(const struct model *m, const struct plan
         plan_destroy(plan);
     }
     print_message("%lld bytes: %.5g s, %lld: %.5g s\n", (long long)less, seconds[0], (long long)more, seconds[1]);
-    assert_true(seconds[1] < 1.003 * seconds[0]); /* 0.003: the least gain for which another grid is chosen */
+    assert_true(seconds[1] < 1.003 * seconds[0]); /* 0.003 is the smallest gain for which another grid is chosen */
 }
 
 enum { CHUNKS = 16, TOKENS = 16384, HUGE = 1 << 30 };
 
-/* Creates a model with products large enough that links matter; nothing of it is computed. */
+/* Creates a model with products so large that links matter; it is never computed. */
 static inline struct model *wide_heads(int layers, int head_dim)
 {
     struct model *m;
@@ -98,7 +98,7 @@ static inline struct model *wide(int layers)
     return wide_heads(layers, 64);
 }
 
-/* Requests activations on the host or on the device, with links of `gbps` GB/s (0: as assumed). */
+/* Requests activations on the host or on the device, with links of `gbps` GB/s (0: the assumed rate). */
 static inline void few_choices(struct plan_request *s, enum offload acts, double gbps)
 {
     cell_settings(s, TOKENS, F32);
@@ -111,7 +111,7 @@ static inline void few_choices(struct plan_request *s, enum offload acts, double
     s->device = DEVICE_CPU_DISCRETE;
 }
 
-/* Returns the fastest plan of all numbers of kept chunks, or of all quarters. */
+/* Returns the fastest of the plans for each number of kept chunks, or for each quarter of all chunks. */
 static inline struct plan *fastest_given(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                                          int step)
 {

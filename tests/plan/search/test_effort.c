@@ -1,4 +1,5 @@
-/* Less effort finds a plan whenever more effort does, and steps of effort normal are about as fast as those of effort best. */
+/* Tests that less effort finds a plan whenever more effort does, and that steps with effort normal are about as fast as with
+ * effort best. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,7 @@ static double seconds_with(const struct model *m, const struct plan_request *s, 
     return seconds;
 }
 
-/* Checks budgets from hardly enough to ample: steps of normal are within 2% of best's. */
+/* Checks budgets from too small to ample: steps with effort normal take at most 2% longer than with effort best. */
 static void on_budgets(const char *model, int layers, int64_t tokens, int64_t first, int64_t last)
 {
     struct hardware h;

@@ -1,4 +1,4 @@
-/* Estimates are near the needs of whole programs; and a search goes on from earlier findings. */
+/* Tests that estimates are close to the needs of whole programs, and that a search continues from earlier findings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,8 +28,8 @@ static void needed(const struct model *m, const struct strategy *s, int duties, 
     program_destroy(p);
 }
 
-/* Estimates hold for classes in any tiers together, with the most and the fewest chunks kept, though each class needs its most in
- * a different part of a step. */
+/* Estimates are right with classes in any tiers together, with the most and with the fewest chunks kept, although each class has
+ * its largest need in a different part of a step. */
 static void estimates_hold_for_every_placement(void **state)
 {
     (void)state;
@@ -129,7 +129,8 @@ static double computes(const struct model *m, const struct strategy *s, const st
     return seconds;
 }
 
-/* Layers with a window attend less, and keep a number of their own if shares are given: each kind is measured and counted. */
+/* Layers with a window attend less, and keep another number of chunks if shares are given: each kind is measured and counted
+ * separately. */
 static void estimates_hold_for_both_kinds(void **state)
 {
     (void)state;
@@ -151,7 +152,8 @@ static void estimates_hold_for_both_kinds(void **state)
             int64_t bytes[TIERS];
             config.window = TOKENS / 16;
             config.windowed[0] = patterns[i];
-            if (i % 2) { /* the second and the last have half the heads: a kind of which the last layers have none or one */
+            if (i %
+                2) { /* the second and the last layer have half the heads, a kind of which the last layers contain none or one */
                 config.own[1] = (struct layer_config){.heads = config.heads / 2, .kv_heads = config.kv_heads / 2};
                 config.own_of[1] = config.own_of[LAYERS - 1] = 1;
             }
@@ -183,7 +185,8 @@ static void estimates_hold_for_both_kinds(void **state)
     model_destroy(alike);
 }
 
-/* A search that starts from placements found by steps on its grid ends with one at least as fast, whatever estimates promise. */
+/* A search that starts from placements found by step times on its grid ends with a placement that is at least as fast, whatever
+ * estimates promise. */
 static void goes_on_from_what_was_found(void **state)
 {
     (void)state;
@@ -205,14 +208,14 @@ static void goes_on_from_what_was_found(void **state)
     search_destroy(&again);
     assert_int_equal(search_to_beat(&problem, &fixed, &found, &again), OK);
     assert_true(again.n_tried > 0 && again.candidates[0].excess <= 1);
-    assert_true(candidate_cost(&again.candidates[0]) <= 1.003 * candidate_cost(best)); /* 0.003: the price of less traffic */
+    assert_true(candidate_cost(&again.candidates[0]) <= 1.003 * candidate_cost(best)); /* 0.003 is what less traffic may cost */
     search_destroy(&again);
     search_destroy(&search);
     model_destroy(m);
 }
 
-/* Moving parameters and gradients off the device saves an amount that depends on the place of activations, as the peak moves.
- * Before, estimates of a fitting placement were 4% too high, and it was left out. */
+/* Moving parameters and gradients off the device saves an amount of memory that depends on the place of activations, which moves
+ * the peak. Formerly, estimates of a fitting placement were 4% too high, so it was left out. */
 static void estimates_hold_with_activations_elsewhere(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Grids of tiles: steps from one to another, and the one that is taken for speed. */
+/* Tests grids of tiles: steps from one grid to another, and the grid that is chosen for speed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,8 +9,8 @@
 #include "plan/report/describe.h"
 #include "plan/search/requests.h"
 
-/* The search of large programs starts on larger tiles. Before, a program of 100,000 instructions on the default grid was tried on
- * a few layers only, and neighbouring grids hardly. */
+/* The search for large programs starts with larger tiles. Formerly, a program of 100,000 instructions on the default grid was
+ * tried only on a few layers, and neighbouring grids hardly at all. */
 static void large_programs_start_with_larger_tiles(void **state)
 {
     (void)state;
@@ -29,14 +29,15 @@ static void large_programs_start_with_larger_tiles(void **state)
     print_message("%d instructions, %.5g s; default grid: %d, %.5g s\n", open->programs[PLAN_UPDATE_STEP]->n_instrs,
                   open->seconds, given->programs[PLAN_UPDATE_STEP]->n_instrs, given->seconds);
     assert_true(open->fits && given->fits);
-    assert_true(open->seconds < 0.98 * given->seconds); /* better products: 2.1%; with steps from the default grid 1.8% */
+    /* larger products gain 2.1%; with steps from the default grid the search would gain 1.8% */
+    assert_true(open->seconds < 0.98 * given->seconds);
     assert_true(10 * open->programs[PLAN_UPDATE_STEP]->n_instrs < given->programs[PLAN_UPDATE_STEP]->n_instrs);
     plan_destroy(open);
     plan_destroy(given);
     model_destroy(m);
 }
 
-/* A grid that was taken for speed is not slower than the one with the widest head tiles. */
+/* A grid that was chosen for speed is not slower than the grid with the widest head tiles. */
 static void takes_the_widest_heads(void **state)
 {
     (void)state;
@@ -57,7 +58,7 @@ static void takes_the_widest_heads(void **state)
     model_destroy(m);
 }
 
-/* After any steps from the default grid, loss tiles divide the row chunks, or there is one chunk; and --tiles takes the grid. */
+/* After any steps from the default grid, loss tiles divide the row chunks, or there is one chunk; and --tiles accepts the grid. */
 static void steps_are_legal(void **state)
 {
     (void)state;
@@ -94,7 +95,7 @@ static void steps_are_legal(void **state)
     model_destroy(m);
 }
 
-/* A grid that was taken for speed has no faster neighbour with twice or half of one size. */
+/* A grid that was chosen for speed has no faster neighbour with twice or half of one size. */
 static void no_neighbour_is_faster(void **state)
 {
     (void)state;
@@ -117,20 +118,20 @@ static void no_neighbour_is_faster(void **state)
         print_message("rows=%lld heads=%d loss=%lld: %.5g s; rows=%lld heads=%lld loss=%lld: %.5g s\n",
                       (long long)grid.key.row_chunk, grid.key.head_tile, (long long)grid.key.loss_tile, open->seconds,
                       (long long)s.row_chunk, (long long)s.head_tile, (long long)s.loss_tile, given->seconds);
-        assert_true(!given->fits || open->seconds < 1.003 * given->seconds); /* 0.003: the least gain of another grid */
+        /* 0.003 is the smallest gain for which another grid is chosen */
+        assert_true(!given->fits || open->seconds < 1.003 * given->seconds);
         plan_destroy(given);
     }
     plan_destroy(open);
     model_destroy(m);
 }
 
-/* On slow links the layer's input, which is fetched for each tile of heads, keeps compute waiting: another grid is taken and
- * printed, and gives the same plan when it is given. With links that hide the input the default grid stays, and so does a grid
- * that is given. */
+/* On slow links compute waits for the layer's input, which is fetched for each tile of heads: another grid is chosen and printed,
+ * and gives the same plan when it is given. With links that hide the input the default grid stays, and so does a given grid. */
 static void chooses_tiles_for_speed(void **state)
 {
     (void)state;
-    struct model *m = wide_heads(2, 256); /* two heads to a tile */
+    struct model *m = wide_heads(2, 256); /* two heads in each tile */
     const int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, HUGE};
     struct plan_request s;
     struct strategy usual;

@@ -1,4 +1,4 @@
-/* Sizes of update groups: large if no state moves, else by the rule or as given. */
+/* Tests the sizes of update groups: large if no state moves, else by the rule or as given. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 struct groups_case {
     const char *name, *machine;
     enum offload optim;
-    int64_t group, want; /* want 0: fewer than 2^24 */
+    int64_t group, want; /* want 0: any size below 2^24 */
     enum effort effort;
 };
 

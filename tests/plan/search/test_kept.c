@@ -1,4 +1,5 @@
-/* Layers use spare memory to keep values, drives are written at the right time, and less traffic costs little time. */
+/* Tests that layers use spare memory to keep values, that drives are written at the right time, and that less traffic costs
+ * little time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,7 @@
 #include "plan/search/options.h"
 #include "plan/search/requests.h"
 
-/* The number of kept chunks is not only a multiple of a quarter of all: spare memory is used. */
+/* The number of kept chunks need not be a multiple of a quarter of all: spare memory is used. */
 static void keeps_what_fits(void **state)
 {
     (void)state;
@@ -28,7 +29,8 @@ static void keeps_what_fits(void **state)
         s.alpha = AUTO;
         struct plan *plan = planned(m, &s, limit), *all = fastest_given(m, &s, limit, 1),
                     *quarters = fastest_given(m, &s, limit, CHUNKS / 4);
-        assert_true(plan->fits && plan->seconds <= 1.0011 * all->seconds); /* an expected gain of a thousandth is not tried */
+        assert_true(plan->fits &&
+                    plan->seconds <= 1.0011 * all->seconds); /* changes with an expected gain of a thousandth are not tried */
         between += plan->seconds < 0.9999 * quarters->seconds;
         plan_destroy(plan);
         plan_destroy(all);
@@ -49,7 +51,7 @@ static int64_t moved(const struct plan *plan)
     return bytes;
 }
 
-/* To save traffic the planner gives up at most a percent of the step, with links about as busy as compute. */
+/* To save traffic the planner accepts a step that is at most a percent longer, with links about as busy as compute. */
 static void gives_little_for_less_traffic(void **state)
 {
     (void)state;
@@ -73,14 +75,14 @@ static void gives_little_for_less_traffic(void **state)
     model_destroy(m);
 }
 
-/* If the host has room for the inputs of all layers, all are kept; if not, some. */
+/* If the host has room for the inputs of all layers, all are kept; otherwise some. */
 static void keeps_inputs_that_fit(void **state)
 {
     (void)state;
     enum { LAYERS = 6 };
     struct model *m = wide(LAYERS);
     int64_t limit[TIERS] = {(int64_t)HUGE << 4, (int64_t)HUGE << 4, 0};
-    for (int open = 0; open < 2; open++) { /* a single placement, then a choice */
+    for (int open = 0; open < 2; open++) { /* first with a single placement, then with a choice */
         struct plan_request s;
         few_choices(&s, OFFLOAD_CPU, 0);
         s.alpha = open ? AUTO : 0;
@@ -134,7 +136,7 @@ static void backward_of_layers(const struct model *m, const struct plan_request 
     plan_destroy(plan);
 }
 
-/* A layer computes again those values that its own kind does not keep, neither more nor less. */
+/* A layer recomputes exactly those values that its kind of layer does not keep. */
 static void each_kind_keeps_its_own(void **state)
 {
     (void)state;
@@ -160,8 +162,8 @@ static void each_kind_keeps_its_own(void **state)
     model_destroy(m);
 }
 
-/* Shares given by kind are judged rightly with few chunks. The search knows one number for all layers: it counts at least as many
- * chunks as the plan keeps, and too many by less than one for each layer. */
+/* Shares given by kind of layer are estimated correctly if there are few chunks. The search knows one number for all layers: it
+ * counts at least as many chunks as the plan keeps, and less than one too many for each layer. */
 static void judges_given_kinds(void **state)
 {
     (void)state;
@@ -189,8 +191,9 @@ static void judges_given_kinds(void **state)
             }
 }
 
-/* A model has one full layer and two with a window, on a host with room for a few more chunks than an equal number for all. The
- * full layer keeps more, or the others fewer, which beats every equal number. The numbers found can also be given by hand. */
+/* A model has one full layer and two with a window, on a host with room for a few more chunks than if all layers kept equally
+ * many. Either the full layer keeps more or the others keep fewer, which is faster than any equal number. The numbers that were
+ * found can also be given by the user. */
 static void keeps_by_kind(void **state)
 {
     (void)state;
@@ -240,8 +243,8 @@ static double seconds_with(const struct model *m, struct plan_request *s, double
     return seconds;
 }
 
-/* Given shares of two of eight layers cost at most a quarter of the time of the same share in all. Before, trials took the mean
- * of both kinds, rounded up, and chose far too small a placement (20 s, not 11 s). */
+/* If two of eight layers keep the given share, that costs at most a quarter of the time that it costs if all do. Formerly, trials
+ * used the mean of both kinds, rounded up, and chose much too small a placement (20 s instead of 11 s). */
 static void given_kinds_are_tried(void **state)
 {
     (void)state;
@@ -280,8 +283,8 @@ static double seconds_at(const struct model *m, const struct plan_request *s, co
     return seconds;
 }
 
-/* Drives with optimizer state keep the forward pass waiting, and rest in the backward pass: updated state is written then. Drives
- * that hide behind compute do not make writes yield. */
+/* If drives hold optimizer state, the forward pass waits for them, and they are idle in the backward pass: updated state is
+ * written then. If drives hide behind compute, writes do not yield to reads. */
 static void writes_give_way(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Presets on a data sheet's machine: more memory never makes the step longer, and is used where it gains. */
+/* Tests presets on machines with data sheets: more memory never makes the step longer, and is used where it gains time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include "plan/lower/fixed.h"
 #include "plan/search/requests.h"
 
-/* With a tenth more memory the grid stays. Before, more memory led the search to the default grid, although a grid found with
+/* With a tenth more memory the grid stays. Formerly, more memory led the search to the default grid, although a grid found with
  * less memory was 6% faster. */
 static void more_memory_keeps_the_grid(void **state)
 {
@@ -32,8 +32,8 @@ static void more_memory_keeps_the_grid(void **state)
     model_destroy(m);
 }
 
-/* Memory goes where it gains: to gradients on the device, with a loss tile a quarter as long; neither change alone is faster.
- * Before, the loss tile got the memory, and the step was 2% longer. */
+/* Memory is used where it gains time: for gradients on the device, with a loss tile a quarter as long; neither change alone is
+ * faster. Formerly, the loss tile got the memory, and the step was 2% longer. */
 static void memory_goes_where_it_gains(void **state)
 {
     (void)state;
@@ -50,13 +50,13 @@ static void memory_goes_where_it_gains(void **state)
     struct plan *given = planned(m, &s, limit);
     print_message("searched %.5g s, given %.5g s\n", open->seconds, given->seconds);
     assert_true(open->fits && given->fits);
-    assert_true(open->seconds < 1.003 * given->seconds); /* 0.003: the price of less traffic */
+    assert_true(open->seconds < 1.003 * given->seconds); /* 0.003 is what less traffic may cost */
     plan_destroy(open);
     plan_destroy(given);
     model_destroy(m);
 }
 
-/* More memory does not lead to fetching too early, with parameters that the host updates. Before, a budget with room for a long
+/* With parameters that the host updates, more memory does not lead to fetching too early. Formerly, a budget with room for a long
  * prefetch distance was 0.9% slower than a smaller one: copies to the device delayed each other. */
 static void more_memory_is_not_fetched_too_early(void **state)
 {
@@ -73,15 +73,15 @@ static void more_memory_is_not_fetched_too_early(void **state)
         struct plan *plan = planned(m, &s, limit);
         print_message("%lld.%lld GiB: %.5g s\n", (long long)tenths / 10, (long long)tenths % 10, plan->seconds);
         assert_true(plan->fits);
-        assert_true(before == 0 || plan->seconds < 1.003 * before); /* 0.003: the price of less traffic */
+        assert_true(before == 0 || plan->seconds < 1.003 * before); /* 0.003 is what less traffic may cost */
         before = plan->seconds;
         plan_destroy(plan);
     }
     model_destroy(m);
 }
 
-/* More memory does not make the search keep everything on the device. Before, placements there showed high stalls for each second
- * of their little traffic, so the search expected as much of placements with activations on the host and did not try them: the
+/* More memory does not make the search keep everything on the device. Formerly, trials there showed long stalls for each second
+ * of their little traffic, so the search expected the same of placements with activations on the host and did not try them: the
  * step was 1% longer. */
 static void more_memory_is_not_kept_on_the_device(void **state)
 {

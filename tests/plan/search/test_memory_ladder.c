@@ -1,4 +1,4 @@
-/* Small models with ever less memory: more is never slower. */
+/* Tests small models with less and less memory: more memory is never slower. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,8 +7,8 @@
 #include "extent.h"
 #include "plan/search/requests.h"
 
-/* A larger budget allows every placement of a smaller one. A step may be longer by what the search gives up for less traffic and
- * for slow links. Budgets shrink to three fifths each, with LTRAIN_LONG to four fifths. */
+/* A larger budget allows every placement of a smaller one. A step may be longer by what the search accepts for less traffic and
+ * for slow links. Each budget is three fifths of the one before, with LTRAIN_LONG four fifths. */
 static void more_memory_is_never_slower(void **state)
 {
     (void)state;

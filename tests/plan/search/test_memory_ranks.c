@@ -1,4 +1,4 @@
-/* Several ranks: more memory never makes the step longer. */
+/* Tests several ranks: more memory never makes the step longer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,8 +7,8 @@
 #include "plan/lower/mesh.h"
 #include "plan/search/requests.h"
 
-/* With more memory device and host both update: the device has the state of one of two layers. Before, with 3% more memory, which
- * fits both layers' state, the search no longer found this, and the step was 2.6% longer. */
+/* With more memory, device and host both update: the device has the state of one of two layers. Formerly, with 3% more memory,
+ * enough for both layers' state, the search no longer found this, and the step was 2.6% longer. */
 static void more_memory_updates_on_both(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The mesh chosen for a batch, compared with each that may be given by hand. */
+/* Compares the mesh chosen for a batch with each mesh that the user could give. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ static const struct asked {
     {"8b", "8xa100-80", 2, 8192, 64, NULL},
     {"1b", "4xrtx4090", 2, 8192, 6, NULL},
     {"8b", "8xh200", 2, 8192, 10, NULL},
-    /* 8b's layers in the number of a 70b; trials of two and three layers add 18% to its best step */
+    /* layers like 8b's, as many as a 70b has; trials of two and three layers give 18% more than its best step */
     {"8b", "16xh100", 80, 8192, 32, "r=16"},
 };
 
@@ -45,8 +45,8 @@ static struct model *open_request(const struct asked *a, struct hardware *h, str
     return m;
 }
 
-/* Tells whether a mesh may be faster than the plan: in every micro-batch the same bytes go among all ranks, and messages share a
- * stream. */
+/* Tells whether a mesh may be faster than the plan: in every micro-batch the same bytes are exchanged among all ranks, and
+ * messages share a stream. */
 static int may_be_faster(const struct plan *chosen, const struct plan_request *given)
 {
     struct lane_times t;

@@ -1,4 +1,4 @@
-/* Promoted layers: some layers have a class in a nearer tier. */
+/* Tests promoted layers: some layers have a class in a nearer tier. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,8 @@ static uint64_t lowered(const struct subject *x, const struct strategy *s, enum 
     return digest;
 }
 
-/* Any number of layers, of any class and tier, computes the same values and has its state in the right tier. */
+/* Promoting any number of layers, for any class and tier, leaves the computed values unchanged and puts the layers' state into
+ * the right tier. */
 static void values_stay_the_same(void **state)
 {
     (void)state;
@@ -203,7 +204,7 @@ static void spread_evenly(void **state)
     assert_int_equal(strategy_residency(&s, CLASS_PARAM, 2, LAYERS), RES_DEVICE);
 }
 
-/* The longest text is not cut off. */
+/* The longest text fits and is not cut off. */
 static void text_is_whole(void **state)
 {
     (void)state;
@@ -295,14 +296,14 @@ static void search_fills_the_host(void **state)
     check_filled(TIER_HOST);
 }
 
-/* The search fills the device past the host, which has no room. */
+/* The search uses the device for what does not fit on the host. */
 static void search_fills_the_device(void **state)
 {
     (void)state;
     check_filled(TIER_DEVICE);
 }
 
-/* Local search alone, from a placement with all of that class on drives, finds an equally fast placement, or a faster one. */
+/* Local search alone, started from a placement with all of that class on drives, finds a placement that is as fast or faster. */
 static void local_search_fills_the_device(void **state)
 {
     (void)state;
@@ -333,8 +334,8 @@ static void local_search_fills_the_device(void **state)
     model_destroy(x.m);
 }
 
-/* Estimates hold if the host updates the rest of the optimizer state: they count the needs of layers with state on the device,
- * and their updates there. */
+/* Estimates are right if the host updates the rest of the optimizer state: they count the needs of layers with state on the
+ * device, and their updates there. */
 static void estimates_hold(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The searched placement of small models, compared with random ones. */
+/* Compares the searched placement of small models with random ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static double best_of_random(const struct model *m, const int64_t limit[TIERS], 
     return best;
 }
 
-/* The search beats random placements on budgets that are shares of the need with everything on the device. */
+/* The searched placement is faster than random ones for budgets that are shares of what everything on the device takes. */
 static void beats_random(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Several ranks that share a sequence and their state. */
+/* Tests several ranks that share a sequence and their state. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,8 +8,8 @@
 #include "plan/lower/mesh.h"
 #include "plan/search/requests.h"
 
-/* The fastest mesh is chosen, though only finer grids fit the budget and four meshes lack about as much memory on the default
- * ones. Before, the mesh that lacked the least was chosen, which was 11% slower. */
+/* The fastest mesh is chosen although only finer grids fit the budget, and on default grids four meshes lack about equally much
+ * memory. Formerly, the mesh that lacked the least was chosen, which was 11% slower. */
 static void fastest_mesh_of_finer_grids(void **state)
 {
     (void)state;
@@ -24,7 +24,7 @@ static void fastest_mesh_of_finer_grids(void **state)
     assert_true(plan->fits && plan->finer);
     for (int ulysses = 1; ulysses <= 8; ulysses *= 2) {
         struct plan_request given = s;
-        if (ulysses == plan->strategy.key.mesh.degree[MESH_ULYSSES] && !extent_is_long()) /* the same plan, again */
+        if (ulysses == plan->strategy.key.mesh.degree[MESH_ULYSSES] && !extent_is_long()) /* this would be the same plan again */
             continue;
         given.mesh.degree[MESH_ULYSSES] = ulysses;
         given.mesh.degree[MESH_RING] = 8 / ulysses;

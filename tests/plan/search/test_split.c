@@ -1,4 +1,4 @@
-/* Activations with some row chunks on the device and the others elsewhere. */
+/* Tests activations with some row chunks on the device and the others elsewhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,7 +99,7 @@ static void drives_write_less(void **state)
     model_destroy(x.m);
 }
 
-/* Activations that are not written yet when the forward pass ends lie on the host: the less room, the longer that pass. */
+/* Activations that have not been written when the forward pass ends stay on the host: the less room it has, the longer this pass. */
 static void backlog_needs_room(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* A step computes the same values in every placement. */
+/* Tests that a step computes the same values in every placement. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,7 +92,7 @@ static void values_do_not_depend_on_it(void **state)
     assert_int_equal(cell_model(FAMILY_LLAMA, 3, &m), OK);
     for (int step = 0; step < 8; step++) {
         open_settings(&s);
-        if (step % 2) /* a choice of these for the search */
+        if (step % 2) /* these placements leave the search a choice */
             s.acts = s.passing = OFFLOAD_AUTO, s.params = s.grads = s.optim = OFFLOAD_CPU;
         struct plan *plan = planned(m, &s, limit);
         const struct program *p = plan->programs[PLAN_UPDATE_STEP];
