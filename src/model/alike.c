@@ -1,5 +1,5 @@
 /* Comparing parts of a model: parts are equal if they have equal programs. */
-#include "model/fields.h"
+#include "model/block_rows.h"
 #include "model/part.h"
 
 #include <string.h>
@@ -44,8 +44,8 @@ static int blocks_alike(struct model_block x, struct model_block y)
     struct fields a, b;
     if (x.kind != y.kind || x.parallel != y.parallel || !norms_alike(&x.norm, &y.norm) || !norms_alike(&x.after, &y.after))
         return 0;
-    part_fields(&x, &a);
-    part_fields(&y, &b);
+    block_fields(&x, &a);
+    block_fields(&y, &b);
     int same = numbers_alike(&x, &y) && (!a.out_of || maps_alike(a.out_of, b.out_of));
     for (int i = 0; i < MOST_MAPS && a.into[i]; i++)
         same = same && maps_alike(a.into[i], b.into[i]);

@@ -24,7 +24,7 @@ int block_is_shared(enum block_kind kind)
 {
     enum { WHOLE, SHARED };
     static const char shared[BLOCK_KINDS] = {
-#define BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, per_token, per_text, sharing) sharing,
+#define BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, per_token, per_text, sharing, ...) sharing,
 #include "model/blocks.h"
     };
     return shared[kind];
@@ -169,4 +169,61 @@ int64_t block_cached_per_text(const struct model *m, const struct model_block *b
         break;
     }
     return 0;
+}
+
+#define CUT(...) 1
+#define UNCUT 0
+int block_is_cut(enum block_kind kind)
+{
+    static const char is_cut[BLOCK_KINDS] = {
+#define BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, per_token, per_text, sharing, cut) cut,
+#include "model/blocks.h"
+    };
+    return is_cut[kind];
+}
+#undef CUT
+#undef UNCUT
+
+#define CUT(count, called, ...) *what = called, count
+#define UNCUT 0
+int64_t block_cut_count(const struct model *m, const struct model_block *block, const char **what)
+{
+    switch (block->kind) {
+#define BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, per_token, per_text, sharing, cut) \
+    case BLOCK_##KIND: {                                                                                      \
+        const struct name##_block *b = &block->name;                                                          \
+        (void)b, (void)m, (void)what;                                                                         \
+        return cut;                                                                                           \
+    }
+#include "model/blocks.h"
+    case BLOCK_KINDS:
+        break;
+    }
+    return 0;
+}
+#undef CUT
+#undef UNCUT
+
+#define CUT(count, called, ...) \
+    {                           \
+        __VA_ARGS__             \
+    }
+#define UNCUT          \
+    {                  \
+        .out_of = NULL \
+    }
+void block_fields(struct model_block *block, struct fields *f)
+{
+    switch (block->kind) {
+#define BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, per_token, per_text, sharing, cut) \
+    case BLOCK_##KIND: {                                                                                      \
+        struct name##_block *b = &block->name;                                                                \
+        (void)b;                                                                                              \
+        *f = (struct fields)cut;                                                                              \
+        return;                                                                                               \
+    }
+#include "model/blocks.h"
+    case BLOCK_KINDS:
+        break;
+    }
 }

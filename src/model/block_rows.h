@@ -11,4 +11,21 @@ void block_signature(const struct model_block *b, int64_t out[BLOCK_SIGNATURE]);
 double block_flops(const struct model *m, const struct model_block *b, int layers, int64_t tokens,
                    const double pairs[MODEL_MASKS]);
 
+enum { MOST_MAPS = 5, MOST_NORMS = 3 };
+
+/* Fields of a block that slices cut: maps into and out of heads or columns, norms over heads, and the vector with a number for
+ * each head. NULL: none. */
+struct fields {
+    struct model_linear *into[MOST_MAPS], *out_of;
+    struct model_norm *norm[MOST_NORMS];
+    int *by_head;
+};
+
+/* Tells whether models with blocks of the kind can be cut into parts. */
+int block_is_cut(enum block_kind kind);
+/* Returns the number that slices must divide, and its name (*what); 0 for blocks that are not cut. */
+int64_t block_cut_count(const struct model *m, const struct model_block *b, const char **what);
+/* Lists the block's fields; none for blocks that are not cut. */
+void block_fields(struct model_block *b, struct fields *f);
+
 #endif

@@ -1,7 +1,7 @@
 /* The kinds of blocks of a layer, a row each: everything about a kind except its parameters' names (families) and its lowering. A
  * file that includes this one defines
  *
- *   BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, per_token, per_text, sharing)
+ *   BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, per_token, per_text, sharing, cut)
  *
  * KIND       BLOCK_KIND of enum block_kind
  * name       member of struct model_block, of type struct NAME_block; the lowering is NAME_lowering (src/plan/lower/blocks)
@@ -18,23 +18,28 @@
  * per_token  elements of the storage type that sampling caches of each earlier token; they stand in blocks of tokens under `mask`
  * per_text   numbers in fp32 that sampling keeps of a whole text; a text is read again where it is cut short
  * sharing    SHARED: ranks may share a sequence; WHOLE: they may not
+ * cut        CUT(count, what, .into = {...}, ...): the number that slices must divide, its name in messages, and the fields that are
+ *            cut (struct fields); UNCUT: a model with such blocks is not divided into parts
  *
  * Expressions read the block as `b` and the model as `m`. Derived from the rows: enum block_kind, the union in struct model_block,
  * the functions block_* of model.h, the table of lowerings, and through them merging of adapters, kinds of layers, FLOPs, caches of
- * sampling, legal meshes, estimates and the names in reports. */
+ * sampling, legal meshes, parts of models, estimates and the names in reports. */
 /* clang-format off */
 
 BLOCK(ATTENTION, attention, "attention", MAPS(&b->q, &b->k, &b->v, &b->o, &b->gate), b->mask, SIGNATURE(b->shape),
       12.0 * layers * (double)(m->shapes[b->shape].heads * m->shapes[b->shape].head_dim) * pairs[b->mask],
       m->shapes[b->shape].heads * (m->shapes[b->shape].head_dim * size + 4),
       (m->shapes[b->shape].heads + 2 * m->shapes[b->shape].kv_heads) * m->shapes[b->shape].head_dim,
-      2 * m->shapes[b->shape].kv_heads * m->shapes[b->shape].head_dim, 0, SHARED)
+      2 * m->shapes[b->shape].kv_heads * m->shapes[b->shape].head_dim, 0, SHARED,
+      CUT(m->shapes[b->shape].kv_heads, "key-value heads", .into = {&b->q, &b->k, &b->v, &b->gate}, .out_of = &b->o,
+          .norm = {&b->q_norm, &b->k_norm, &b->v_norm}, .by_head = &b->sinks))
 
-BLOCK(MLP, mlp, "MLP", MAPS(&b->gate, &b->up, &b->down), -1, SIGNATURE(b->up.out, b->gate.weight >= 0), 0, 0, 2 * b->up.out, 0, 0, SHARED)
+BLOCK(MLP, mlp, "MLP", MAPS(&b->gate, &b->up, &b->down), -1, SIGNATURE(b->up.out, b->gate.weight >= 0), 0, 0, 2 * b->up.out, 0, 0, SHARED,
+      CUT(b->up.out, "columns of the MLP", .into = {&b->gate, &b->up}, .out_of = &b->down))
 
 #ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): a gated scan over a document's tokens, without attention */
 BLOCK(TOY, toy, "toy scans", MAPS(&b->in, &b->gate, &b->out), -1, SIGNATURE(b->in.out), 21.0 * layers * (double)b->in.out * (double)tokens,
-      0, 2 * b->in.out, 0, b->in.out, WHOLE)
+      0, 2 * b->in.out, 0, b->in.out, WHOLE, UNCUT)
 #endif
 
 /* clang-format on */

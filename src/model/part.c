@@ -1,8 +1,8 @@
 #include "model/part.h"
 
 #include "base/sys.h"
+#include "model/block_rows.h"
 #include "model/family/family.h"
-#include "model/fields.h"
 #include "model/graph.h"
 #include "model/kinds.h"
 
@@ -54,10 +54,10 @@ static enum status check_slices(const struct model *m, int64_t layer, int slices
     for (int i = 0; i < m->layers[layer].n_blocks; i++) {
         const struct model_block *b = &m->layers[layer].blocks[i];
         TRY(check_norms(b));
-        if (b->kind == BLOCK_ATTENTION && m->shapes[b->attention.shape].kv_heads % slices)
-            return indivisible(slices, m->shapes[b->attention.shape].kv_heads, "key-value heads");
-        if (b->kind == BLOCK_MLP && b->mlp.up.out % slices)
-            return indivisible(slices, b->mlp.up.out, "columns of the MLP");
+        const char *what;
+        const int64_t count = block_cut_count(m, b, &what);
+        if (count % slices)
+            return indivisible(slices, count, what);
     }
     return OK;
 }
@@ -65,14 +65,11 @@ static enum status check_slices(const struct model *m, int64_t layer, int slices
 /* Refuses blocks of a kind that is in no parts. */
 static enum status check_kinds(const struct model_layer *layer)
 {
-    for (int i = 0; i < layer->n_blocks; i++) {
-        struct model_block b = layer->blocks[i];
-        struct fields f;
-        if (!part_fields(&b, &f))
+    for (int i = 0; i < layer->n_blocks; i++)
+        if (!block_is_cut(layer->blocks[i].kind))
             return status_fail(ERR_INVALID,
                                "the model has blocks of %s, which are not divided into parts: every rank takes all of it",
-                               block_name(b.kind));
-    }
+                               block_name(layer->blocks[i].kind));
     return OK;
 }
 
@@ -158,7 +155,7 @@ static void cut_heads(struct model *m, int param, const struct model_part *part)
 static void cut_block(struct model *m, struct model_block *b, const struct model_part *part)
 {
     struct fields f;
-    part_fields(b, &f);
+    block_fields(b, &f);
     for (int i = 0; i < MOST_MAPS && f.into[i]; i++)
         if (f.into[i]->weight >= 0)
             cut_outputs(m, f.into[i], part);
@@ -189,8 +186,8 @@ static void place_maps(struct model *m, struct model_layer *l, const struct mode
     for (int i = 0; i < l->n_blocks; i++) {
         struct model_block before = whole->blocks[i];
         struct fields f, of_whole;
-        part_fields(&l->blocks[i], &f);
-        part_fields(&before, &of_whole);
+        block_fields(&l->blocks[i], &f);
+        block_fields(&before, &of_whole);
         for (int k = 0; k < MOST_MAPS && f.into[k]; k++)
             if (f.into[k]->weight >= 0)
                 place_map(m, f.into[k], of_whole.into[k], part);
@@ -249,7 +246,7 @@ static void move_layer(const struct model *m, struct model_layer *l)
     for (int i = 0; i < l->n_blocks; i++) {
         struct model_block *b = &l->blocks[i];
         struct fields f;
-        part_fields(b, &f);
+        block_fields(b, &f);
         move_norm(m, &b->norm);
         move_norm(m, &b->after);
         for (int k = 0; k < MOST_MAPS && f.into[k]; k++)
