@@ -143,6 +143,8 @@ static enum status prepare_tasks(struct eval *x)
         return status_fail(ERR_INVALID, "--write-samples writes samples and evaluates nothing: leave out ppl and position");
     if (s->write_samples && s->svg)
         return status_fail(ERR_INVALID, "--write-samples writes samples, and there is nothing to draw: leave out --svg");
+    if (s->write_samples && s->json)
+        return status_fail(ERR_INVALID, "--write-samples writes samples, and there are no results: leave out --json");
     if (s->samples == 0)
         return status_fail(ERR_INVALID, "--samples: a cell needs one answer at least");
     r->depth = sys_calloc(EVAL_MOST_DEPTHS, sizeof *r->depth);

@@ -9,6 +9,7 @@
 #include "eval/prompts.h"
 #include "eval/sampling.h"
 #include "eval/stream_text.h"
+#include "settings/read.h"
 #include "train/train.h"
 
 #include <errno.h>
@@ -429,6 +430,21 @@ static void close_job(struct job *j)
     free(j->ends);
 }
 
+/* Refuses a run to go on with, and options of chats where the prompt is read on as it is. */
+static enum status check_options(const struct settings *s, int conversation)
+{
+    static const char *const of_chats[] = {"system", "chat-template", "template-var"};
+    if (s->resume)
+        return status_fail(ERR_INVALID, "--resume goes on with training; sample a run's model by --model %s", s->resume);
+    if (s->prompt_file && !s->prompt_file[0])
+        return status_fail(ERR_INVALID, "--prompt-file: an empty name");
+    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats && !s->chat && !conversation; i++)
+        if (settings_is_typed(s, of_chats[i]))
+            return status_fail(ERR_INVALID, "--%s is of a chat, and the prompt is read on as it is: give --chat, too",
+                               of_chats[i]);
+    return OK;
+}
+
 enum status sample_run(struct settings *s, struct comm *c, int *signal_number)
 {
     if (comm_size(c) > 1)
@@ -437,8 +453,7 @@ enum status sample_run(struct settings *s, struct comm *c, int *signal_number)
                                       comm_size(c)));
     struct job j = {.s = s, .comm = c, .terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !s->json};
     int given = s->prompt || s->prompt_file, conversation = !given && (s->chat || isatty(STDIN_FILENO));
-    if (s->system && !s->chat && !conversation)
-        return status_fail(ERR_INVALID, "--system is a message of a chat, and the prompt is read on as it is: give --chat, too");
+    TRY(check_options(s, conversation));
     if (s->max_new_tokens == AUTO)
         s->max_new_tokens = conversation ? INT32_MAX : PROMPT_TOKENS;
     enum status st = prompts_open(s, &j.prompts);

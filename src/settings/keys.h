@@ -46,6 +46,7 @@ enum key_flags {
 enum key_scope {
     SCOPE_ANY,
     SCOPE_TRAINING,      /* steps and checkpoints of training */
+    SCOPE_STEPS,         /* plans of steps: ranks, placements and the effort of searching them */
     SCOPE_EVALUATION,    /* evaluation during training */
     SCOPE_ADAPTERS,      /* making adapters */
     SCOPE_RESUMED,       /* continuing a run */

@@ -91,6 +91,7 @@ static const struct {
 } refusals[] = {
     {SCOPE_TRAINING, SETTINGS_EVAL, TRAINS_NOTHING("eval")},
     {SCOPE_TRAINING, SETTINGS_SAMPLE, TRAINS_NOTHING("sample")},
+    {SCOPE_STEPS, SETTINGS_SAMPLE, "is of steps and their ranks, of which ltrain sample has none: leave it out"},
     {SCOPE_EVALUATION, SETTINGS_EVAL, READ_ONCE},
     {SCOPE_ADAPTERS, SETTINGS_EVAL, MAKES_ADAPTERS("eval"), has_no_adapter},
     {SCOPE_ADAPTERS, SETTINGS_SAMPLE, MAKES_ADAPTERS("sample"), has_no_adapter},

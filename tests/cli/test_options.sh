@@ -116,6 +116,11 @@ says further.out "step 8/8 "
 printf 'epochs: 2\n' >two.yaml
 run given --config two.yaml $tiny --data ten.txt --seq-len 128 --steps 1 --out given
 says given.out "step 1/1 "
+echo 'steps: 4' >four.yaml
+for file in two four; do # a file's steps and epochs are a training run's, and a check takes three steps
+    run checked check --config $file.yaml $tiny --data ten.txt --seq-len 64
+    says checked.out "batch 1, 3 steps"
+done
 refuse "--epochs is for training, and ltrain check takes a few steps" check $tiny --data ten.txt --seq-len 128 --epochs 1
 refuse "--trace: step 6 is after the last one, 5" $tiny --data ten.txt --seq-len 128 --batch 4 --epochs 2 --trace 6 --out traced
 

@@ -239,7 +239,16 @@ refused 2 "--stop-at: an empty text" --model tiny --prompt a --stop-at ""
 refused 2 "the prompt is empty" --model "$model" --prompt ""
 refused 2 "cannot read nothing" --model "$model" --prompt-file nothing
 refused 2 "both give a prompt" --model "$model" --prompt a --prompt-file prompt
-refused 2 "--system is a message of a chat" --model "$model" --prompt a --system b
+for option in "system b" "chat-template chatml" "template-var a=b"; do
+    refused 2 "--${option% *} is of a chat, and the prompt is read on as it is: give --chat" --model "$model" --prompt a --${option% *} ${option#* }
+done
+for option in "mesh dp=2" "zero 3" "alpha 0.5" "update host" "effort quick" "out x" "deterministic no"; do
+    refused 2 "--${option% *} is of steps and their ranks, of which ltrain sample has none" --model "$model" --prompt a --${option% *} ${option#* }
+done
+refused 2 "--prompt-file: an empty name" --model "$model" --prompt-file ""
+mkdir begun
+printf 'model: tiny\n' >begun/config.yaml
+refused 2 "--resume goes on with training; sample a run's model by --model begun" --resume begun --prompt a
 refused 2 "the prompt has 12 tokens, and 8 is the longest text" --model "$model" --prompt-file prompt --seq-len 8
 refused 2 "learned positions" --model "$golden/gpt2" --prompt "$(head -c 200 text | tr -d '\n')"
 refused 2 "needs a tokenizer" --model "$model" --chat --prompt hello
