@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-/* Sets variables that the user has not set, for n ranks on this machine, and LAUNCH_DEFAULTS (comm/launch.h). `notes` gets a
- * remark if another way is taken: shared memory, or the directory for files, has no room. */
+/* Sets variables that the user has not set, for n ranks on this machine, and LAUNCH_DEFAULTS (comm/launch.h). Prints a remark to
+ * `notes` if shared memory, or the usual directory for Open MPI's files, has no room and something else is used instead. */
 void mpi_defaults_set(int n, FILE *notes);
 
 #endif

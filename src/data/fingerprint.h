@@ -26,8 +26,8 @@ enum status fingerprint_take(const char *path, fingerprint_visitor *visit, void 
  * times go in clock ticks, and a second change within the same tick does not show. shared: the times come from another host,
  * whose clock may differ. */
 int fingerprint_is_settled(const struct timespec *ctime, int64_t now_ns, int shared);
-/* Prepares reading a part of a file: pages that some process has mapped and written are written back first, as further writes to
- * such a page change no time before that. */
+/* Prepares reading a part of a file. Pages that a process has mapped and written are written back first: until then, further
+ * writes to such a page would not change the file's times. */
 void fingerprint_before_read(struct fingerprint *f, int fd, int64_t at, int64_t n);
 /* Takes a file's stamp without reading it. */
 enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes);

@@ -1,4 +1,4 @@
-/* Reading the keys about generating from config.json and generation_config.json. */
+/* Reads settings of sampling from config.json and generation_config.json. */
 #include "eval/generation.h"
 
 #include "base/sys.h"

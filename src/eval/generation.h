@@ -1,4 +1,4 @@
-/* The keys about generating in a model's directory. Private to src/eval. */
+/* Settings of sampling that a model's directory gives (generation_config.json, config.json). Private to src/eval. */
 #ifndef LTRAIN_EVAL_GENERATION_H
 #define LTRAIN_EVAL_GENERATION_H
 

@@ -331,7 +331,7 @@ static enum status find_field(const struct spot *s, void *user)
     return choose(s, names, N_FIELDS, user);
 }
 
-/* Notes that the file gives a field, which is not assumed then. */
+/* Records that the file gives this field, so that it does not count as assumed. */
 static void note_said(struct hardware *h, size_t offset)
 {
     static const size_t drives[] = {offsetof(struct hardware, drives), offsetof(struct hardware, nvme_mem),

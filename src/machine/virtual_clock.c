@@ -29,10 +29,10 @@ struct simulation {
     const int *dep_first, *dep;
     const double *release;
     const struct second_lines *second; /* NULL: none */
-    int lines;                         /* LANES; with second lines LINES */
+    int lines;                         /* number of lines in use: LANES, or LINES if there are second lines */
     struct runner lane[LINES];         /* by line */
     double load[LINKS];                /* demand of the running lanes, added up */
-    int sharing;                       /* number of lines in use: LANES, or LINES if there are second lines */
+    int sharing;                       /* 1: some link was asked for more than all of it */
     double now;
 };
 

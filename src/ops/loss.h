@@ -17,7 +17,7 @@ struct loss_shape {
  * A row whose target is negative counts nothing and gets a zero gradient. A target >= vocab makes the loss NaN, so that it is
  * noticed, and gives a zero gradient. */
 void ops_loss(const struct loss_shape *s, float *logits /* [rows,ld], vocab used, inout */, double *loss,
-              const int32_t *targets /* [rows]: receives each row's loss, or NULL */, float inv_targets,
-              float *each /* [rows], what every row gives, or NULL */, bf16 *rounded /* [rows,ld], or NULL */);
+              const int32_t *targets /* [rows] */, float inv_targets, float *each /* [rows]: receives each row's loss, or NULL */,
+              bf16 *rounded /* [rows,ld], or NULL */);
 
 #endif

@@ -57,8 +57,8 @@ static void run_call(void *user)
     (void)c->kernel(&c->attrs, c->arg, &c->stream);
 }
 
-/* Most multiplications of a product that is measured (5 ms on two cores). A larger shape has the rate of the one with its largest
- * size a step smaller. */
+/* Most multiplications of a product that is measured (5 ms on two cores). A larger shape gets the rate of the shape whose largest
+ * size is one step smaller. */
 #define GEMM_LIMIT (1ll << 29)
 #define GEMM_LIMIT_AMX (1ll << 32) /* the same limit for AMX, whose product of that size takes about as long */
 

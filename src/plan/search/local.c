@@ -264,11 +264,11 @@ static enum status try_hinted(struct pool *pool, struct candidate *best)
     return OK;
 }
 
-/* Tells whether `tried`, a trial of all layers on grid g, is evidence for the family of c: a trial that fits is, if its estimate
- * is about as long.
+/* Tells whether the result of `tried`, a trial of all layers on grid g, is evidence about the family of c. A trial that fits is
+ * evidence if its estimated step is about as long as that of c.
  *
- * A trial that would fetch too little ahead (no seconds) is evidence if it kept the fewest chunks, or if c keeps more than the
- * fewest. */
+ * A trial without seconds, since it would have to fetch everything late, is evidence if it kept the fewest chunks, or if c keeps
+ * more than the fewest. */
 static int is_evidence(const struct pool_grid *g, const struct candidate *tried, const struct candidate *c, int fewest)
 {
     if ((tried->excess > 1 && isfinite(tried->seconds)) || !decisions_same_family(&tried->strategy, &c->strategy))
