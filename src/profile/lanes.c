@@ -239,7 +239,7 @@ static enum status both_at_once(struct bench *b, double *sum)
     return r.st != OK ? status_fail(r.st, "%s", r.message) : w.st;
 }
 
-/* Measures the seconds, beside compute, that a short extent takes longer alone than at the lane's full rate. */
+/* Measures, while compute runs, by how many seconds a short extent on its own takes longer than at the lane's full rate. */
 static enum status idle_lane(struct product *p, const struct worker *like, double full, double *seconds)
 {
     struct worker w = *like;

@@ -33,7 +33,8 @@ struct jinja_text *jinja_text(struct jinja_task *task, const char *bytes, size_t
 struct jinja_text *jinja_literal(struct jinja_task *task, const char *string);
 /* Returns bytes [first, end) of text, not copied. */
 struct jinja_text *jinja_cut(struct jinja_task *task, const struct jinja_text *text, size_t first, size_t end);
-/* Returns `made`, a result of a method of Python's str on the text `of`: if `of` is safe, as a copy that is safe. */
+/* Returns `made`, the result of a Python str method called on the text `of`; if `of` is marked as safe, returns a copy that is
+ * marked as safe, too. */
 const struct jinja_text *jinja_as_safe(struct jinja_task *task, const struct jinja_text *of, const struct jinja_text *made);
 /* Refuses a text `other` with HTML's special characters if it is to be joined to a safe text, as Jinja would escape it. */
 void jinja_check_safe(struct jinja_task *task, const struct jinja_text *safe, const struct jinja_text *other);

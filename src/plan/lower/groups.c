@@ -5,8 +5,8 @@
 /* Comm lane whose members share the state of every unit. */
 static const enum lane SHARING = LANE_WORLD;
 
-/* Returns the rows of n elements that each member of a group has, though the last members may have fewer elements. Shares never
- * divide blocks of 8-bit moments. */
+/* Returns the number of elements in the share of each member of a group that divides n elements; the last members' shares may
+ * have fewer. Shares never divide blocks of 8-bit moments. */
 static int64_t share_of(const struct strategy *s, int members, int64_t n)
 {
     const int64_t share = ceil_div(n, members);

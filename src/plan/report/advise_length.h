@@ -5,8 +5,8 @@
 #include "plan/report/advise_proposals.h"
 #include "plan/search/search.h"
 
-/* Estimates the need of the settings. For a length that exceeds a program's tables, the need of the longest part of the length
- * that a program can hold is multiplied. */
+/* Estimates the need of the settings. If the length exceeds a program's tables, the need is extrapolated in proportion from the
+ * longest fraction of the length for which a program can be made. */
 enum status advise_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                             struct candidate *out);
 

@@ -36,7 +36,7 @@ struct proposal {
         PROPOSAL_OTHER,
         PROPOSAL_FREES,     /* leaves one fixed setting to the planner */
         PROPOSAL_FREES_ALL, /* leaves all of them to the planner */
-        PROPOSAL_TIMES      /* gives more of the same as the proposal before */
+        PROPOSAL_TIMES      /* gives more of what the proposal before gives */
     } kind;
 };
 

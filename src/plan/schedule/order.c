@@ -117,7 +117,9 @@ static enum status set_release_keys(struct schedule *s, double distance, const s
             key[i] = start > first ? start : first;
             next_start[in->lane] =
                 fmin(next_start[in->lane],
-                     key[i]); /* earlier transfers end before this; a start that `distance` puts off does not raise it */
+                     /* earlier transfers on the lane end by this time; if this one starts later because of `distance`, the limit
+                      * for them does not rise */
+                     key[i]);
         } else {
             if (in->op == OP_ADAMW && in->lane == LANE_COMPUTE && need[i] < key[i])
                 key[i] = need[i] - cost_memo_seconds(&memo, in) - fmin(longest, distance);
