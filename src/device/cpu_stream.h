@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* Arguments of a CPU kernel's run. Attention starts `threads` threads, since its scratch is sized for that number; other kernels
- * take OpenMP's number, which backend.enter sets. */
+/* Arguments of a CPU kernel's run. Attention starts `threads` threads, and experts' products at most as many, since their scratch is
+ * sized for that number; other kernels take OpenMP's number, which backend.enter sets. */
 struct cpu_stream {
     int threads;
     const atomic_int *stop; /* once not 0 (until the call ends), the call's results are not needed; NULL: always needed */

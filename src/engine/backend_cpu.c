@@ -109,7 +109,7 @@ static int64_t workspace(const struct target *t, enum op_kind op, const struct o
     case OP_ALL_REDUCE:
         return comm_workspace_bytes(op, attrs, members);
     default:
-        return op_workspace_bytes(op, attrs);
+        return op_workspace_bytes(op, attrs, t->threads);
     }
 }
 

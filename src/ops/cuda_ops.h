@@ -40,6 +40,7 @@ enum status ops_cuda_cast_rows(bf16 *dst, int64_t dst_ld, const float *src, int6
 #define ENTRY_ATTENTION(name)
 #define ENTRY_COLLECTIVE(name)
 #define OP(KIND, name, class, ...) ENTRY_##class(name)
+#define CPU_OP(...)
 #include "program/op_table.h"
 #undef ENTRY_MATRIX
 #undef ENTRY_ELEMENTWISE

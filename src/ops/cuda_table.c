@@ -8,5 +8,6 @@ void ops_cuda_kernels(op_kernel *table[OP_COUNT])
 #define ENTRY_ATTENTION(KIND, name)
 #define ENTRY_COLLECTIVE(KIND, name)
 #define OP(KIND, name, class, ...) ENTRY_##class(KIND, name)
+#define CPU_OP(...)
 #include "program/op_table.h"
 }

@@ -151,7 +151,8 @@ void gemm_run(const struct gemm_tile *tile, const struct gemm_shape *s, void *c,
     if (s->m <= 0 || s->n <= 0)
         return;
     const struct blocks p = plan_blocks(tile, s, work);
-    const struct gemm_operand of_a = {a, s->a_type, s->ta, s->lda}, of_b = {b, s->b_type, !s->tb, s->ldb};
+    const struct gemm_operand of_a = {a, s->a_type, s->ta, s->lda, s->a_order, s->per},
+                              of_b = {b, s->b_type, !s->tb, s->ldb, s->b_order, s->per};
 #pragma omp parallel if (s->m * s->n * max_i64(s->k, 1) > 64 * ROWS_SERIAL)
     for (int64_t i = 0; i < s->m; i += p.m)
         for (int64_t j = 0; j < s->n; j += p.n)
@@ -189,10 +190,31 @@ void ops_gemm(const struct gemm_shape *s, void *c, const void *a, const void *b,
 {
     if (s->m == 1)
         gemm_row(s, c, a, b);
-    else if (takes_amx(s))
+    else
+        ops_gemm_packed(s, c, a, b, work);
+}
+
+void ops_gemm_packed(const struct gemm_shape *s, void *c, const void *a, const void *b, void *work)
+{
+    if (takes_amx(s))
         gemm_amx_run(s, c, a, b, work);
     else
         gemm_run(gemm_tile_for(isa_of_processor()), s, c, a, b, work);
+}
+
+/* Plans for a single block: of several equal ones, none is larger. */
+int64_t gemm_workspace_most(const struct gemm_tile *tile, const struct gemm_shape *s)
+{
+    struct gemm_shape most = *s;
+    most.m = min_i64(s->m, s->c_type == F32 ? BLOCK_MN : BLOCK_BF16);
+    most.k = min_i64(s->k, tile->depth);
+    return plan_blocks(tile, &most, NULL).bytes;
+}
+
+int64_t ops_gemm_packed_workspace(const struct gemm_shape *s)
+{
+    const int64_t tiles = gemm_workspace_most(gemm_tile_for(isa_of_processor()), s); /* k = 0 takes them with AMX, too */
+    return takes_amx(s) ? max_i64(tiles, gemm_amx_workspace_most(s)) : tiles;
 }
 
 struct gemm_shape gemm_shape_of(const struct op_attrs *a)

@@ -34,7 +34,7 @@ static int64_t at_most(int64_t n, int64_t most)
 static struct blocks plan_blocks(const struct gemm_shape *s, void *work)
 {
     const int64_t depth = s->ta ? DEPTH_ACROSS : DEPTH;
-    const int held = s->c_type == BF16 && s->k > depth, packed = s->ta || s->m % AMX_LANES || s->k % AMX_UNIT;
+    const int held = s->c_type == BF16 && s->k > depth, packed = s->ta || s->a_order || s->m % AMX_LANES || s->k % AMX_UNIT;
     struct blocks p = {.stream = s->stream, .k = at_most(s->k, depth)};
     p.n = at_most(s->n, max_i64(min_i64(RIGHT / max_i64(1, p.k), held ? SIDE_BF16 : s->n), AMX_LANES));
     p.m = at_most(s->m, packed ? LEFT / max_i64(1, p.k) : held ? SIDE_BF16 : s->m);
@@ -118,10 +118,19 @@ int64_t gemm_amx_workspace(const struct gemm_shape *s)
     return plan_blocks(s, NULL).bytes;
 }
 
+int64_t gemm_amx_workspace_most(const struct gemm_shape *s)
+{
+    const int64_t k = round_up(min_i64(s->k, s->ta ? DEPTH_ACROSS : DEPTH), AMX_LANES), side = AMX_LANES * k;
+    const int64_t m = round_up(s->m, AMX_LANES), n = round_up(s->n, AMX_LANES);
+    const int64_t held = s->c_type == BF16 ? min_i64(m, SIDE_BF16) * min_i64(n, SIDE_BF16) : 0;
+    return 2 * min_i64(m * k, LEFT + side) + 2 * min_i64(n * k, RIGHT + side) + 4 * held + ALIGN;
+}
+
 void gemm_amx_run(const struct gemm_shape *s, void *c, const void *a, const void *b, void *work)
 {
     const struct blocks p = plan_blocks(s, work);
-    const struct gemm_operand left = {a, BF16, s->ta, s->lda}, right = {b, BF16, !s->tb, s->ldb};
+    const struct gemm_operand left = {a, BF16, s->ta, s->lda, s->a_order, s->per},
+                              right = {b, BF16, !s->tb, s->ldb, s->b_order, s->per};
     const int64_t rows = p.c ? p.m : s->m; /* rows that meet one right block before the next block is packed */
 #pragma omp parallel if (s->m * s->n * s->k > SERIAL)
     {

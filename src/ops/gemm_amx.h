@@ -44,6 +44,8 @@ void gemm_amx_task(const struct gemm_amx_left *a, const char *b, int64_t depth, 
 
 /* Computes ops_gemm, or its workspace, for two BF16 operands. */
 int64_t gemm_amx_workspace(const struct gemm_shape *s);
+/* Returns bytes that suffice for any m and k up to those of s. */
+int64_t gemm_amx_workspace_most(const struct gemm_shape *s);
 void gemm_amx_run(const struct gemm_shape *s, void *c, const void *a, const void *b, void *work);
 
 #endif

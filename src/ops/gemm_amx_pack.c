@@ -38,12 +38,13 @@ INLINE void transpose16(__m512i r[SIDE])
         r[i] = t[i];
 }
 
-/* Loads n <= 32 rows of x, `width` <= 32 elements of each, with zeros elsewhere. */
-INLINE void load(__m512i r[2 * SIDE], const bf16 *x, int64_t ld, int64_t n, int64_t width)
+/* Loads n <= 32 rows of x from `row` on, `width` <= 32 elements of each from `column` on, with zeros elsewhere. */
+INLINE void load(__m512i r[2 * SIDE], const struct gemm_operand *x, int64_t row, int64_t n, int64_t column, int64_t width)
 {
     const __mmask32 mask = (__mmask32)(0xffffffffu >> (2 * SIDE - width));
+    const bf16 *at = (const bf16 *)x->x + column;
     for (int i = 0; i < 2 * SIDE; i++)
-        r[i] = i < n ? _mm512_maskz_loadu_epi16(mask, x + i * ld) : _mm512_setzero_si512();
+        r[i] = i < n ? _mm512_maskz_loadu_epi16(mask, at + gemm_row_at(x, row + i)) : _mm512_setzero_si512();
 }
 
 /* Interleaves rows 2 p and 2 p + 1 as pairs: row p has the first 16 elements, row 16 + p the others. */
@@ -64,10 +65,10 @@ INLINE void pack_step(char *out, enum gemm_amx_side side, const struct gemm_oper
 {
     __m512i r[2 * SIDE], pairs[2 * SIDE];
     if (x->across) {
-        load(r, (const bf16 *)x->x + l * x->ld + lane, x->ld, k, n);
+        load(r, x, l, k, lane, n);
         interleave(pairs, r);
     } else {
-        load(pairs, (const bf16 *)x->x + lane * x->ld + l, x->ld, n, k);
+        load(pairs, x, lane, n, l, k);
     }
     if ((side == AMX_LEFT) == (x->across != 0)) {
         transpose16(pairs);

@@ -22,8 +22,9 @@ static void pack(float *out, int64_t width, const struct gemm_operand *x, int64_
     for (int64_t p = 0; p < n; p += width)
         for (int64_t e = 0; e < round_up(k, 4); e++)
             for (int64_t i = 0; i < width; i++) {
-                const int64_t row = lane + p + i, at = x->across ? (l + e) * x->ld + row : row * x->ld + l + e;
                 const int inside = p + i < n && e < k;
+                const int64_t row = inside ? lane + p + i : lane,
+                              at = x->across ? gemm_row_at(x, inside ? l + e : l) + row : gemm_row_at(x, row) + l + e;
                 *out++ = !inside ? 0 : x->type == F32 ? ((const float *)x->x)[at] : bf16_to_float(((const bf16 *)x->x)[at]);
             }
 }

@@ -5,12 +5,21 @@
 #include "base/isa.h"
 #include "ops/gemm.h"
 
-/* A stored matrix, F32 or BF16, as lanes of k elements: element l of lane i is x[i * ld + l], or x[l * ld + i] if `across`. */
+/* A stored matrix, F32 or BF16, as lanes of k elements: element l of lane i is x[i * ld + l], or x[l * ld + i] if `across`. With an
+ * order, row i of these is row order[i] / per in memory. */
 struct gemm_operand {
     const void *x;
     int32_t type, across;
     int64_t ld;
+    const int32_t *order;
+    int32_t per;
 };
+
+/* Returns the first element of a row of a stored matrix. */
+static inline int64_t gemm_row_at(const struct gemm_operand *x, int64_t row)
+{
+    return (x->order ? x->order[row] / x->per : row) * x->ld;
+}
 
 /* A kernel that computes rows x cols elements of C at a time. Panels of A are [k][rows], of B [k][cols], on 64-byte boundaries;
  * missing rows and columns are zero. */
@@ -34,6 +43,8 @@ const struct gemm_tile *gemm_tile_for(enum isa isa);
 
 /* Computes ops_gemm, or its workspace, with a given tile. */
 int64_t gemm_workspace(const struct gemm_tile *tile, const struct gemm_shape *s);
+/* Returns bytes that suffice for any m and k up to those of s. */
+int64_t gemm_workspace_most(const struct gemm_tile *tile, const struct gemm_shape *s);
 void gemm_run(const struct gemm_tile *tile, const struct gemm_shape *s, void *c, const void *a, const void *b, void *work);
 
 /* Computes a product with one row, which takes less time than packing B would. */

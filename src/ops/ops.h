@@ -4,8 +4,9 @@
 
 #include "device/kernel.h"
 
-/* Returns the scratch bytes of the op's `work` argument (0: pass NULL). Those of attention come from attention/attention.h. */
-int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs);
+/* Returns the scratch bytes of the op's `work` argument (0: pass NULL). threads: number of computing threads, of which experts'
+ * products give each its own scratch. Scratch of attention comes from attention/attention.h. */
+int64_t op_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, int threads);
 
 /* Fills in the CPU kernels of every op of this folder, OP_COPY within memory included. Attention's two entries are left to
  * attention_cpu_kernels; collectives have none, they are the communicator's. */

@@ -101,7 +101,7 @@ static double gemm_flops(op_kernel *kernel, enum dtype type, enum gemm_layout la
 {
     struct call c = {.kernel = kernel, .stream = {omp_get_max_threads()}};
     profile_gemm_attrs(type, layout, size, &c.attrs);
-    int64_t bytes = op_workspace_bytes(OP_GEMM, &c.attrs);
+    int64_t bytes = op_workspace_bytes(OP_GEMM, &c.attrs, c.stream.threads);
     if (bytes > *work_bytes) {
         free(*work);
         *work = sys_malloc((size_t)bytes);

@@ -280,7 +280,8 @@ static enum status drives(struct bench *b, struct product *p, const char *path, 
 enum status profile_lanes(const struct settings *s, const char *path, struct hardware *h)
 {
     struct bench b = {.threads = s->plan.threads};
-    struct product p = {.memory = sys_calloc(1, 3 * SIDE * SIDE * sizeof(float) + (size_t)op_workspace_bytes(OP_GEMM, &SQUARE))};
+    struct product p = {
+        .memory = sys_calloc(1, 3 * SIDE * SIDE * sizeof(float) + (size_t)op_workspace_bytes(OP_GEMM, &SQUARE, s->plan.threads))};
     char *memory = sys_mmap((size_t)(2 * BLOCKS * BLOCK), 0);
     ops_cpu_kernels(b.kernels);
     p.kernel = b.kernels[OP_GEMM];

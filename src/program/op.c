@@ -37,11 +37,19 @@ static const struct {
     const char *name;
     enum op_class class;
     enum op_omission omission;
-    int args;
+    int runs_on_gpus, args;
     struct op_arg arg[OP_MAX_ARGS];
 } ops[OP_COUNT] = {
-#define OP(KIND, name, class, omission, storage, flops, ...) \
-    {#name, OPS_##class, OMITTED_##omission, sizeof((struct op_arg[]){__VA_ARGS__}) / sizeof(struct op_arg), {__VA_ARGS__}},
+#define ROW(name, class, omission, runs_on_gpus, ...)                   \
+    {                                                                   \
+        #name,                                                          \
+        OPS_##class,                                                    \
+        OMITTED_##omission,                                             \
+        runs_on_gpus,                                                   \
+        sizeof((struct op_arg[]){__VA_ARGS__}) / sizeof(struct op_arg), \
+        {__VA_ARGS__}},
+#define OP(KIND, name, class, omission, storage, flops, ...) ROW(name, class, omission, 1, __VA_ARGS__)
+#define CPU_OP(KIND, name, class, omission, storage, flops, ...) ROW(name, class, omission, 0, __VA_ARGS__)
 #include "program/op_table.h"
 };
 
@@ -57,8 +65,22 @@ enum op_class op_class(enum op_kind kind)
 
 struct op_product op_product(enum op_kind kind, const struct op_attrs *a)
 {
-    assert(kind == OP_GEMM);
-    (void)kind;
+    assert(kind == OP_GEMM || kind == OP_EXPERTS || kind == OP_EXPERTS_GRAD);
+    const double rows = (double)a->experts.rows / a->experts.experts, in = (double)a->experts.in, out = (double)a->experts.out;
+    if (kind == OP_EXPERTS)
+        return (struct op_product){.m = rows,
+                                   .n = out,
+                                   .k = in,
+                                   .tb = a->experts.transposed,
+                                   .a_type = (enum dtype)a->experts.x_type,
+                                   .b_type = (enum dtype)a->experts.w_type};
+    if (kind == OP_EXPERTS_GRAD)
+        return (struct op_product){.m = out,
+                                   .n = in,
+                                   .k = rows,
+                                   .ta = 1,
+                                   .a_type = (enum dtype)a->experts.y_type,
+                                   .b_type = (enum dtype)a->experts.x_type};
     return (struct op_product){.m = (double)a->gemm.m,
                                .n = (double)a->gemm.n,
                                .k = (double)a->gemm.k,
@@ -102,6 +124,11 @@ int64_t op_arg_element_bytes(enum op_kind kind, int arg, const struct op_attrs *
 int op_may_be_omitted(enum op_kind kind)
 {
     return ops[kind].omission == OMITTED_FREELY;
+}
+
+int op_runs_on_gpus(enum op_kind kind)
+{
+    return ops[kind].runs_on_gpus;
 }
 
 enum dtype op_storage_type(enum op_kind kind, const struct op_attrs *a)

@@ -48,6 +48,12 @@ enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED, GATE_SI
 /* The function between the two maps of an MLP without a gate: attrs.act.kind of OP_GELU. */
 enum activation_kind { GELU_TANH, GELU_ERF, RELU_SQUARED, RELU };
 
+/* Weights of a token's experts: attrs.route.kind. ROUTE_SOFTMAX: their parts of the softmax over all experts. ROUTE_CHOSEN: the
+ * softmax over those that were chosen. ROUTE_SIGMOID: each one's sigmoid. */
+enum route_kind { ROUTE_SOFTMAX, ROUTE_CHOSEN, ROUTE_SIGMOID };
+/* The argument of OP_EXPERTS_GRAD whose rows are gathered: attrs.experts.gathers. */
+enum experts_gather { GATHERS_X, GATHERS_DY };
+
 /* Effect of a product on its argument c. WRITES: c is written; its columns beside the product are undefined. ADDS: the product is
  * added. KEEPS: the product is written, and the columns beside it keep their values. */
 enum gemm_result { GEMM_WRITES, GEMM_ADDS, GEMM_KEEPS };
@@ -128,6 +134,31 @@ struct op_attrs {
             /* ATTN_SINK, ATTN_SINK_GRAD. dtype: type of the sinks; the rank has `heads` heads, from head member[group] * share +
              * first of the model on */
         } sink;
+        struct {
+            int64_t rows;
+            int32_t experts, k, kind, normalise, groups, group_k, accumulate;
+            float scale, eps, least, aux;
+            /* ROUTE, PERMUTE, ROUTE_GRAD. k: experts of a token; normalise: 1: weights are divided by their sum, to which eps is
+             * added and which is at least `least`; scale: factor of weights, 0: 1; groups: number of groups, of which the group_k best
+             * are chosen from, 0: there are none; aux: factor of the balancing loss */
+        } route;
+        struct {
+            int64_t rows, in, out;
+            int32_t experts, first, count, per, transposed, x_type, w_type, y_type, result, gathers;
+            /* EXPERTS, EXPERTS_GRAD. rows: of all experts; matrices are those of experts [first, first + count); per: rows that are
+             * made of a gathered one; transposed: 1: matrices are stored [out,in], else [in,out]; result: enum gemm_result;
+             * y_type: of y or dy; gathers: enum experts_gather */
+        } experts;
+        struct {
+            int64_t rows, dim, width;
+            int32_t k, experts, dtype, kind, interleaved;
+            float limit, alpha;
+            /* GATED, GATED_GRAD. rows: tokens, each with k pairs; width: of dy; interleaved: 1: columns of gate and up alternate */
+        } gated;
+        struct {
+            int64_t rows, dim;
+            int32_t k, experts, y_type, dtype, accumulate;
+        } combine; /* rows: tokens; dtype: type of the bias */
         struct {
             int64_t n;
             int32_t y_type, x_type;
@@ -213,7 +244,8 @@ const char *op_name(enum op_kind kind);
 /* Hashes all rows of the table as text, and the size of struct op_attrs. Kernels compiled with an equal digest fit this table. */
 uint64_t op_table_digest(void);
 enum op_class op_class(enum op_kind kind);
-/* Returns the matrix product from which the cost of an op of class MATRIX is estimated. */
+/* Returns the matrix product from which the cost of an op of class MATRIX is estimated: of experts, one's, with an equal part of the
+ * rows. */
 struct op_product op_product(enum op_kind kind, const struct op_attrs *a);
 /* Returns the number of arguments of the op's kernels, optional and scratch arguments included. */
 int op_arg_count(enum op_kind kind);
@@ -225,6 +257,8 @@ enum op_use op_arg_use(enum op_kind kind, int arg, const struct op_attrs *a);
 int64_t op_arg_element_bytes(enum op_kind kind, int arg, const struct op_attrs *a);
 /* Tells whether an instruction with this op may have a predicate. */
 int op_may_be_omitted(enum op_kind kind);
+/* Tells whether GPUs have a kernel of the op, or take part in the collective. */
+int op_runs_on_gpus(enum op_kind kind);
 /* Returns the storage type that decides the op's rates: F32 or BF16. */
 enum dtype op_storage_type(enum op_kind kind, const struct op_attrs *a);
 /* Returns floating point operations (a multiply-add counts two). Attention: `pairs` attended (query, key) pairs, per query head. */

@@ -115,7 +115,7 @@ void case_absent(struct twin_case *c)
 
 void case_work(struct twin_case *c)
 {
-    int64_t bytes = op_workspace_bytes(c->kind, &c->attrs);
+    int64_t bytes = op_workspace_bytes(c->kind, &c->attrs, 1);
     case_arg(c, array_new(bytes), bytes / 4, F32, OUT)->compare = SKIP;
 }
 

@@ -2,10 +2,11 @@
 #include "ops_test.h"
 
 #include "base/rng.h"
+#include "device/cpu_stream.h"
 
 #include <omp.h>
 
-enum { MAX_TENSORS = 4096, GUARD = 128 };
+enum { MAX_TENSORS = 4096, GUARD = 128, THREADS = 8 };
 
 static struct tensor *tensors[MAX_TENSORS];
 static int tensor_count;
@@ -111,8 +112,10 @@ void case_tensor(struct op_case *c, struct tensor *t, enum arg_mode mode)
 
 void case_work(struct op_case *c)
 {
-    struct tensor *work = tensor_new(op_workspace_bytes(c->kind, &c->attrs) / 4, F32);
-    assert_int_equal(op_workspace_bytes(c->kind, &c->attrs) % 4, 0);
+    const int64_t bytes = op_workspace_bytes(c->kind, &c->attrs, THREADS);
+    struct tensor *work = tensor_new(bytes / 4, F32);
+    assert_int_equal(bytes % 4, 0);
+    c->work = c->args + 1;
     case_bytes(c, work->n ? work->store : NULL, work->n * 4, 4, OUT);
 }
 
@@ -150,7 +153,7 @@ void case_run(struct op_case *c)
 {
     static const struct {
         int threads, shift[3];
-    } runs[] = {{2, {0, 0, 0}}, {1, {1, 3, 2}}, {3, {7, 1, 5}}, {1, {0, 0, 0}}};
+    } runs[] = {{2, {0, 0, 0}}, {1, {1, 3, 2}}, {3, {7, 1, 5}}, {8, {0, 0, 0}}};
     op_kernel *table[OP_COUNT] = {0};
     struct place first[OP_MAX_ARGS];
     assert_int_equal(ops_cpu_kernels(table), OK);
@@ -166,14 +169,14 @@ void case_run(struct op_case *c)
                     arg[i] = arg[j];
         }
         omp_set_num_threads(runs[r].threads);
-        assert_int_equal(table[c->kind](&c->attrs, arg, NULL), OK);
-        int work = c->kind == OP_GEMM || c->kind == OP_NORM_GRAD ? c->args - 1 : -1;
+        if (table[c->kind](&c->attrs, arg, &(struct cpu_stream){.threads = THREADS}) != OK)
+            fail_msg("%s", status_message());
         for (int i = 0; i < c->args; i++) {
             check_guards(c, i, place[i]);
             int aliased = arg[i] != place[i].at;
             if (c->arg[i].data && c->arg[i].mode == IN && !aliased)
                 assert_memory_equal(arg[i], c->arg[i].data, (size_t)c->arg[i].bytes);
-            else if (r > 0 && c->arg[i].data && i != work && !aliased)
+            else if (r > 0 && c->arg[i].data && i != c->work - 1 && !aliased)
                 assert_memory_equal(arg[i], first[i].at, (size_t)c->arg[i].bytes);
             if (r == 0)
                 first[i] = place[i];

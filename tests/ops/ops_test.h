@@ -35,7 +35,7 @@ enum arg_mode { IN, OUT, INOUT };
 struct op_case {
     enum op_kind kind;
     struct op_attrs attrs;
-    int args;
+    int args, work; /* work: number of the scratch argument, counted from 1; 0: none */
     struct {
         void *data; /* memory of the argument; results are copied back here unless the mode is IN */
         int64_t bytes, align;
@@ -48,7 +48,7 @@ void case_tensor(struct op_case *c, struct tensor *t, enum arg_mode mode); /* te
 void case_bytes(struct op_case *c, void *data, int64_t bytes, int64_t align, enum arg_mode mode);
 void case_work(struct op_case *c); /* adds `work`: op_workspace_bytes() bytes, filled with NaN */
 
-/* Runs the kernel with 1, 2 and 3 threads on copies of the arguments at several alignments; fails unless all outputs have
+/* Runs the kernel with 1, 2, 3 and 8 threads on copies of the arguments at several alignments; fails unless all outputs have
  * identical bits, inputs are unchanged and no byte outside the arguments was written. Leaves the results in the arguments (and in
  * the tensors' val). */
 void case_run(struct op_case *c);

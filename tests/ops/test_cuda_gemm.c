@@ -183,7 +183,7 @@ static struct matrix *rounded(const struct matrix *x)
 static struct matrix *by_processor(const struct op_attrs *s, const struct operands *o, struct matrix *a, struct matrix *b)
 {
     struct matrix *c = matrix_copy(o->c);
-    void *work = malloc((size_t)op_workspace_bytes(OP_GEMM, s) + 1);
+    void *work = malloc((size_t)op_workspace_bytes(OP_GEMM, s, 1) + 1);
     void *arg[OP_MAX_ARGS] = {c->store, a->store, b->store, work};
     assert_int_equal(ops_cpu_gemm(s, arg, NULL), OK);
     free(work);

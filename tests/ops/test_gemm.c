@@ -155,7 +155,7 @@ static void test_workspace(void **state)
         a.gemm.a_type = a.gemm.b_type = x & 1 ? BF16 : F32;
         a.gemm.c_type = x & 2 ? BF16 : F32;
         a.gemm.ta = x >> 2 & 1;
-        assert_true(op_workspace_bytes(OP_GEMM, &a) <= 25 << 19);
+        assert_true(op_workspace_bytes(OP_GEMM, &a, 1) <= 25 << 19);
     }
 }
 

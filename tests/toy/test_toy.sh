@@ -56,4 +56,5 @@ run plan plan $common --model toy --explain
 says plan.out '(Blocks of full: attention, MLP, toy scans.)'
 says plan.out '(Blocks of no attention: toy scans, MLP.)'
 refuse "blocks of toy scans need a sequence whole" plan $common --model toy --ranks 2 --mesh ulysses=2
+refuse "needs the op toy_scan, for which GPUs have no kernel: --device cpu computes it" plan --model toy --seq-len 4k --machine h200
 [ $failures = 0 ]

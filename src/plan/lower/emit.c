@@ -8,6 +8,9 @@ struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
     int i = program_add_instr(L->p, op, lane);
     if (L->p->excess > EXCESS_BYTES && L->st == OK)
         L->st = ERR_NOFIT; /* an early end: the remaining instructions would take long */
+    if (lane == LANE_COMPUTE && L->s.target->capability > 0 && !op_runs_on_gpus(op) && L->st == OK)
+        L->st = status_fail(ERR_INVALID, "--model %s needs the op %s, for which GPUs have no kernel: --device cpu computes it",
+                            L->m->config.name, op_name(op));
     L->p->instrs[i].phase = (uint8_t)L->phase;
     L->p->instrs[i].unit = (int16_t)L->unit;
     L->p->instrs[i].predicate = (int16_t)L->predicate;

@@ -50,6 +50,20 @@ static struct extent extent_of(enum op_kind op, int arg, const struct op_attrs *
         return flat(a->cast.n);
     case OP_LOSS:
         return arg == 5 ? (struct extent){a->loss.rows, a->loss.vocab, a->loss.ld} : flat(arg == 4 ? a->loss.rows : 1);
+    case OP_ROUTE:
+        return flat(arg < 2 ? a->route.rows * a->route.k : a->route.experts);
+    case OP_PERMUTE:
+        return flat(arg < 2 ? a->route.rows * a->route.k : a->route.experts + 1);
+    case OP_EXPERTS:
+        return flat(a->experts.rows * a->experts.out);
+    case OP_EXPERTS_GRAD:
+        return flat(a->experts.count * a->experts.out * (arg == 0 ? a->experts.in : 1));
+    case OP_GATED:
+        return flat(a->gated.rows * a->gated.k * a->gated.dim);
+    case OP_GATED_GRAD:
+        return flat(a->gated.rows * a->gated.k); /* dp; the rest is updated */
+    case OP_COMBINE:
+        return flat(a->combine.rows * a->combine.dim);
     case OP_SUMSQ:
     case OP_CLIP:
         return flat(1);
