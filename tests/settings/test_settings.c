@@ -257,7 +257,7 @@ static void test_ranks(void **state)
 
     launch((char *[]){"--rank", "3", "--lr=4", "--world-size=8", "--local-rank", "1", NULL}, &rank, &size, &local_rank);
     assert_true(rank == 3 && size == 8 && local_rank == 1);
-    launch((char *[]){"--rank", "3", NULL}, &rank, &size, &local_rank);
+    launch((char *[]){"--rank", "5", "--rank", "3", NULL}, &rank, &size, &local_rank); /* the last one counts */
     assert_true(rank == 3 && size == -1 && local_rank == -1);
     launch((char *[]){"--rank", "3", "--nonsense", NULL}, &rank, &size, &local_rank); /* settings_read reports the fault */
     assert_true(rank == -1);
@@ -938,6 +938,59 @@ static void test_lora(void **state)
     FAILS("--lora: give r=16, or none", REQUIRED, "--lora", "");
 }
 
+/* Options that a command would ignore are refused with the reason, and taken where they count. */
+static void ignored_options(void **state)
+{
+    (void)state;
+    static const struct {
+        enum settings_use use;
+        const char *args[8], *sentence; /* NULL: taken */
+    } cases[] = {
+        {SETTINGS_SAMPLE, {"--packing", "concat"}, "--packing is of data, and ltrain sample reads none: leave it out"},
+        {SETTINGS_SAMPLE,
+         {"--svg", "a.svg"},
+         "--svg is for ltrain plan, and this samples: leave it out, or write ltrain plan ..."},
+        {SETTINGS_SAMPLE,
+         {"--mesh", "dp=1"},
+         "--mesh is of steps and their ranks, of which ltrain sample has none: leave it out"},
+        {SETTINGS_DATA,
+         {"--data", "a", "--svg", "a.svg"},
+         "--svg is for ltrain plan, and this shows data: leave it out, or write ltrain plan ..."},
+        {SETTINGS_EVAL,
+         {"--tasks", "needle", "--token-type", "u16"},
+         "--token-type does nothing to these tasks without --eval-data: leave it out"},
+        {SETTINGS_EVAL, {"--tasks", "needle", "--token-type", "u16", "--eval-data", "a"}, NULL},
+        {SETTINGS_EVAL,
+         {"--tasks", "needle", "--text-column", "a"},
+         "--text-column does nothing to these tasks without --data: leave it out"},
+        {SETTINGS_EVAL, {"--tasks", "needle", "--text-column", "a", "--data", "b"}, NULL},
+        {SETTINGS_EVAL,
+         {"--tasks", "needle", "--train-on", "last"},
+         "--train-on does nothing to these tasks without --write-samples: leave it out"},
+        {SETTINGS_EVAL,
+         {"--tasks", "needle", "--chat-template", "a"},
+         "--chat-template does nothing to these tasks without --chat: leave it out"},
+        {SETTINGS_EVAL,
+         {"--tasks", "needle", "--stride", "2"},
+         "--stride does nothing to these tasks without --eval-data: leave it out"},
+        {SETTINGS_EVAL, {"--mesh", "dp=1"}, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *args[11] = {"--model", "tiny"};
+        struct settings s;
+        for (int k = 0; k < 8; k++)
+            args[2 + k] = (char *)cases[i].args[k];
+        struct settings_flags *f = parse(args);
+        const enum status st = settings_read(f, cases[i].use, &s);
+        settings_flags_free(f);
+        assert_int_equal(st, cases[i].sentence ? ERR_INVALID : OK);
+        if (cases[i].sentence)
+            assert_string_equal(status_message(), cases[i].sentence);
+        else
+            settings_free(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -959,6 +1012,7 @@ int main(void)
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_in_fp32),
         cmocka_unit_test(test_products),
+        cmocka_unit_test(ignored_options),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }

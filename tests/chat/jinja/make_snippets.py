@@ -10,7 +10,7 @@ from transformers.utils.chat_template_utils import _compile_jinja_template
 
 MESSAGES = [{"role": "user", "content": "x"}]
 VARIABLES = {
-    "n": 7, "fl": 2.5, "s": "Hello, World", "e": "", "yes": True, "no": False, "nil": None,
+    "joiner": "a variable wins", "n": 7, "fl": 2.5, "s": "Hello, World", "e": "", "yes": True, "no": False, "nil": None,
     "l": [3, 1, 2], "names": ["bob", "Alice", "carol", "alice"], "d": {"b": 1, "A": 2, "c": {"x": [1, {"y": "z"}]}},
     "people": [{"name": "Ann", "age": 41, "tags": ["a"]}, {"name": "bob", "age": 30}, {"name": "Cyd", "age": 41, "admin": True}],
     "u": "héllo wörld ½ Ünï\u2003x", "q": "it's \"quoted\"\n\ttab \\ back \u00e9 \u200b \x7f <b>&amp;</b> \U0001F600", "pad": " \t\u00a0 padded \n\u3000",
@@ -265,6 +265,9 @@ SNIPPETS = [
     "{% for i in [] %}x{% else %}none{% endfor %}",
     "{% for i in l %}x{% else %}none{% endfor %}",
     "{% for i in l if i > 1 %}{{ loop.index }}:{{ i }}/{{ loop.length }}{{ loop.last }} {% endfor %}",
+    "{% for i in l if i > 1 %}{{ loop.last }}{{ loop.length }} {% endfor %}",
+    "{{ joiner }}",
+    "{{ 012 }}",
     "{% for i in l if i > 9 %}x{% else %}none{% endfor %}",
     "{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}",
     "{% for k in d %}{{ k }}{% endfor %}",

@@ -77,6 +77,7 @@ static void test_refused(void **state)
                                           "{{ ('-' | safe).join(['a', '&']) }}",
                                           "{{ ('%s' | safe) % '<' }}",
                                           "{{ ('{}' | safe).format('<') }}",
+                                          "{{ (-9223372036854775807 - 1) // -1 }}",
                                           "{{ {}.items().mapping }}"};
     json_t *variables = json_pack("{s:i}", "n", 7);
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
