@@ -170,6 +170,9 @@ sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >hf
 rm -r run/hf
 sample --model run --prompt "ab" --json --max-new-tokens 4 && ids >other
 same "a run's model and its checkpoint" hf other
+sample --model run --prompt "ab" --max-new-tokens 4 || fail "a checkpoint's answer"
+says err "note: the state of run/checkpoints/step-000001 is taken"
+grep -q "note: " out && fail "a note stands in the answer"
 
 # A run removes checkpoints while they are read: the newest one is read, or the message says what happened.
 refused 2 "run/checkpoints/step-000009/config.json: No such file or directory: it is not, or not any more, among the checkpoints that its run keeps" --model run/checkpoints/step-000009 --prompt ab
