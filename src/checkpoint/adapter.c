@@ -29,6 +29,7 @@ static void free_tensors(struct tensors *t)
 static enum status list_tensors(const struct model *m, struct tensors *t)
 {
     const size_t n = (size_t)m->n_params;
+    struct param_tensor tensor;
     *t = (struct tensors){sys_calloc(n, sizeof *t->decls), sys_calloc(n, sizeof *t->names), sys_calloc(n, sizeof *t->param), 0};
     if (!t->decls || !t->names || !t->param)
         return status_fail(ERR_NOMEM, "out of memory for an adapter's tensors");
@@ -38,7 +39,9 @@ static enum status list_tensors(const struct model *m, struct tensors *t)
             continue;
         snprintf(t->names[t->n], NAME, ADAPTER_PREFIX "%s", p->name);
         t->decls[t->n] = (struct st_decl){.name = t->names[t->n], .dtype = F32};
-        t->decls[t->n].n_dims = model_param_dims(p, t->decls[t->n].shape);
+        model_param_tensor(p, 0, &tensor);
+        t->decls[t->n].n_dims = tensor.n_dims;
+        memcpy(t->decls[t->n].shape, tensor.shape, sizeof tensor.shape);
         t->param[t->n++] = i;
     }
     return OK;
@@ -50,9 +53,9 @@ static enum status write_values(struct source *from, const struct tensors *t, st
     enum status st = data ? OK : status_fail(ERR_NOMEM, "out of memory for an adapter's tensors");
     for (int k = 0; k < t->n && st == OK; k++) {
         const struct model_param *p = &from->model->params[t->param[k]];
-        int64_t there, n;
+        int64_t tensor, there, n;
         for (int64_t at = 0; at < p->elements && st == OK; at += n) {
-            n = model_param_piece(p, at, min_i64(PART, p->elements - at), &there);
+            n = model_param_piece(p, at, min_i64(PART, p->elements - at), &tensor, &there);
             st = source_read(from, t->param[k], at, n, F32, data);
             if (st == OK)
                 st = st_write_f32(w, k, there, n, data);

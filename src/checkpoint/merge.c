@@ -17,10 +17,12 @@
 
 enum { PART = 1 << 22 }; /* elements of a matrix merged at a time, whole rows */
 
-/* A tensor of the merged model. */
+/* A parameter of the merged model. */
 struct part {
     int param;
-    const struct model_linear *map; /* linear map with an adapter whose weight the tensor is; NULL: none */
+    struct model_param as;          /* the parameter as the base's files have it */
+    int tensor;                     /* number of its first tensor */
+    const struct model_linear *map; /* linear map with an adapter whose weight the parameter is; NULL: none */
 };
 
 struct merge {
@@ -29,8 +31,8 @@ struct merge {
     const struct model_linear **map; /* by parameter, as in struct part */
     struct st_decl *decls;
     struct part *parts;
-    char head[32]; /* name of a head that is no longer tied */
-    int n;         /* length of decls and of parts */
+    char head[32];  /* name of a head that is no longer tied */
+    int n, n_parts; /* lengths of decls and of parts */
     struct shards *files;
     struct shard_writer *out;
     float *data, *delta; /* [room] */
@@ -68,33 +70,45 @@ static void find_maps(struct merge *x)
 }
 
 /* Declares a tensor in the type that the base's file has. */
-static enum status declare(struct merge *x, int param, const struct model_linear *map)
+static enum status declare_tensor(struct merge *x, int param, const struct model_param *as, int64_t tensor)
 {
-    const struct model_param *p = &x->m->params[param];
     const char *name;
     struct st_info info;
-    if (x->m->config.quantised && p->packed_bytes > 0) {
-        name = weights_name(x->from.file, p->name);
+    struct param_tensor t;
+    if (x->m->config.quantised && as->packed_bytes > 0) {
+        name = weights_name(x->from.file, as->name);
         TRY(bitsandbytes_type(&x->from, param, &info.dtype));
     } else {
-        TRY(weights_find(x->from.file, p, &name));
+        TRY(weights_find(x->from.file, as, tensor, &name));
         TRY(st_find(x->from.file, name, &info));
     }
     const int stored = info.dtype == F32 || info.dtype == BF16;
     x->report->fp16 += !stored;
-    x->report->dequantised += p->packed_bytes > 0;
-    x->parts[x->n] = (struct part){param, map};
-    x->decls[x->n] = (struct st_decl){.name = name, .dtype = stored ? info.dtype : F32};
-    x->decls[x->n].n_dims = model_param_dims(p, x->decls[x->n].shape);
+    model_param_tensor(as, tensor, &t);
+    x->decls[x->n] = (struct st_decl){.name = name, .dtype = stored ? info.dtype : F32, .n_dims = t.n_dims};
+    memcpy(x->decls[x->n].shape, t.shape, sizeof t.shape);
     x->n++;
+    return OK;
+}
+
+static enum status declare(struct merge *x, int param, const struct model_linear *map)
+{
+    const struct model_param as = weights_form(x->from.file, &x->m->params[param]);
+    x->parts[x->n_parts++] = (struct part){param, as, x->n, map};
+    x->report->dequantised += as.packed_bytes > 0;
+    for (int64_t i = 0; i < model_param_tensors(&as); i++)
+        TRY(declare_tensor(x, param, &as, i));
     return OK;
 }
 
 static enum status declare_all(struct merge *x)
 {
     const size_t n = (size_t)x->m->n_params;
+    size_t tensors = 0;
+    for (int i = 0; i < x->m->n_params; i++)
+        tensors += (size_t)model_param_tensors(&x->m->params[i]);
     x->map = sys_calloc(n, sizeof *x->map);
-    x->decls = sys_calloc(n, sizeof *x->decls); /* fewer are used: A and B have none */
+    x->decls = sys_calloc(tensors, sizeof *x->decls); /* fewer are used: A and B have none */
     x->parts = sys_calloc(n, sizeof *x->parts);
     if (!x->map || !x->decls || !x->parts)
         return status_no_memory("for merging an adapter");
@@ -153,21 +167,21 @@ static void add(struct merge *x, int64_t n, enum dtype type)
 
 /* ---- tensor by tensor ---- */
 
-static enum status write(struct merge *x, int tensor, int64_t first, int64_t n)
+static enum status write(struct merge *x, const struct part *part, int64_t first, int64_t n)
 {
-    int64_t there, done = 0;
-    for (int64_t part; done < n; done += part) {
-        part = model_param_piece(&x->m->params[x->parts[tensor].param], first + done, n - done, &there);
-        TRY(shards_write_f32(x->out, tensor, there, part, x->data + done));
+    int64_t tensor, there, done = 0;
+    for (int64_t some; done < n; done += some) {
+        some = model_param_piece(&part->as, first + done, n - done, &tensor, &there);
+        TRY(shards_write_f32(x->out, part->tensor + (int)tensor, there, some, x->data + done));
     }
     return OK;
 }
 
 /* Refuses sums that are not finite in the file's type: W and s B A may be finite while their sum is not. */
-static enum status check_stored(const struct merge *x, int tensor, int64_t row, int64_t n)
+static enum status check_stored(const struct merge *x, const struct part *part, int64_t row, int64_t n)
 {
-    const struct model_param *p = &x->m->params[x->parts[tensor].param];
-    const enum dtype type = x->decls[tensor].dtype;
+    const struct model_param *p = &part->as;
+    const enum dtype type = x->decls[part->tensor].dtype;
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(type == BF16 ? bf16_to_float(bf16_from_float(x->data[i])) : x->data[i]))
             return status_fail(ERR_DIVERGED, "W + s B A of %s is not finite in row %lld: nothing was merged", p->name,
@@ -175,11 +189,11 @@ static enum status check_stored(const struct merge *x, int tensor, int64_t row, 
     return OK;
 }
 
-static enum status merge_rows(struct merge *x, int tensor, const float *a, const float *b)
+static enum status merge_rows(struct merge *x, const struct part *part, const float *a, const float *b)
 {
-    const int param = x->parts[tensor].param;
-    const struct model_param *p = &x->m->params[param];
-    const struct model_linear *w = x->parts[tensor].map;
+    const int param = part->param;
+    const struct model_param *p = &part->as;
+    const struct model_linear *w = part->map;
     const int64_t columns = max_i64(p->shape[1], 1), at_once = max_i64(1, x->room / columns);
     for (int64_t row = 0; row < p->shape[0]; row += at_once) {
         const int64_t rows = min_i64(at_once, p->shape[0] - row), n = rows * columns;
@@ -187,21 +201,21 @@ static enum status merge_rows(struct merge *x, int tensor, const float *a, const
                                 : source_read(&x->from, param, row * columns, n, F32, x->data));
         if (w) {
             multiply(w, columns, a, b, row, rows, x->delta);
-            add(x, n, x->decls[tensor].dtype);
+            add(x, n, x->decls[part->tensor].dtype);
             if (!isfinite(x->squares))
                 return status_fail(ERR_DIVERGED, "the adapter's s B A beside %s is not finite: nothing was merged", p->name);
         }
-        TRY(check_stored(x, tensor, row, n));
-        TRY(write(x, tensor, row * columns, n));
+        TRY(check_stored(x, part, row, n));
+        TRY(write(x, part, row * columns, n));
     }
     return OK;
 }
 
-static enum status merge_part(struct merge *x, int tensor)
+static enum status merge_part(struct merge *x, const struct part *part)
 {
-    const struct model_linear *w = x->parts[tensor].map;
+    const struct model_linear *w = part->map;
     if (!w)
-        return merge_rows(x, tensor, NULL, NULL);
+        return merge_rows(x, part, NULL, NULL);
     const struct model_param *a = &x->m->params[w->down], *b = &x->m->params[w->up];
     float *values = sys_malloc((size_t)(a->elements + b->elements) * sizeof *values);
     enum status st =
@@ -209,7 +223,7 @@ static enum status merge_part(struct merge *x, int tensor)
     if (st == OK)
         st = source_read(&x->from, w->up, 0, b->elements, F32, values + a->elements);
     if (st == OK)
-        st = merge_rows(x, tensor, values, values + a->elements);
+        st = merge_rows(x, part, values, values + a->elements);
     free(values);
     x->report->merged++;
     return st;
@@ -219,8 +233,8 @@ static enum status merge_all(struct merge *x, const char *partial)
 {
     TRY(shards_create(x->files, partial, "model.safetensors"));
     TRY(shards_open(x->files, partial, "model.safetensors", &x->out));
-    for (int i = 0; i < x->n; i++)
-        TRY(merge_part(x, i));
+    for (int i = 0; i < x->n_parts; i++)
+        TRY(merge_part(x, &x->parts[i]));
     struct shard_writer *out = x->out;
     x->out = NULL;
     return shards_finish(out);

@@ -149,7 +149,7 @@ static enum status type_of(struct quantising *x, int param, enum dtype *out)
 {
     const char *name;
     struct st_info info;
-    TRY(weights_find(x->from.file, &x->m->params[param], &name));
+    TRY(weights_find(x->from.file, &x->m->params[param], 0, &name));
     TRY(st_find(x->from.file, name, &info));
     *out = info.dtype == F64 ? F32 : info.dtype;
     return OK;

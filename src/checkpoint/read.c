@@ -6,6 +6,7 @@
 #include "data/safetensors.h"
 #include "engine/source.h"
 #include "engine/weights.h"
+#include "model/tensors.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,19 +23,13 @@ static enum status check_config(const struct model *m, const char *dir)
     return OK;
 }
 
-static enum status check_shape(const char *dir, const struct st_info *info, const char *name, const struct model_param *p)
+static enum status check_shape(const char *dir, const struct st_info *info, const char *name, const struct param_tensor *t)
 {
-    int64_t shape[PARAM_DIMS];
-    const int n_dims = model_param_dims(p, shape);
-    if (info->n_dims == n_dims && memcmp(info->shape, shape, (size_t)n_dims * sizeof *shape) == 0)
+    char there[WEIGHTS_SHAPE], here[WEIGHTS_SHAPE];
+    if (info->n_dims == t->n_dims && memcmp(info->shape, t->shape, (size_t)t->n_dims * sizeof *t->shape) == 0)
         return OK;
-    char there[48], here[48];
-    snprintf(there, sizeof there, info->n_dims > 1 ? "[%lld, %lld]" : "[%lld]", (long long)info->shape[0],
-             (long long)info->shape[1]);
-    snprintf(here, sizeof here, n_dims > 1 ? "[%lld, %lld]" : "[%lld]", (long long)shape[0],
-             n_dims > 1 ? (long long)shape[1] : 0);
     return status_fail(ERR_INVALID, "checkpoint %s is of another model: tensor %s is %s there and %s in this run", dir, name,
-                       there, here);
+                       weights_shape(info->n_dims, info->shape, there), weights_shape(t->n_dims, t->shape, here));
 }
 
 /* A checkpoint opened for reading. */
@@ -46,73 +41,90 @@ struct reader {
     int masters;        /* 1: the optimizer file has masters */
 };
 
-static int has(struct st_file *f, enum state_kind kind, const struct model_param *p, struct st_info *info)
+static int has(struct st_file *f, enum state_kind kind, const char *tensor, struct st_info *info)
 {
     char name[STATE_NAME];
-    state_tensor_name(name, kind, p);
+    state_tensor_name(name, kind, tensor);
     return st_find(f, name, info) == OK;
+}
+
+static enum status check_tensor(struct reader *r, const struct model_param *p, const struct param_tensor *t)
+{
+    struct st_info info;
+    if (!has(r->params, STATE_PARAM, t->name, &info) && r->model->whole->adapter_params > 0)
+        return status_fail(ERR_INVALID, "checkpoint %s has no %s, which this run trains; give it the same --lora", r->dir,
+                           t->name);
+    if (!has(r->params, STATE_PARAM, t->name, &info))
+        return status_fail(ERR_INVALID, "checkpoint %s is of another model: it has no tensor %s", r->dir, t->name);
+    TRY(check_shape(r->dir, &info, t->name, t));
+    int trained = has(r->optimizer, STATE_M, t->name, &info);
+    if (trained && !p->trained)
+        return status_fail(ERR_INVALID, "checkpoint %s trained %s, which this run freezes; give it the same --freeze", r->dir,
+                           t->name);
+    if (!trained && p->trained)
+        return status_fail(ERR_INVALID, "checkpoint %s had %s frozen, which this run trains; give it the same --freeze", r->dir,
+                           t->name);
+    for (int kind = r->masters ? STATE_MASTER : STATE_M; kind <= STATE_V && trained; kind++) {
+        char name[STATE_NAME];
+        state_tensor_name(name, (enum state_kind)kind, t->name);
+        if (!has(r->optimizer, (enum state_kind)kind, t->name, &info))
+            return status_fail(ERR_CORRUPT, "checkpoint %s: optimizer.safetensors lacks %s", r->dir, name);
+        TRY(check_shape(r->dir, &info, name, t));
+    }
+    return OK;
 }
 
 static enum status check_parameter(struct reader *r, const struct model_param *p)
 {
-    struct st_info info;
+    struct param_tensor t;
     if (r->model->whole->adapter_params > 0 && !p->trained)
         return OK;
-    if (!has(r->params, STATE_PARAM, p, &info) && r->model->whole->adapter_params > 0)
-        return status_fail(ERR_INVALID, "checkpoint %s has no %s, which this run trains; give it the same --lora", r->dir,
-                           p->name);
-    if (!has(r->params, STATE_PARAM, p, &info))
-        return status_fail(ERR_INVALID, "checkpoint %s is of another model: it has no tensor %s", r->dir, p->name);
-    TRY(check_shape(r->dir, &info, p->name, p));
-    int trained = has(r->optimizer, STATE_M, p, &info);
-    if (trained && !p->trained)
-        return status_fail(ERR_INVALID, "checkpoint %s trained %s, which this run freezes; give it the same --freeze", r->dir,
-                           p->name);
-    if (!trained && p->trained)
-        return status_fail(ERR_INVALID, "checkpoint %s had %s frozen, which this run trains; give it the same --freeze", r->dir,
-                           p->name);
-    for (int kind = r->masters ? STATE_MASTER : STATE_M; kind <= STATE_V && trained; kind++) {
-        char name[STATE_NAME];
-        state_tensor_name(name, (enum state_kind)kind, p);
-        if (!has(r->optimizer, (enum state_kind)kind, p, &info))
-            return status_fail(ERR_CORRUPT, "checkpoint %s: optimizer.safetensors lacks %s", r->dir, name);
-        TRY(check_shape(r->dir, &info, name, p));
+    for (int64_t i = 0; i < model_param_tensors(p); i++) {
+        model_param_tensor(p, i, &t);
+        TRY(check_tensor(r, p, &t));
     }
     return OK;
 }
 
 /* Refuses tensors that the model does not have: the model would be only a part of the checkpoint's. */
-static enum status check_surplus(struct reader *r)
+static enum status check_listed(const struct reader *r, const struct tensor_list *list)
 {
     const struct model *m = r->model->whole;
     for (int k = 0; k < st_count(r->params); k++) {
         const char *name = st_name(r->params, k);
-        int i = 0;
-        while (i < m->n_params && strcmp(m->params[i].name, name) != 0)
-            i++;
-        if (i < m->n_params && m->adapter_params > 0 && !m->params[i].trained)
+        const int i = tensor_list_find(list, name);
+        if (i >= 0 && m->adapter_params > 0 && !m->params[i].trained)
             return status_fail(ERR_INVALID, "checkpoint %s has %s, which this run does not train; give it the same --lora",
                                r->dir, name);
-        if (i == m->n_params)
+        if (i < 0)
             return status_fail(ERR_INVALID, "checkpoint %s is of another model: this run's has no tensor %s", r->dir, name);
     }
     return OK;
 }
 
+static enum status check_surplus(const struct reader *r)
+{
+    struct tensor_list *list;
+    TRY(tensor_list_create(r->model->whole, &list));
+    enum status st = check_listed(r, list);
+    tensor_list_destroy(list);
+    return st;
+}
+
 /* ---- loading ---- */
 
 /* Refuses an element that is not finite, which no save leaves, or too large for the type. */
-static enum status refuse_value(struct st_file *f, const struct reader *r, enum state_kind kind, const char *name,
-                                const struct model_param *p, int64_t element, enum dtype type)
+static enum status refuse_value(struct st_file *f, const struct reader *r, enum state_kind kind, const struct model_param *p,
+                                int64_t element, enum dtype type)
 {
     float value;
     int64_t finite;
     char cause[256];
-    TRY(weights_read_tensor(f, name, p, element, 1, F32, &value, &finite));
+    TRY(weights_read_tensors(f, state_prefix(kind), p, element, 1, F32, &value, &finite));
     if (state_check_finite(kind, p, element, 1, &value) == OK)
         return status_fail(ERR_INVALID,
-                           "checkpoint %s: %s has %g (element %lld), which %s does not hold: continue with --dtype fp32", r->dir,
-                           name, (double)value, (long long)element, dtype_name(type));
+                           "checkpoint %s: %s%s has %g (element %lld), which %s does not hold: continue with --dtype fp32",
+                           r->dir, state_prefix(kind), p->name, (double)value, (long long)element, dtype_name(type));
     snprintf(cause, sizeof cause, "%s", status_message());
     return status_fail(ERR_INVALID, "checkpoint %s cannot be continued: %s; move it away to take an earlier one", r->dir, cause);
 }
@@ -122,16 +134,14 @@ static enum status read_param(struct reader *r, int index, enum state_kind kind,
                               void *data)
 {
     const struct model_param *p = &r->model->params[index];
-    char name[STATE_NAME];
     int64_t finite;
     if (r->model->whole->adapter_params > 0 && !p->trained)
         return source_read(&r->base, index, first, n, type, data);
     if (kind <= STATE_MASTER)
         kind = r->masters && p->trained ? STATE_MASTER : STATE_PARAM;
     struct st_file *f = kind == STATE_PARAM ? r->params : r->optimizer;
-    state_tensor_name(name, kind, p);
-    TRY(weights_read_tensor(f, name, p, first, n, type, data, &finite));
-    return finite == n ? OK : refuse_value(f, r, kind, name, p, first + finite, type);
+    TRY(weights_read_tensors(f, state_prefix(kind), p, first, n, type, data, &finite));
+    return finite == n ? OK : refuse_value(f, r, kind, p, first + finite, type);
 }
 
 static enum status read_part(void *user, const struct state_part *part)
@@ -152,8 +162,11 @@ static enum status check_tensors(struct reader *r)
 {
     struct st_info info;
     const struct model *m = r->model->whole;
-    for (int i = 0; i < m->n_params && !r->masters; i++)
-        r->masters = has(r->optimizer, STATE_MASTER, &m->params[i], &info);
+    struct param_tensor t;
+    for (int i = 0; i < m->n_params && !r->masters; i++) {
+        model_param_tensor(&m->params[i], 0, &t);
+        r->masters = has(r->optimizer, STATE_MASTER, t.name, &info);
+    }
     for (int i = 0; i < m->n_params; i++)
         TRY(check_parameter(r, &m->params[i]));
     return check_surplus(r);

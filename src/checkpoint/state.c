@@ -8,10 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const struct model_param *p)
+const char *state_prefix(enum state_kind kind)
 {
     static const char *const prefixes[] = {[STATE_PARAM] = "", [STATE_MASTER] = "master.", [STATE_M] = "m.", [STATE_V] = "v."};
-    snprintf(name, STATE_NAME, "%s%s", prefixes[kind], p->name);
+    return prefixes[kind];
+}
+
+void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const char *tensor)
+{
+    snprintf(name, STATE_NAME, "%s%s", state_prefix(kind), tensor);
 }
 
 enum status state_check_finite(enum state_kind kind, const struct model_param *p, int64_t first, int64_t n, const float *data)
@@ -38,7 +43,7 @@ static int64_t header_bytes(const struct model *m, int kinds, int all)
     int64_t bytes = 0;
     for (int i = 0; i < m->n_params; i++)
         if (all || m->params[i].trained)
-            bytes += kinds * ((int64_t)strlen(m->params[i].name) + ENTRY);
+            bytes += kinds * model_param_tensors(&m->params[i]) * ((int64_t)strlen(m->params[i].name) + ENTRY);
     return bytes;
 }
 

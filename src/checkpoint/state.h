@@ -5,9 +5,11 @@
 #include "checkpoint/shards.h"
 #include "engine/session_state.h"
 
-enum { STATE_NAME = 128 };
-/* Writes the name of the tensor with a parameter's state of that kind (up to STATE_V). */
-void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const struct model_param *p);
+enum { STATE_NAME = PARAM_NAME + 32 };
+/* Returns the prefix of the names of tensors with parameters' state of that kind (up to STATE_V). */
+const char *state_prefix(enum state_kind kind);
+/* Writes the name of the tensor with the state that belongs to a tensor of a parameter. */
+void state_tensor_name(char name[STATE_NAME], enum state_kind kind, const char *tensor);
 
 /* Makes sure that elements [first, first + n) of a parameter's state are finite. ERR_DIVERGED names the first that is not. */
 enum status state_check_finite(enum state_kind kind, const struct model_param *p, int64_t first, int64_t n, const float *data);

@@ -123,12 +123,12 @@ static enum status read_checkpoint(struct unused *x, enum state_kind kind, const
 {
     char name[STATE_NAME];
     struct st_info info;
-    state_tensor_name(name, STATE_MASTER, p);
+    state_tensor_name(name, STATE_MASTER, p->name);
     if (kind <= STATE_MASTER && st_find(x->optimizer, name, &info) == OK)
         return st_read_f32(x->optimizer, name, first, n, data);
     if (kind <= STATE_MASTER)
         return st_read_f32(x->params, p->name, first, n, data);
-    state_tensor_name(name, kind, p);
+    state_tensor_name(name, kind, p->name);
     return st_read_f32(x->optimizer, name, first, n, data);
 }
 
@@ -143,7 +143,7 @@ static enum status read_origin(struct unused *x, enum state_kind kind, int param
         return OK;
     }
     if (x->s->origin.kind == ORIGIN_WEIGHTS) {
-        TRY(weights_find(x->params, &m->params[param], &name));
+        TRY(weights_find(x->params, &m->params[param], 0, &name));
         return st_read_f32(x->params, name, first, n, data);
     }
     model_init_param(m, param, x->s->origin.seed, first, n, data);

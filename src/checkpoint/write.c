@@ -22,8 +22,8 @@ struct contents {
     enum state_kind kind[3];
     int n_kinds, n;
     struct st_decl *decls; /* [n] */
-    char (*names)[WRAPPED_NAME];
-    int *tensor[3];       /* number of the declaration, or -1; indexed by kind, then by parameter of the whole model */
+    char (*names)[STATE_NAME];
+    int *tensor[3];       /* number of the first declaration, or -1; indexed by kind, then by parameter of the whole model */
     struct shards *files; /* files that the tensors make */
 };
 
@@ -66,13 +66,38 @@ static const char *file_name(const struct session *s, int file, int n_files)
     return is_adapter_file(s, n_files) ? ADAPTER_FILE : ckpt_file_names[file];
 }
 
-static void name_tensor(const struct session *s, int n_files, enum state_kind kind, const struct model_param *p,
-                        char name[STATE_NAME])
+static void name_tensor(const struct session *s, int n_files, enum state_kind kind, const char *tensor, char name[STATE_NAME])
 {
     if (is_adapter_file(s, n_files))
-        snprintf(name, STATE_NAME, ADAPTER_PREFIX "%s", p->name);
+        snprintf(name, STATE_NAME, ADAPTER_PREFIX "%s", tensor);
     else
-        state_tensor_name(name, kind, p);
+        state_tensor_name(name, kind, tensor);
+}
+
+static size_t count_tensors(const struct model *m)
+{
+    size_t n = 0;
+    for (int i = 0; i < m->n_params; i++)
+        n += (size_t)model_param_tensors(&m->params[i]);
+    return n;
+}
+
+/* Declares a parameter's tensors of the k-th kind. wrapping: naming scheme if the form has others. */
+static void list_param(const struct session *s, int n_files, const struct shard_form *form, enum wrapping wrapping,
+                       struct contents *f, int k, const struct model_param *p)
+{
+    const int adapter = is_adapter_file(s, n_files);
+    struct param_tensor t;
+    for (int64_t i = 0; i < model_param_tensors(p); i++, f->n++) {
+        model_param_tensor(p, i, &t);
+        if (form->others)
+            model_wrapped_name(t.name, wrapping, f->names[f->n]);
+        else
+            name_tensor(s, n_files, f->kind[k], t.name, f->names[f->n]);
+        f->decls[f->n] = (struct st_decl){
+            .name = f->names[f->n], .dtype = adapter ? F32 : file_type(session_state_type(s, f->kind[k])), .n_dims = t.n_dims};
+        memcpy(f->decls[f->n].shape, t.shape, sizeof t.shape);
+    }
 }
 
 /* Lists a file's tensors; with adapters only trained ones. The caller frees *f, even after a failure. */
@@ -89,7 +114,7 @@ static enum status list_contents(const struct session *s, int file, int n_files,
     }
     if (form->others)
         TRY(find_wrapping(form->others, &wrapping));
-    size_t room = (size_t)f->n_kinds * (size_t)m->n_params;
+    const size_t room = (size_t)f->n_kinds * count_tensors(m);
     f->decls = sys_malloc(room * sizeof *f->decls);
     f->names = sys_malloc(room * sizeof *f->names);
     f->tensor[0] = sys_malloc(room * sizeof(int));
@@ -102,14 +127,8 @@ static enum status list_contents(const struct session *s, int file, int n_files,
             f->tensor[k][i] = -1;
             if ((f->kind[k] != STATE_PARAM || m->adapter_params > 0) && !p->trained)
                 continue;
-            if (form->others)
-                model_wrapped_name(p->name, wrapping, f->names[f->n]);
-            else
-                name_tensor(s, n_files, f->kind[k], p, f->names[f->n]);
-            f->decls[f->n] =
-                (struct st_decl){.name = f->names[f->n], .dtype = adapter ? F32 : file_type(session_state_type(s, f->kind[k]))};
-            f->decls[f->n].n_dims = model_param_dims(p, f->decls[f->n].shape);
-            f->tensor[k][i] = f->n++;
+            f->tensor[k][i] = f->n;
+            list_param(s, n_files, form, wrapping, f, k, p);
         }
     }
     return shards_plan(f->decls, f->n, form, &f->files);
@@ -140,10 +159,11 @@ struct output {
 
 static enum status write_param(struct output *w, int param, int64_t first, int64_t n, const float *data)
 {
-    int64_t there, done = 0;
+    const int tensor = w->tensor[w->model->params[param].whole];
+    int64_t of_param, there, done = 0;
     for (int64_t part; done < n; done += part) {
-        part = model_param_piece(&w->model->params[param], first + done, n - done, &there);
-        TRY(shards_write_f32(w->file, w->tensor[w->model->params[param].whole], there, part, data + done));
+        part = model_param_piece(&w->model->params[param], first + done, n - done, &of_param, &there);
+        TRY(shards_write_f32(w->file, tensor + (int)of_param, there, part, data + done));
     }
     return OK;
 }

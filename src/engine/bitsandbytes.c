@@ -270,7 +270,7 @@ static enum status type_of_embedding(struct source *s, enum dtype *out)
 {
     const char *name;
     struct st_info info;
-    TRY(weights_find(s->file, &s->model->params[s->model->embed], &name));
+    TRY(weights_find(s->file, &s->model->params[s->model->embed], 0, &name));
     TRY(st_find(s->file, name, &info));
     *out = info.dtype;
     return OK;

@@ -158,7 +158,7 @@ static enum status compare_base(const struct source *s, int param, const char *n
     struct model_param named = *p;
     const char *found;
     snprintf(named.name, sizeof named.name, "%s", name);
-    TRY(weights_find(s->adapter, &named, &found));
+    TRY(weights_find(s->adapter, &named, 0, &found));
     float *values = s->file ? sys_malloc(2 * PIECE * sizeof *values) : NULL;
     enum status st = s->file && !values ? status_fail(ERR_NOMEM, "out of memory for an adapter's tensors") : OK;
     int equal = 1;
@@ -185,7 +185,7 @@ enum status source_check_adapter(const struct source *s)
     for (int i = 0; i < s->model->n_params; i++) {
         struct model_param named = renamed(&s->model->params[i], s->prefix);
         const char *found;
-        if (s->model->params[i].from_adapter && weights_find(s->adapter, &named, &found) != OK)
+        if (s->model->params[i].from_adapter && weights_find(s->adapter, &named, 0, &found) != OK)
             return refuse_tensor(s, named.name);
     }
     for (int i = 0; i < st_count(s->adapter); i++) {

@@ -11,22 +11,21 @@
 
 /* Refuses a file without the parameter. Names a tensor that the file does have, which shows that the file has another prefix, an
  * adapter or another family. */
-static enum status missing(struct st_file *f, const struct model_param *p)
+static enum status missing(struct st_file *f, const char *name)
 {
     const char *first = st_count(f) > 0 ? st_name(f, 0) : "nothing at all";
     int adapter = strncmp(first, "base_model.", strlen("base_model.")) == 0;
-    return status_fail(ERR_INVALID, "the model's weights lack the tensor %s; %s has %s%s%s", p->name, st_path(f, NULL), first,
+    return status_fail(ERR_INVALID, "the model's weights lack the tensor %s; %s has %s%s%s", name, st_path(f, NULL), first,
                        st_count(f) > 1 ? " and others" : "",
                        adapter ? ", as adapters are saved: --adapter DIR puts it on top of its model" : "");
 }
 
-/* Formats a shape as "[256, 64]". */
-static const char *shape_text(int n_dims, const int64_t *shape, char text[96])
+const char *weights_shape(int n_dims, const int64_t *shape, char text[WEIGHTS_SHAPE])
 {
-    int n = snprintf(text, 96, "[");
+    int n = snprintf(text, WEIGHTS_SHAPE, "[");
     for (int i = 0; i < n_dims; i++)
-        n += snprintf(text + n, 96 - (size_t)n, "%s%lld", i ? ", " : "", (long long)shape[i]);
-    snprintf(text + n, 96 - (size_t)n, "]");
+        n += snprintf(text + n, WEIGHTS_SHAPE - (size_t)n, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    snprintf(text + n, WEIGHTS_SHAPE - (size_t)n, "]");
     return text;
 }
 
@@ -34,10 +33,9 @@ const char *weights_name(const struct st_file *f, const char *name)
 {
     const char *alias = model_param_alias(name), *own = NULL;
     char wrapped[WRAPPED_NAME];
-    if (st_has(f, name))
-        return name;
-    if (alias && st_has(f, alias))
-        return alias;
+    own = st_own_name(f, name);
+    if (!own && alias)
+        own = st_own_name(f, alias);
     for (int w = 0; w < WRAPPINGS && !own; w++) {
         model_wrapped_name(name, (enum wrapping)w, wrapped);
         own = st_own_name(f, wrapped);
@@ -45,30 +43,40 @@ const char *weights_name(const struct st_file *f, const char *name)
     return own ? own : name;
 }
 
-enum status weights_find(struct st_file *f, const struct model_param *p, const char **name)
+struct model_param weights_form(const struct st_file *f, const struct model_param *p)
 {
-    struct st_info info;
-    char there[96], here[96];
-    int64_t shape[PARAM_DIMS];
-    const int n_dims = model_param_dims(p, shape);
-    *name = weights_name(f, p->name);
-    enum status st = st_find(f, *name, &info);
-    if (st == ERR_INVALID && !st_has(f, *name))
-        return missing(f, p);
-    TRY(st);
-    if (info.n_dims == n_dims && memcmp(info.shape, shape, (size_t)n_dims * sizeof *shape) == 0)
-        return OK;
-    return status_fail(ERR_INVALID, "%s: tensor %s has the shape %s, config.json means %s", st_path(f, *name), *name,
-                       shape_text(info.n_dims, info.shape, there), shape_text(n_dims, shape, here));
+    return p->split > 0 && weights_name(f, p->name) != p->name ? model_param_joined(p) : *p;
 }
 
-enum status weights_read_tensor(struct st_file *f, const char *name, const struct model_param *p, int64_t first, int64_t n,
-                                enum dtype type, void *data, int64_t *finite)
+enum status weights_find(struct st_file *f, const struct model_param *p, int64_t tensor, const char **name)
 {
-    int64_t there, done = 0, good;
+    struct st_info info;
+    struct param_tensor t;
+    char there[WEIGHTS_SHAPE], here[WEIGHTS_SHAPE];
+    model_param_tensor(p, tensor, &t);
+    *name = weights_name(f, t.name);
+    if (*name == t.name)
+        return missing(f, t.name);
+    TRY(st_find(f, *name, &info));
+    if (info.n_dims == t.n_dims && memcmp(info.shape, t.shape, (size_t)t.n_dims * sizeof *t.shape) == 0)
+        return OK;
+    return status_fail(ERR_INVALID, "%s: tensor %s has the shape %s, config.json means %s", st_path(f, *name), *name,
+                       weights_shape(info.n_dims, info.shape, there), weights_shape(t.n_dims, t.shape, here));
+}
+
+enum status weights_read_tensors(struct st_file *f, const char *prefix, const struct model_param *p, int64_t first, int64_t n,
+                                 enum dtype type, void *data, int64_t *finite)
+{
+    struct param_tensor t;
+    char name[2 * PARAM_NAME];
+    int64_t tensor, there, done = 0, good;
     *finite = n;
+    snprintf(name, sizeof name, "%s%s", prefix, p->name);
+    const struct model_param as = st_has(f, name) ? model_param_joined(p) : *p;
     for (int64_t part; done < n; done += part) {
-        part = model_param_piece(p, first + done, n - done, &there);
+        part = model_param_piece(&as, first + done, n - done, &tensor, &there);
+        model_param_tensor(&as, tensor, &t);
+        snprintf(name, sizeof name, "%s%s", prefix, t.name);
         TRY(st_read(f, name, there, part, type, (char *)data + done * dtype_size(type), &good));
         if (good < part)
             *finite = min_i64(*finite, done + good);
@@ -77,12 +85,13 @@ enum status weights_read_tensor(struct st_file *f, const char *name, const struc
 }
 
 /* Refuses an element that is NaN or infinite in the file, or too large for the type. */
-static enum status refuse_value(struct st_file *f, const char *name, const struct model_param *p, int64_t element,
-                                enum dtype type)
+static enum status refuse_value(struct st_file *f, const struct model_param *p, int64_t element, enum dtype type)
 {
+    const char *name;
     float value;
-    int64_t there;
-    model_param_piece(p, element, 1, &there);
+    int64_t tensor, there;
+    model_param_piece(p, element, 1, &tensor, &there);
+    TRY(weights_find(f, p, tensor, &name));
     TRY(st_read_f32(f, name, there, 1, &value));
     if (finite_until(&value, 1) == 1)
         return status_fail(ERR_INVALID, "%s: tensor %s has %g (element %lld), which %s does not hold: train with --dtype fp32",
@@ -95,11 +104,17 @@ static enum status refuse_value(struct st_file *f, const char *name, const struc
 
 enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, enum dtype type, void *data)
 {
+    const struct model_param as = weights_form(f, p);
     const char *name;
-    int64_t finite;
-    TRY(weights_find(f, p, &name));
-    TRY(weights_read_tensor(f, name, p, first, n, type, data, &finite));
-    return finite == n ? OK : refuse_value(f, name, p, first + finite, type);
+    int64_t tensor, there, good;
+    for (int64_t done = 0, part; done < n; done += part) {
+        part = model_param_piece(&as, first + done, n - done, &tensor, &there);
+        TRY(weights_find(f, &as, tensor, &name));
+        TRY(st_read(f, name, there, part, type, (char *)data + done * dtype_size(type), &good));
+        if (good < part)
+            return refuse_value(f, &as, first + done + good, type);
+    }
+    return OK;
 }
 
 /* ---- tensors that nothing uses ---- */
@@ -132,7 +147,7 @@ static enum status check_tied_head(struct st_file *f, const struct model *m, con
 {
     const char *embedding;
     int equal;
-    TRY(weights_find(f, &m->params[m->embed], &embedding));
+    TRY(weights_find(f, &m->params[m->embed], 0, &embedding));
     TRY(compare(f, head, embedding, &equal));
     if (equal)
         return OK;
@@ -147,13 +162,17 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Finds a parameter's tensor. Of a parameter quantised in the file only the name is checked here; packed.c checks the rest. */
-static enum status find_used(struct st_file *f, const struct model *m, const struct model_param *p, const char **name)
+/* Finds a parameter's tensors. Of a parameter quantised in the file only the name is checked here; packed.c checks the rest. */
+static enum status find_used(struct st_file *f, const struct model *m, const struct model_param *p, const char **names, int *n)
 {
-    if (!m->config.quantised || p->packed_bytes == 0)
-        return weights_find(f, p, name);
-    *name = weights_name(f, p->name);
-    return st_has(f, *name) ? OK : missing(f, p);
+    const struct model_param as = weights_form(f, p);
+    if (m->config.quantised && p->packed_bytes > 0) {
+        names[(*n)++] = weights_name(f, p->name);
+        return names[*n - 1] != p->name ? OK : missing(f, p->name);
+    }
+    for (int64_t i = 0; i < model_param_tensors(&as); i++)
+        TRY(weights_find(f, &as, i, &names[(*n)++]));
+    return OK;
 }
 
 /* Finds where the suffix for scales, maps and the like begins in the name of a quantised matrix's part; NULL: no such suffix. */
@@ -179,12 +198,15 @@ static int is_part(const struct model *m, const char *name, const char **used, i
 /* Lists the names of the file's tensors that are parameters, sorted. */
 static enum status list_used(struct st_file *f, const struct model *m, const char ***out, int *n_used)
 {
-    const char **used = sys_malloc((size_t)m->n_params * sizeof *used);
-    enum status st = used ? OK : status_fail(ERR_NOMEM, "out of memory: a list of %d tensors", m->n_params);
+    size_t most = 0;
+    for (int i = 0; i < m->n_params; i++)
+        most += (size_t)model_param_tensors(&m->params[i]);
+    const char **used = sys_malloc(most * sizeof *used);
+    enum status st = used ? OK : status_fail(ERR_NOMEM, "out of memory: a list of %zu tensors", most);
     int n = 0;
     for (int i = 0; i < m->n_params && st == OK; i++)
         if (!m->params[i].adapter)
-            st = find_used(f, m, &m->params[i], &used[n++]);
+            st = find_used(f, m, &m->params[i], used, &n);
     if (st != OK) {
         free(used);
         return st;

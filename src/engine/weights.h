@@ -11,14 +11,20 @@
  * ERR_INVALID names the first missing tensor, unused tensors, or a glob that matches no unused one. Reads no data but a tied
  * head's copy. */
 enum status weights_check(struct st_file *f, const struct model *m, const char *const *ignore, int n_ignore);
-/* Returns the file's name for a tensor: the same, without its first word, or as part of a multimodal model's text model. */
+/* Formats a shape as "[256, 64]". */
+enum { WEIGHTS_SHAPE = 96 };
+const char *weights_shape(int n_dims, const int64_t *shape, char text[WEIGHTS_SHAPE]);
+/* Returns the file's own copy of its name for a tensor: the same, without its first word, or as part of a multimodal model's text
+ * model; `name` itself if the file has no such tensor. */
 const char *weights_name(const struct st_file *f, const char *name);
-/* Finds the parameter's tensor. ERR_INVALID: it is missing, or has another shape. */
-enum status weights_find(struct st_file *f, const struct model_param *p, const char **name);
-/* Reads elements [first, first + n), in fp32 or bf16, from a tensor of the parameter's shape: the parameter itself or its
- * optimizer state. *finite: number of leading finite values, as of st_read. */
-enum status weights_read_tensor(struct st_file *f, const char *name, const struct model_param *p, int64_t first, int64_t n,
-                                enum dtype type, void *data, int64_t *finite);
+/* Returns the parameter as the file has it: a stack of experts that files usually split may be one tensor. */
+struct model_param weights_form(const struct st_file *f, const struct model_param *p);
+/* Finds a tensor of the parameter, which is as weights_form returns it. ERR_INVALID: it is missing, or has another shape. */
+enum status weights_find(struct st_file *f, const struct model_param *p, int64_t tensor, const char **name);
+/* Reads elements [first, first + n), in fp32 or bf16, from tensors of the parameter's shapes and names behind a prefix: the parameter
+ * itself or its optimizer state. *finite: number of leading finite values, as of st_read. */
+enum status weights_read_tensors(struct st_file *f, const char *prefix, const struct model_param *p, int64_t first, int64_t n,
+                                 enum dtype type, void *data, int64_t *finite);
 /* Reads elements [first, first + n) of the parameter, in fp32 or bf16. ERR_INVALID names the tensor and its first value that is
  * NaN or infinite, or would be in bf16. */
 enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, enum dtype type, void *data);

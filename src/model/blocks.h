@@ -37,6 +37,9 @@ BLOCK(ATTENTION, attention, "attention", MAPS(&b->q, &b->k, &b->v, &b->o, &b->ga
 BLOCK(MLP, mlp, "MLP", MAPS(&b->gate, &b->up, &b->down), -1, SIGNATURE(b->up.out, b->gate.weight >= 0), 0, 0, 2 * b->up.out, 0, 0, SHARED,
       CUT(b->up.out, "columns of the MLP", .into = {&b->gate, &b->up}, .out_of = &b->down))
 
+BLOCK(EXPERTS, experts, "experts", MAPS(&b->router, &b->gate_up, &b->down), -1,
+      SIGNATURE(b->experts, b->used, b->ffn, b->kind), 0, 8 * b->used, 2 * b->used * b->ffn, 0, 0, SHARED, UNCUT)
+
 #ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): a gated scan over a document's tokens, without attention */
 BLOCK(TOY, toy, "toy scans", MAPS(&b->in, &b->gate, &b->out), -1, SIGNATURE(b->in.out), 21.0 * layers * (double)b->in.out * (double)tokens,
       0, 2 * b->in.out, 0, b->in.out, WHOLE, UNCUT)

@@ -198,6 +198,42 @@ struct model_linear build_no_linear(void)
     return (struct model_linear){.weight = -1, .bias = -1};
 }
 
+/* Declares a matrix, or (columns 0) a vector, that is a stack of `experts` of `rows` rows each. */
+static int build_stacked(struct builder *b, const char *name, const char *what, int64_t experts, int64_t rows, int64_t columns,
+                         enum param_init init, double std)
+{
+    int i = build_param(b, name, what, experts * rows, columns, init, std);
+    if (b->pass == DECLARE)
+        b->m->params[i].experts = experts;
+    return i;
+}
+
+struct model_linear build_stack(struct builder *b, const char *name, int64_t experts, int64_t in, int64_t out, unsigned form,
+                                const char *const *parts, double std)
+{
+    const int in_out = (form & LINEAR_IN_OUT) != 0;
+    struct model_linear w = {.bias = -1, .transposed = !in_out, .in = in, .out = out, .ld = in_out ? out : in};
+    w.weight = build_stacked(b, name, "", experts, in_out ? in : out, w.ld, INIT_NORMAL, std);
+    if (b->pass == DECLARE)
+        for (int i = 0; i < EXPERT_PARTS && parts && parts[i]; i++) {
+            b->m->params[w.weight].part[i] = parts[i];
+            b->m->params[w.weight].split = i + 1;
+        }
+    if (form & LINEAR_BIAS)
+        w.bias = build_stacked(b, name, "_bias", experts, out, 0, INIT_ZEROS, 0);
+    return w;
+}
+
+int build_frozen_vector(struct builder *b, const char *name, int64_t n, int rows)
+{
+    int i = build_param(b, name, "", n, 0, INIT_ZEROS, 0);
+    if (b->pass == DECLARE) {
+        b->m->params[i].constant = 1;
+        b->m->params[i].experts = rows;
+    }
+    return i;
+}
+
 const struct attention_shape *build_shape(const struct builder *b, const struct attention_block *a)
 {
     (void)a; /* in pass COUNT the model's shapes are not listed yet */
@@ -218,6 +254,10 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
         kinds_set(b->m, l, &block->attention);
         b->shape = config_shape(&b->m->config, l);
     }
+    if (kind == BLOCK_MLP)
+        block->mlp.scalar = build_no_linear();
+    if (kind == BLOCK_EXPERTS)
+        block->experts.router_bias = -1;
     return block;
 }
 

@@ -11,6 +11,8 @@
 
 enum build_pass { COUNT, DECLARE, CONNECT };
 
+struct experts_form;
+
 struct builder {
     struct model *m;
     enum build_pass pass;
@@ -18,8 +20,9 @@ struct builder {
     char prefix[64];       /* prefix of parameter names */
     const char *head_name; /* name of an untied head */
     int head_bias;
-    struct attention_shape shape;      /* heads of the attention begun last */
-    const struct adapter_rules *rules; /* NULL: no adapters */
+    struct attention_shape shape;       /* heads of the attention begun last */
+    const struct adapter_rules *rules;  /* NULL: no adapters */
+    const struct experts_form *experts; /* experts of the family (family/experts.h); NULL: none */
 };
 
 enum linear_form {
@@ -57,6 +60,12 @@ struct model_linear build_interleaved(struct builder *b, const char *name, int64
 /* Returns outputs [first, first + out) of a fused map. */
 struct model_linear build_slice(const struct model_linear *fused, int64_t first, int64_t out);
 struct model_linear build_no_linear(void);
+/* Declares NAME, a stack of `experts` maps, and (LINEAR_BIAS) NAME_bias. parts: ends of the names of the tensors that files have for
+ * each expert, up to EXPERT_PARTS; NULL: files have the stack as one tensor. Sizes are those of one map. */
+struct model_linear build_stack(struct builder *b, const char *name, int64_t experts, int64_t in, int64_t out, unsigned form,
+                                const char *const *parts, double std);
+/* Declares NAME itself, a vector of zeros that is never trained. rows: 1: files have it as a matrix with one row; 0: as a vector. */
+int build_frozen_vector(struct builder *b, const char *name, int64_t n, int rows);
 /* Returns the shape of the heads of a layer's attention, which was begun last. */
 const struct attention_shape *build_shape(const struct builder *b, const struct attention_block *a);
 /* Begins the next block of layer l, without norms, and returns it. Mask and heads of attention are the configuration's. */

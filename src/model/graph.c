@@ -1,4 +1,5 @@
 /* Building the graph from a configuration: parameters by unit, with order and offsets, and how each layer uses them. */
+#include "model/family/experts.h"
 #include "model/family/family.h"
 
 #include "base/sys.h"
@@ -34,8 +35,12 @@ static void end_unit(struct builder *b)
 static int describe(struct model *m, const struct adapter_rules *rules, enum build_pass pass)
 {
     const struct family *f = family_of(&m->config);
-    struct builder b = {
-        .m = m, .pass = pass, .head_name = family_head_name(&m->config), .head_bias = f->head_bias, .rules = rules};
+    struct builder b = {.m = m,
+                        .pass = pass,
+                        .head_name = family_head_name(&m->config),
+                        .head_bias = f->head_bias,
+                        .rules = rules,
+                        .experts = f->experts};
     m->pos_embed = -1;
     begin_unit(&b, MODEL_EMBEDDING_UNIT);
     f->embedding(&b);
@@ -50,6 +55,11 @@ static int describe(struct model *m, const struct adapter_rules *rules, enum bui
     begin_unit(&b, model_head_unit(m));
     f->head(&b);
     end_unit(&b);
+    for (int unit = model_head_unit(m) + 1; unit < m->n_units; unit++) {
+        begin_unit(&b, unit);
+        experts_stacks(&b, m->units[unit].layer);
+        end_unit(&b);
+    }
     return b.n_params;
 }
 
@@ -238,6 +248,8 @@ static enum status check_config(const struct model_config *c)
         const struct attention_shape shape = config_shape(c, l);
         TRY(check_heads(c, &shape));
     }
+    if (c->experts > 0)
+        TRY(experts_check(c));
     return family_of(c)->check(c);
 }
 
@@ -252,19 +264,22 @@ static int multiplies_tokens(const struct model *m, int param)
 
 void graph_sum(struct model *m)
 {
-    m->total_params = m->adapter_params = m->trained_params = m->trained_matrix_params = m->packed_params = m->matrix_params = 0;
+    m->total_params = m->adapter_params = m->trained_params = m->trained_matrix_params = m->packed_params = m->matrix_params =
+        m->active_params = 0;
     for (int i = 0; i < m->n_params; i++) {
         const struct model_param *p = &m->params[i];
-        int64_t n = model_param_stored(p), multiplies = is_matrix(p) && multiplies_tokens(m, i);
+        int64_t n = model_param_stored(p), active = model_param_active(m, p),
+                multiplies = is_matrix(p) && multiplies_tokens(m, i);
         m->total_params += n;
         m->adapter_params += p->adapter ? n : 0;
         m->trained_params += p->trained ? n : 0;
         m->packed_params += p->packed_bytes > 0 ? n : 0;
-        m->trained_matrix_params += p->trained && (multiplies || i == m->head.weight) ? n : 0;
+        m->active_params += active;
+        m->trained_matrix_params += p->trained && (multiplies || i == m->head.weight) ? active : 0;
     }
     for (int i = 0; i < m->n_params; i++)
         if (is_matrix(&m->params[i]) && multiplies_tokens(m, i))
-            m->matrix_params += model_param_stored(&m->params[i]);
+            m->matrix_params += model_param_active(m, &m->params[i]);
     m->matrix_params += m->config.vocab * m->config.dim;
 }
 
@@ -288,11 +303,24 @@ enum status graph_allocate(const struct model_config *config, int64_t layers, in
     return OK;
 }
 
-/* Gives each unit its layer: the embedding's comes first, then a unit for each layer, then the head's. */
+static int count_units(const struct model_config *c)
+{
+    int units = (int)c->layers + 2;
+    for (int64_t l = 0; l < c->layers; l++)
+        units += experts_has(c, l);
+    return units;
+}
+
+/* Gives each unit its layer: the embedding's comes first, then a unit for each layer, then the head's, then one for the experts of
+ * each layer that has some. */
 static void number_units(struct model *m)
 {
-    for (int u = 0; u < m->n_units; u++)
+    const int head = model_head_unit(m);
+    for (int u = 0; u <= head; u++)
         m->units[u].layer = u - model_unit_of_layer(0);
+    for (int l = 0, unit = head + 1; l < (int)m->config.layers; l++)
+        if (experts_has(&m->config, l))
+            m->units[unit++].layer = l;
 }
 
 static enum status declare_params(struct model *m, const struct adapter_rules *rules)
@@ -317,13 +345,22 @@ static void number_params(struct model *m)
     }
 }
 
+static enum status check_base(const struct model_config *c)
+{
+    if (c->base == BASE_STORED || c->experts == 0)
+        return OK;
+    return status_fail(ERR_INVALID, "--base %s: matrices of models with experts are not quantised yet: leave out --base",
+                       model_base_word(c->base));
+}
+
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out)
 {
     struct model *m = NULL;
     struct adapter_rules *rules = NULL;
     enum status st;
     TRY(check_config(config));
-    TRY(graph_allocate(config, config->layers, (int)config->layers + 2, &m));
+    TRY(check_base(config));
+    TRY(graph_allocate(config, config->layers, count_units(config), &m));
     number_units(m);
     if (m->config.lora.rank > 0)
         TRY_GOTO(adapter_rules_create(&m->config.lora, &rules), fail);

@@ -1,6 +1,7 @@
 /* Model families as logical layer graphs: the parameters, the place of each in its unit, and their use in layers.
  *
- * A unit moves as one piece: unit 0 is the embedding, units 1..L the layers, unit L+1 the final norm and (untied) head. Its
+ * A unit moves as one piece: unit 0 is the embedding, units 1..L the layers, unit L+1 the final norm and (untied) head; the units
+ * behind it are the experts of each layer that has some. A unit's
  * parameters form one flat range of elements without padding: trained matrices, then trained vectors, then frozen ones. Frozen
  * quantised matrices are not elements but bytes, in a range of their own. */
 #ifndef LTRAIN_MODEL_MODEL_H
@@ -29,6 +30,9 @@
     X(QWEN3_5, qwen3_5) X(SEED_OSS, seed_oss) X(ERNIE4_5, ernie4_5) X(ARCEE, arcee) X(MINISTRAL, ministral) X(CWM, cwm) X(HELIUM, helium) \
     X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) X(OLMO, olmo) \
     X(GEMMA4, gemma4) X(STABLELM, stablelm) X(FALCON, falcon) X(GPT_BIGCODE, gpt_bigcode) X(GPT_NEO, gpt_neo) X(JAIS2, jais2) \
+    X(QWEN2_MOE, qwen2_moe) X(QWEN3_MOE, qwen3_moe) X(MIXTRAL, mixtral) X(OLMOE, olmoe) X(GRANITEMOE, granitemoe) \
+    X(GRANITEMOESHARED, granitemoeshared) X(GLM4_MOE, glm4_moe) X(DOTS1, dots1) X(SOLAR_OPEN, solar_open) X(EXAONE_MOE, exaone_moe) \
+    X(ERNIE4_5_MOE, ernie4_5_moe) X(HUNYUAN_MOE, hunyuan_moe) X(MINIMAX_M2, minimax_m2) X(HY_V3, hy_v3) \
     X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt) TEST_FAMILIES(X)
 /* clang-format on */
 #define X(upper, lower) FAMILY_##upper,
@@ -56,6 +60,13 @@ struct layer_config {
 struct model_config {
     enum model_family family;
     int64_t vocab, dim, ffn, layers, heads, kv_heads, head_dim, max_positions;
+    int64_t experts, experts_used, expert_ffn; /* experts of a layer, those that a token gets, their width; 0: no layer has any */
+    int64_t shared_ffn;                        /* width of the shared experts together, which every token gets; 0: none */
+    int64_t expert_groups, groups_used;        /* groups of experts, and those that a token may choose from; 1: no groups */
+    int router_normalises;                     /* 1: the weights of a token's experts are divided by their sum */
+    double router_scale, router_floor;         /* factor of these weights; least divisor of them (0: none) */
+    double router_aux;                         /* coefficient of the auxiliary loss */
+    int router_aux_used;                       /* 1: config.json asks for the auxiliary loss (output_router_logits) */
     int64_t positions; /* learned positions in use: the table's first rows, as many as the run's sequences are long; 0: all */
     int64_t window;    /* window of the layers in `windowed`: keys that a query attends, its own included; 0: all before it */
     uint8_t windowed[LAYERS_MOST / 8], unrotated[LAYERS_MOST / 8]; /* a bit per layer: has the window; has no rotary positions */
@@ -110,6 +121,9 @@ struct model_config {
     char unknown[256];    /* unknown keys of config.json, separated by commas */
 };
 
+/* Names of the parts of an expert's matrix that files may hold as tensors of their own: an expert's rows in equal shares. */
+enum { EXPERT_PARTS = 2 };
+
 /* Rows or columns of a whole model's parameter. */
 struct param_range {
     int64_t first, n;
@@ -133,6 +147,11 @@ struct model_param {
      * files, and the ranges of rows (by_columns: of columns) that are in this model, ascending; n_ranges 0: all. */
     int whole;
     int64_t file_shape[2];
+    /* Stacks of experts' matrices (or vectors), one below the other in `shape`; 0: no stack. split: the number of tensors that files
+     * have for each expert, with equal shares of its rows, and the ends of their names; 0: files have the stack as one tensor. */
+    int64_t experts;
+    int split;
+    const char *part[EXPERT_PARTS];
     int n_ranges, by_columns;
     struct param_range range[PARAM_RANGES];
     int unit;
@@ -208,7 +227,27 @@ struct attention_block {
 };
 struct mlp_block {
     struct model_linear gate, up, down; /* gate.weight = -1: GELU of up */
+    struct model_linear scalar; /* map to one number a token, by whose sigmoid the output is multiplied; weight -1: none */
     enum gate_kind kind;
+};
+
+/* Weights of a token's experts: softmax over all, then the k largest; the k largest, then softmax over them; sigmoids. A bias is
+ * added to choose experts, and their weights have none of it. */
+enum router_kind { ROUTER_SOFTMAX, ROUTER_TOP, ROUTER_SIGMOID };
+
+/* Experts: MLPs of which each token gets `used`, weighed by a router. Sizes of the stacks' maps are those of an expert. */
+struct experts_block {
+    struct model_linear router; /* to a logit for each expert */
+    int router_bias;            /* param index of the bias that chooses; -1: none */
+    enum router_kind kind;
+    int normalises;              /* 1: weights are divided by their sum, at least `floor` */
+    float scale, floor;          /* factor of weights; least divisor, 0: none */
+    int64_t groups, groups_used; /* only experts in the best groups are chosen from; 1, 1: no groups */
+    int64_t experts, used, ffn;  /* experts, those that a token gets, columns of each */
+    struct model_linear gate_up; /* stack of maps to 2 ffn columns: gate's, then up's; or (alternate) one of each in turn */
+    struct model_linear down;    /* stack of maps from ffn columns */
+    int alternate;
+    enum gate_kind gate;
 };
 
 #ifdef LTRAIN_TOY_BLOCK
@@ -222,6 +261,7 @@ struct toy_block { /* tests only (tests/toy) */
 struct model_block {
     enum block_kind kind;
     int parallel;            /* 1: f reads the input of the block before this one, not that block's sum */
+    int joined;              /* 1 (parallel blocks): f is added to that block's f, before its `after` and scale */
     struct model_norm norm;  /* NORM_NONE: f reads its input unchanged */
     struct model_norm after; /* norm of f's output before it is added; NORM_NONE: none */
     union {
@@ -282,7 +322,9 @@ struct model {
     int64_t packed_params;         /* quantised parameters */
     int64_t most_rank;             /* largest rank of an adapter; 0: no adapters */
     int64_t trained_matrix_params; /* trained parameters among matrix_params */
-    int64_t matrix_params; /* P of the FLOP formula: matrices multiplied per token, head included even if tied, embedding not */
+    int64_t active_params;         /* parameters that a token gets: of stacks of experts, those of the experts that it uses */
+    int64_t
+        matrix_params; /* P of the FLOP formula: matrices multiplied per token (of experts, those used), head included even if tied, embedding not */
 };
 
 /* Units: only these functions and graph.c's number_units know their numbers; `layer` says whose each one is. */
@@ -364,15 +406,30 @@ static inline struct quantised model_quantised(const struct model_config *config
 /* Returns "NF4" or "int8" for people, or "nf4" or "int8" for keys and files; "" if the base is stored. */
 const char *model_base_name(enum model_base base);
 const char *model_base_word(enum model_base base);
-/* Writes the shape that files have of the parameter; returns the number of its dimensions. */
-enum { PARAM_DIMS = 4 };
-int model_param_dims(const struct model_param *p, int64_t shape[PARAM_DIMS]);
+/* A parameter's tensor in files. */
+enum { PARAM_DIMS = 4, PARAM_NAME = 128 };
+struct param_tensor {
+    char name[PARAM_NAME];
+    int n_dims;
+    int64_t shape[PARAM_DIMS];
+};
+/* Returns the number of tensors that files have of the parameter, and describes one of them. */
+int64_t model_param_tensors(const struct model_param *p);
+void model_param_tensor(const struct model_param *p, int64_t i, struct param_tensor *out);
+/* Returns the parameter as files have it that hold stacks of experts whole. */
+struct model_param model_param_joined(const struct model_param *p);
 /* Returns the parameter's elements: those in use, then those that no sequence of the run reaches. */
 int64_t model_param_stored(const struct model_param *p);
 /* Returns how many of the elements [first, first + n) are neighbours in the whole model's parameter, and their start there. */
 int64_t model_param_span(const struct model_param *p, int64_t first, int64_t n, int64_t *there);
-/* Returns how many of the elements [first, first + n) lie one after another in the files' order, and their start there (*there). */
-int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *there);
+/* Writes and returns the number of parameters: "8.03B parameters", "30.5B parameters, 3.35B active". */
+enum { SIZE_TEXT = 64 };
+const char *model_size_text(const struct model *m, char text[SIZE_TEXT]);
+/* Returns the elements that a token gets of the model's parameter: of a stack those of the experts used, else all. */
+int64_t model_param_active(const struct model *m, const struct model_param *p);
+/* Returns how many of the elements [first, first + n) lie one after another in a tensor of the files: its number, and their start
+ * there. */
+int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *tensor, int64_t *there);
 /* Returns the layer's block of a kind, or NULL. */
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);
 /* Returns a kind of block's name for messages: "attention". */

@@ -3,11 +3,58 @@
 
 #include "base/num.h"
 
-int model_param_dims(const struct model_param *p, int64_t shape[PARAM_DIMS])
+#include <stdio.h>
+#include <string.h>
+
+int64_t model_param_tensors(const struct model_param *p)
 {
-    shape[0] = p->file_shape[0];
-    shape[1] = p->file_shape[1];
-    return p->file_shape[1] ? 2 : 1;
+    return p->split > 0 ? p->experts * p->split : 1;
+}
+
+void model_param_tensor(const struct model_param *p, int64_t i, struct param_tensor *out)
+{
+    const int64_t share = p->split > 0 ? p->experts * p->split : max_i64(p->experts, 1);
+    *out = (struct param_tensor){.n_dims = 0};
+    if (p->experts > 0 && p->split == 0)
+        out->shape[out->n_dims++] = p->experts;
+    out->shape[out->n_dims++] = p->file_shape[0] / share;
+    if (p->file_shape[1] > 0)
+        out->shape[out->n_dims++] = p->file_shape[1];
+    if (p->split == 0)
+        snprintf(out->name, sizeof out->name, "%s", p->name);
+    else
+        snprintf(out->name, sizeof out->name, "%.*s.%lld.%s", (int)(strrchr(p->name, '.') - p->name), p->name,
+                 (long long)(i / p->split), p->part[i % p->split]);
+}
+
+struct model_param model_param_joined(const struct model_param *p)
+{
+    struct model_param joined = *p;
+    joined.split = 0;
+    return joined;
+}
+
+static int print_count(char *text, size_t bytes, int64_t n, const char *what)
+{
+    const double count = (double)n;
+    return snprintf(text, bytes, "%.3g%s%s", count < 1e9 ? count * 1e-6 : count * 1e-9, count < 1e9 ? "M" : "B", what);
+}
+
+const char *model_size_text(const struct model *m, char text[SIZE_TEXT])
+{
+    const int n = print_count(text, SIZE_TEXT, m->total_params, " parameters");
+    if (m->active_params < m->total_params) {
+        text[n] = ',';
+        text[n + 1] = ' ';
+        print_count(text + n + 2, SIZE_TEXT - (size_t)n - 2, m->active_params, " active");
+    }
+    return text;
+}
+
+int64_t model_param_active(const struct model *m, const struct model_param *p)
+{
+    const int64_t all = model_param_stored(p);
+    return p->experts > 1 ? all / p->experts * m->config.experts_used : all;
 }
 
 int64_t model_param_stored(const struct model_param *p)
@@ -33,8 +80,20 @@ int64_t model_param_span(const struct model_param *p, int64_t first, int64_t n, 
     return min_i64(n, (r->n - at) * columns - first % columns);
 }
 
-int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *there)
+/* Finds the elements in the tensors of a split stack. */
+static int64_t piece_of_split(const struct model_param *p, int64_t first, int64_t n, int64_t *tensor, int64_t *there)
 {
+    const int64_t each = model_param_stored(p) / (p->experts * p->split);
+    *tensor = first / each;
+    *there = first % each;
+    return min_i64(n, each - *there);
+}
+
+int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *tensor, int64_t *there)
+{
+    *tensor = 0;
+    if (p->split > 0)
+        return piece_of_split(p, first, n, tensor, there);
     int64_t head = p->head_rows * max_i64(p->file_shape[1], 1), whole;
     n = model_param_span(p, first, n, &whole);
     *there = whole;

@@ -22,8 +22,9 @@ static inline double golden_compare(struct rig *r, struct st_file *f, enum state
         assert_int_equal(rig_state(r, u, kind, have), OK);
         for (int i = 0; i < r->model->units[u].n_params; i++) {
             const struct model_param *p = &r->model->params[r->model->units[u].first_param + i];
-            char name[160];
+            char name[160], dotted[32];
             struct st_info info;
+            snprintf(dotted, sizeof dotted, "%s.", prefix);
             snprintf(name, sizeof name, "%s.%s", prefix, p->name);
             if (!p->trained) {
                 assert_int_not_equal(st_find(f, name, &info), OK);
@@ -33,7 +34,7 @@ static inline double golden_compare(struct rig *r, struct st_file *f, enum state
             assert_int_equal(info.elements, model_param_stored(p));
             float *want = malloc((size_t)p->elements * 4);
             int64_t finite;
-            assert_int_equal(weights_read_tensor(f, name, p, 0, p->elements, F32, want, &finite), OK);
+            assert_int_equal(weights_read_tensors(f, dotted, p, 0, p->elements, F32, want, &finite), OK);
             double d = 0, n = 0;
             for (int64_t k = 0; k < p->elements; k++) {
                 double e = (double)have[p->offset + k] - want[k];

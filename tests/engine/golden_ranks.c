@@ -56,13 +56,13 @@ static enum status add_pieces(void *user, int unit, int64_t first, int64_t n, fl
     for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
         const struct model_param *p = &x->m->params[i];
         int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
-        char name[160];
+        char prefix[16];
         if (a >= b || !p->trained)
             continue;
-        snprintf(name, sizeof name, "step%d.%s", GOLDEN_STEPS, p->name);
+        snprintf(prefix, sizeof prefix, "step%d.", GOLDEN_STEPS);
         float *want = malloc((size_t)(b - a) * sizeof *want);
         int64_t finite;
-        enum status st = weights_read_tensor(x->file, name, p, a - p->offset, b - a, F32, want, &finite);
+        enum status st = weights_read_tensors(x->file, prefix, p, a - p->offset, b - a, F32, want, &finite);
         for (int64_t k = a; k < b && st == OK; k++) {
             double v = want[k - a], d = data[k - first] - v;
             x->difference += d * d;

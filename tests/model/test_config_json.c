@@ -322,8 +322,61 @@ static void test_gpt_oss(void **state)
     assert_int_equal(model_config_read(dir, &c), OK); /* other scalings than the one that an absent key means */
     assert_same(plain, c);
     refuse(LIKE("gpt_oss", ", \"num_local_experts\": 32, \"quantization_config\": {\"quant_method\": \"mxfp4\"}"),
-           "num_local_experts is 32; gpt-oss' experts are not supported yet");
-    refuse(LIKE("gpt_oss", ""), "gpt-oss' experts are not supported yet");
+           "quantised by mxfp4");
+    c = read_text(LIKE("gpt_oss", ""));
+    assert_true(c.experts == 128 && c.experts_used == 4 && c.expert_ffn == 96);
+}
+
+/* A model with experts in the shape of LIKE. */
+#define EXPERTS(type, more) LIKE(type, ", \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 12" more)
+
+/* Families with experts: which layers have some, how many, and how they are chosen. */
+static void test_experts_read(void **state)
+{
+    (void)state;
+    struct model_config c =
+        read_text(EXPERTS("qwen3_moe", ", \"num_experts\": 8, \"mlp_only_layers\": [1], \"norm_topk_prob\": true"));
+    assert_true(c.experts == 8 && c.experts_used == 2 && c.expert_ffn == 12 && c.ffn == 96 && c.router_normalises);
+    assert_true(c.blocks_of[0] == 0 && c.blocks_of[1] == 1 && c.router_aux == 0.001 && !c.router_aux_used);
+    c = read_text(EXPERTS("qwen2_moe", ", \"num_experts\": 8, \"decoder_sparse_step\": 2, \"router_aux_loss_coef\": 0.0"));
+    assert_true(c.blocks_of[0] == 1 && c.blocks_of[1] == 0 && c.shared_ffn == 5632 && c.attention_bias && c.router_aux == 0);
+    c = read_text(EXPERTS("glm4_moe", ", \"n_routed_experts\": 8, \"n_group\": 4, \"topk_group\": 2, \"n_shared_experts\": 3"));
+    assert_true(c.expert_groups == 4 && c.groups_used == 2 && c.shared_ffn == 36 && c.blocks_of[0] == 1 && c.rope_share == 0.5);
+    c = read_text(EXPERTS("exaone_moe", ", \"num_experts\": 8, \"mlp_layer_types\": [\"sparse\", \"dense\"]"));
+    assert_true(c.blocks_of[0] == 0 && c.blocks_of[1] == 1 && c.router_scale == 2.5);
+    c = read_text(LIKE("ernie4_5_moe",
+                       ", \"moe_num_experts\": 8, \"moe_k\": 6, \"moe_intermediate_size\": 12, \"moe_layer_end_index\": -1"));
+    assert_true(c.experts_used == 6 && c.router_floor == 1e-12 && c.blocks_of[0] == 1 && c.blocks_of[1] == 0 &&
+                c.shared_ffn == 24);
+    c = read_text(LIKE("hunyuan_v1_moe", ", \"num_experts\": 8, \"moe_topk\": [2, 2], \"moe_intermediate_size\": [96, 96]"));
+    assert_true(c.experts_used == 2 && c.expert_ffn == 96 && c.shared_ffn == 96);
+    c = read_text(
+        LIKE("minimax_m2", ", \"num_local_experts\": 8, \"num_experts_per_tok\": 2, \"head_dim\": 16, \"rotary_dim\": 8"));
+    assert_true(c.rope_share == 0.5 && c.experts == 8);
+}
+
+static void test_experts_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {EXPERTS("qwen3_moe", ""), "num_experts is missing"},
+        {LIKE("mixtral", ", \"num_local_experts\": 8"), "num_experts_per_tok is missing"},
+        {EXPERTS("qwen3_moe", ", \"num_experts\": 8, \"num_local_experts\": 4"),
+         "num_local_experts is 4; it says something else"},
+        {EXPERTS("qwen3_moe", ", \"num_experts\": 8, \"use_sliding_window\": true"), "use_sliding_window is true"},
+        {EXPERTS("qwen3_moe", ", \"num_experts\": 8, \"mlp_only_layers\": [2]"), "mlp_only_layers is [2]"},
+        {EXPERTS("qwen3_moe", ", \"num_experts\": 8, \"n_shared_experts\": 1"), "n_shared_experts is 1; ltrain does not know"},
+        {EXPERTS("mixtral", ", \"num_local_experts\": 8, \"router_jitter_noise\": 0.1"), "router_jitter_noise is 0.1"},
+        {EXPERTS("exaone_moe", ", \"num_experts\": 8, \"mlp_layer_types\": [\"sparse\", \"moe\"]"), "supported: dense, sparse"},
+        {EXPERTS("dots1", ", \"n_routed_experts\": 8, \"max_window_layers\": 1"), "max_window_layers is 1"},
+        {LIKE("hunyuan_v1_moe", ", \"num_experts\": 8, \"moe_topk\": [2, 1]"), "only layers with equal numbers"},
+        {LIKE("hunyuan_v1_moe", ", \"num_experts\": 8, \"moe_topk\": 2, \"moe_intermediate_size\": 48"),
+         "only intermediate_size, 96"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(cases[i].text, cases[i].part);
 }
 
 static void assert_written(struct model_config c)
@@ -1170,6 +1223,8 @@ int main(void)
         cmocka_unit_test(test_own),
         cmocka_unit_test(test_as_transformers),
         cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_experts_read),
+        cmocka_unit_test(test_experts_refused),
     };
     return cmocka_run_group_tests(tests, create_dir, remove_dir);
 }

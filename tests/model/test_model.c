@@ -228,16 +228,16 @@ static void test_interleaved(void **state)
                                   .joined = 1},
                              bias = {.shape = {12}, .file_shape = {12}, .elements = 12, .head_rows = 2, .parts = 3, .joined = 1},
                              plain = {.shape = {12, 5}};
-    int64_t there;
+    int64_t tensor, there;
     for (int64_t row = 0; row < 12; row++) {
         int64_t part = row / 4, head = row % 4 / 2, in_file = (head * 3 + part) * 2 + row % 2;
-        assert_int_equal(model_param_piece(&p, row * 5 + 1, 100, &there), row % 2 ? 4 : 9);
+        assert_int_equal(model_param_piece(&p, row * 5 + 1, 100, &tensor, &there), row % 2 ? 4 : 9);
         assert_int_equal(there, in_file * 5 + 1);
-        assert_int_equal(model_param_piece(&p, row * 5, 3, &there), 3);
-        assert_int_equal(model_param_piece(&bias, row, 1, &there), 1);
+        assert_int_equal(model_param_piece(&p, row * 5, 3, &tensor, &there), 3);
+        assert_int_equal(model_param_piece(&bias, row, 1, &tensor, &there), 1);
         assert_int_equal(there, in_file);
     }
-    assert_int_equal(model_param_piece(&plain, 7, 50, &there), 50);
+    assert_int_equal(model_param_piece(&plain, 7, 50, &tensor, &there), 50);
     assert_int_equal(there, 7);
 }
 
@@ -248,7 +248,7 @@ static void test_interleaved_groups(void **state)
     (void)state;
     const struct model_param p = {.shape = {24}, .file_shape = {24}, .elements = 24, .head_rows = 2, .parts = 4, .joined = 2};
     int seen[24] = {0};
-    int64_t there;
+    int64_t tensor, there;
     for (int64_t row = 0; row < 24; row++) {
         const int64_t head = row / 2,
                       group = head < 6   ? head / 2
@@ -257,7 +257,7 @@ static void test_interleaved_groups(void **state)
                       part = head < 6   ? head % 2
                              : head < 9 ? 2
                                         : 3;
-        assert_int_equal(model_param_piece(&p, row, 5, &there), row % 2 ? 1 : 2);
+        assert_int_equal(model_param_piece(&p, row, 5, &tensor, &there), row % 2 ? 1 : 2);
         assert_int_equal(there, (group * 4 + part) * 2 + row % 2);
         seen[there]++;
     }

@@ -109,8 +109,8 @@ static void save(struct files *f, const struct model *part)
         const int64_t n = model_param_stored(p);
         float *own = malloc((size_t)n * sizeof *own);
         model_init_param(part, i, 7, 0, n, own);
-        for (int64_t at = 0, there, some; at < n; at += some) {
-            some = model_param_piece(p, at, n - at, &there);
+        for (int64_t at = 0, tensor, there, some; at < n; at += some) {
+            some = model_param_piece(p, at, n - at, &tensor, &there);
             assert_true(some > 0 && there >= 0 && there + some <= p->file_shape[0] * max_i64(p->file_shape[1], 1));
             for (int64_t k = 0; k < some; k++) {
                 float *to = &f->value[p->whole][there + k];

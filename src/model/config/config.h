@@ -35,6 +35,17 @@ enum { NOT_COMPARED, COMPARED };
     X(kv_heads, COUNT, "number of key-value heads", 1 << 14 /* at most heads */, COMPARED, NULL)            \
     X(head_dim, COUNT, "head size", 1 << 12, COMPARED, NULL)                                                \
     X(ffn, COUNT, "feed-forward size", 1 << 24, COMPARED, NULL)                                             \
+    X(experts, COUNT, "number of experts", 1 << 12, COMPARED, WORDS("none"))                                \
+    X(experts_used, COUNT, "number of experts of a token", 1 << 8, COMPARED, WORDS("none"))                 \
+    X(expert_ffn, COUNT, "size of an expert", 1 << 24, COMPARED, WORDS("none"))                             \
+    X(shared_ffn, COUNT, "size of the shared experts", 1 << 24, COMPARED, WORDS("none"))                    \
+    X(expert_groups, COUNT, "number of groups of experts", 1 << 12, COMPARED, WORDS("none"))                \
+    X(groups_used, COUNT, "number of groups of experts to choose from", 1 << 12, COMPARED, WORDS("none"))   \
+    X(router_normalises, SWITCH, "normalised weights of experts", 0, COMPARED, WORDS("no", "yes"))          \
+    X(router_scale, DOUBLE, "factor of weights of experts", 0, COMPARED, WORDS("none"))                     \
+    X(router_floor, DOUBLE, "least divisor of weights of experts", 0, COMPARED, WORDS("none"))              \
+    X(router_aux, DOUBLE, "coefficient of the auxiliary loss", 0, NOT_COMPARED, WORDS("none"))              \
+    X(router_aux_used, SWITCH, "auxiliary loss", 0, NOT_COMPARED, WORDS("no", "yes"))                       \
     X(max_positions, COUNT, "number of positions", INT32_MAX, NOT_COMPARED, NULL)                           \
     X(tied, SWITCH, "tied head", 0, COMPARED, WORDS("no", "yes"))                                           \
     X(norm_eps, FLOAT, "norm epsilon", 0, COMPARED, NULL)                                                   \

@@ -96,6 +96,8 @@ static int lists_differ(const struct model_config *there, const struct model_con
             which = "which layers have a sliding window";
         else if (model_bit(there->unrotated, l) != model_bit(here->unrotated, l))
             which = "which layers have rotary positions";
+        else if (there->blocks_of[l] != here->blocks_of[l])
+            which = "which blocks some layers have";
         else if (memcmp(&there->own[there->own_of[l]], &here->own[here->own_of[l]], sizeof *here->own) != 0)
             which = "what some layers have of their own (heads, head size, window)";
     }

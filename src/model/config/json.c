@@ -43,6 +43,8 @@ static enum status read_field(struct config_reader *r, const struct config_key *
         *(int64_t *)at = (int64_t)k->fallback;
         if (need == REQUIRED && c->wrapped && is_implied(r->family, k->field, at))
             need = OPTIONAL;
+        if (k->field == AT_ffn && r->family->optional_ffn)
+            need = OPTIONAL;
         return config_read_count(r, k->name, need, 1, at);
     case FIELD_FLOAT:
         TRY(config_read_real(r, k->name, need, &real));
@@ -272,8 +274,8 @@ static const struct {
 } lacking[] = {
     {"linear attention and experts are", " qwen3_next qwen3_5_moe qwen3_5_moe_text kimi_linear minimax "},
     {"experts are",
-     " mixtral qwen2_moe qwen3_moe qwen3_vl_moe granitemoe granitemoeshared olmoe flex_olmo phimoe dbrx llama4 llama4_text "
-     "ernie4_5_moe glm4_moe hunyuan_v1_moe minimax_m2 afmoe exaone_moe "},
+     " qwen3_vl_moe granitemoe_swa flex_olmo phimoe jetmoe dbrx doge zaya llama4 llama4_text cohere2_moe sarvam_moe mimo_v2_flash "
+     "laguna mellum afmoe "},
     {"experts and multi-head latent attention are",
      " deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash glm4_moe_lite glm_moe_dsa mistral4 "},
     {"multi-head latent attention is", " minicpm3 youtu "},

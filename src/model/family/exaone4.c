@@ -1,6 +1,6 @@
 /* EXAONE 4: norms after each block only, and of q and k of each head. If some layers have a window, those without one have no
- * positions. */
-#include "model/family/common.h"
+ * positions. EXAONE with experts: norms before each block; experts are chosen by sigmoids with a bias, beside shared experts. */
+#include "model/family/experts.h"
 
 static void layer(struct builder *b, int l)
 {
@@ -13,6 +13,12 @@ static void layer(struct builder *b, int l)
     a->q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, build_shape(b, a)->head_dim);
     a->k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, build_shape(b, a)->head_dim);
     common_mlp(b, &mlp->mlp, 0);
+}
+
+static void experts_layer(struct builder *b, int l)
+{
+    llama_attention(b, l, &(struct llama_layer){0, 0, 0, .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"});
+    experts_mlp(b, l, "post_attention_layernorm");
 }
 
 /* ---- config.json ---- */
@@ -72,3 +78,40 @@ const struct family family_exaone4 = {.name = "exaone4",
                                       .derive = derive,
                                       .layer = layer,
                                       .head = common_head};
+
+/* clang-format off */
+static const struct config_key exaone_moe_keys[] = {
+    LLAMA_KEYS_BUT(0, 1e-5),
+    WINDOW_KEY(read_windows),
+    {"layer_types", KEY_SPECIAL, .write = config_list_layer_types},
+    {"sliding_window_pattern", KEY_SPECIAL}, /* repeats layer_types */
+    EXPERTS_KEY("num_experts"),
+    {"num_experts_per_tok", KEY_REQUIRED, AT_experts_used},
+    {"moe_intermediate_size", KEY_REQUIRED, AT_expert_ffn},
+    EXPERTS_SHARED("num_shared_experts"),
+    EXPERTS_FIRST("first_k_dense_replace"),
+    {"mlp_layer_types", KEY_SPECIAL, .write = experts_list_layers},
+    {"norm_topk_prob", KEY_FIELD, AT_router_normalises, 1},
+    {"n_group", KEY_FIELD, AT_expert_groups, 1},
+    {"topk_group", KEY_FIELD, AT_groups_used, 1},
+    {"routed_scaling_factor", KEY_FIELD, AT_router_scale, 2.5},
+    {"output_router_logits", KEY_FIELD, AT_router_aux_used, 0},
+    {NULL},
+};
+/* clang-format on */
+static const struct experts_form form = {.router = ROUTER_SIGMOID,
+                                         .gate = "mlp.gate",
+                                         .bias = "mlp.e_score_correction_bias",
+                                         .gate_up = "mlp.experts.gate_up_proj",
+                                         .down = "mlp.experts.down_proj",
+                                         .gate_up_parts = experts_gate_up,
+                                         .down_parts = experts_down,
+                                         .shared = "mlp.shared_experts",
+                                         .count = {"num_experts"},
+                                         .shared_key = "num_shared_experts",
+                                         .shared_count = 1,
+                                         .first_key = "first_k_dense_replace",
+                                         .first_count = 1,
+                                         .listed = 1};
+LLAMA_FAMILY(exaone_moe, "exaone_moe", "ExaoneMoeForCausalLM", 10000, 2048, experts_layer, experts_derive, .all_heads = 1,
+             .experts = &form);

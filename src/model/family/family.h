@@ -5,6 +5,8 @@
 #include "model/builder.h"
 #include "model/config/config.h"
 
+struct experts_form;
+
 struct family {
     const char *name, *class;         /* config.json's model_type (also used in messages) and its architectures */
     const char *class_before;         /* architectures in older files; NULL: same as class */
@@ -19,7 +21,9 @@ struct family {
     double share;                     /* rotated part if config.json gives none; 0: all */
     /* for llama_derive: positions and head size if config.json gives none; head_dim 0: hidden size / heads */
     int64_t positions, head_dim;
-    int all_heads; /* for llama_derive: 1: without num_key_value_heads there are as many KV heads as heads */
+    const struct experts_form *experts; /* experts' names and keys (experts.h); NULL: no layer has experts */
+    int optional_ffn;                   /* 1: config.json may lack intermediate_size, as no layer need have a dense MLP */
+    int all_heads;                      /* for llama_derive: 1: without num_key_value_heads there are as many KV heads as heads */
     /* Counts that the text_config of a multimodal model may leave out, with their values; field NO_FIELD ends the list. NULL: no
      * such counts. */
     const struct config_implied *implied;

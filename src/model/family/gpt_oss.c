@@ -1,16 +1,22 @@
-/* gpt-oss, without experts: attention sinks, windows in every second layer, biases, a clamped gate. */
-#include "model/family/common.h"
+/* gpt-oss: attention sinks, windows in every second layer, biases, a clamped gate. Softmax weighs the experts that are chosen; their
+ * matrices are stored by inputs, and the columns of gate and up alternate. Without experts, MLPs are dense. */
+#include "model/family/experts.h"
 
 static void layer(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
-    unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
-    struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
+    const unsigned biases = c->attention_bias ? LINEAR_BIAS : 0;
+    struct model_block *attention = build_block(b, l, BLOCK_ATTENTION);
+    struct model_block *mlp = c->experts > 0 ? NULL : build_block(b, l, BLOCK_MLP);
     build_prefix(b, "model.layers.%d.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
-    mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
-    common_attention(b, &attention->attention, form, form);
-    common_mlp(b, &mlp->mlp, LINEAR_BIAS);
+    if (mlp)
+        mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
+    common_attention(b, &attention->attention, biases, biases);
+    if (mlp)
+        common_mlp(b, &mlp->mlp, LINEAR_BIAS);
+    else
+        experts_mlp(b, l, "post_attention_layernorm");
     /* declared last: biases behind a few sinks would begin at addresses unfit for vector loads */
     attention->attention.sinks = build_vector(b, "self_attn.sinks", build_shape(b, &attention->attention)->heads, c->init_std);
 }
@@ -19,20 +25,24 @@ static void layer(struct builder *b, int l)
 
 static enum status read_experts(struct config_reader *r, struct model_config *c)
 {
-    int64_t experts = 128;
+    int64_t other = 0;
     c->gate = GATE_CLAMPED;
-    TRY(config_read_count(r, "num_local_experts", OPTIONAL, 0, &experts));
-    if (experts > 0)
-        return config_refuse(
-            r, "num_local_experts",
-            "gpt-oss' experts are not supported yet, only its attention in a model whose MLPs are dense (0 experts)");
+    c->experts = 128;
+    c->experts_used = 4;
+    TRY(config_read_count(r, "num_local_experts", OPTIONAL, 0, &c->experts));
+    TRY(config_read_count(r, "num_experts_per_tok", OPTIONAL, 0, &c->experts_used));
+    TRY(config_read_count(r, "experts_per_token", OPTIONAL, 0, &other));
+    if (c->experts == 0)
+        c->experts_used = 0;
+    if (c->experts > 0 && other > 0 && other != c->experts_used)
+        return config_refuse(r, "experts_per_token", "num_experts_per_tok says something else");
+    c->expert_ffn = c->experts > 0 ? c->ffn : 0;
     return OK;
 }
 
-static json_t *write_experts(const struct model_config *c)
+static json_t *write_used(const struct model_config *c)
 {
-    (void)c;
-    return json_integer(0);
+    return json_integer(c->experts > 0 ? c->experts_used : 4);
 }
 
 /* Reads windows: 128 without the key, none if null. Every second layer has the window, beginning with the first. */
@@ -62,7 +72,7 @@ static enum status derive(struct config_reader *r, struct model_config *c)
 }
 
 static const struct config_key gpt_oss_keys[] = {
-    {"num_local_experts", KEY_SPECIAL, .read = read_experts, .write = write_experts},
+    {"num_local_experts", KEY_SPECIAL, .read = read_experts, .write = experts_write_count},
     {"hidden_act", KEY_WORD, NO_FIELD, GATE_SILU, common_silu},
     {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-5},
     {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
@@ -72,16 +82,25 @@ static const struct config_key gpt_oss_keys[] = {
     WINDOW_KEY(read_windows),
     LISTED_TYPES_KEY,
     {"initial_context_length", KEY_SPECIAL}, /* repeats rope_scaling */
-    {"num_experts_per_tok", KEY_SPECIAL},    /* this and the next: experts, of which there are none */
+    {"num_experts_per_tok", KEY_SPECIAL, .write = write_used},
     {"experts_per_token", KEY_SPECIAL},
-    {"router_aux_loss_coef", KEY_SPECIAL},
-    {"output_router_logits", KEY_SPECIAL},
+    EXPERTS_AUX,
     {NULL},
 };
+
+static const struct experts_form form = {.router = ROUTER_TOP,
+                                         .gate = "mlp.router",
+                                         .biased = 1,
+                                         .gate_up = "mlp.experts.gate_up_proj",
+                                         .down = "mlp.experts.down_proj",
+                                         .form = LINEAR_IN_OUT | LINEAR_BIAS,
+                                         .alternate = 1,
+                                         .aux = 0.001};
 
 const struct family family_gpt_oss = {.name = "gpt_oss",
                                       .class = "GptOssForCausalLM",
                                       .theta = 150000,
+                                      .experts = &form,
                                       .keys = {common_keys, gpt_oss_keys},
                                       COMMON,
                                       .derive = derive,

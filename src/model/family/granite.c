@@ -1,6 +1,7 @@
 /* Granite: Llama with four factors. Granite SWA: three of four layers have a window, each head has a sink, and each layer has a
- * rotary base or none. HyperCLOVA X: the factors, and norms after blocks. */
-#include "model/family/common.h"
+ * rotary base or none. HyperCLOVA X: the factors, and norms after blocks. Granite with experts: softmax weighs those chosen; in the
+ * shared form an MLP stands beside them. */
+#include "model/family/experts.h"
 
 #include <stdio.h>
 
@@ -21,6 +22,13 @@ static void layer(struct builder *b, int l)
     if (c->family == FAMILY_GRANITE_SWA) /* declared last, so that other parameters stay aligned, as in gpt-oss */
         attention->attention.sinks =
             build_vector(b, "self_attn.sinks", build_shape(b, &attention->attention)->heads, c->init_std);
+}
+
+static void experts_layer(struct builder *b, int l)
+{
+    const unsigned form = b->m->config.attention_bias ? LINEAR_BIAS : 0;
+    llama_attention(b, l, &(struct llama_layer){form, form, 0});
+    experts_mlp(b, l, "post_attention_layernorm");
 }
 
 /* ---- config.json ---- */
@@ -113,6 +121,23 @@ static enum status derive(struct config_reader *r, struct model_config *c)
     return common_derive(r, c);
 }
 
+static enum status derive_experts(struct config_reader *r, struct model_config *c)
+{
+    c->expert_ffn = c->ffn;
+    return derive(r, c);
+}
+
+static enum status read_shared(struct config_reader *r, struct model_config *c)
+{
+    c->shared_ffn = 0;
+    return config_read_count(r, "shared_intermediate_size", OPTIONAL, 0, &c->shared_ffn);
+}
+
+static json_t *write_shared(const struct model_config *c)
+{
+    return json_integer(c->shared_ffn);
+}
+
 #define ALIKE(tied, eps)                                                                                        \
     {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu}, {"rms_norm_eps", KEY_FIELD, AT_norm_eps, eps},   \
         {"tie_word_embeddings", KEY_FIELD, AT_tied, tied}, {"attention_bias", KEY_FIELD, AT_attention_bias, 0}, \
@@ -134,17 +159,46 @@ static const struct config_key granite_swa_keys[] = {
     {NULL},
 };
 /* clang-format on */
+/* clang-format off */
+static const struct config_key granitemoe_keys[] = {
+    ALIKE(0, 1e-6),
+    EXPERTS_KEY("num_local_experts"),
+    {"num_experts_per_tok", KEY_REQUIRED, AT_experts_used},
+    EXPERTS_AUX,
+    {NULL},
+};
+static const struct config_key granitemoeshared_keys[] = {
+    ALIKE(0, 1e-6),
+    EXPERTS_KEY("num_local_experts"),
+    {"num_experts_per_tok", KEY_REQUIRED, AT_experts_used},
+    {"shared_intermediate_size", KEY_SPECIAL, .read = read_shared, .write = write_shared},
+    EXPERTS_AUX,
+    {NULL},
+};
+/* clang-format on */
 static const struct config_key hyperclovax_keys[] = {ALIKE(0, 1e-6), {"use_post_norm", KEY_FIELD, AT_post_norm, 1}, {NULL}};
 
-#define FAMILY(variable, architecture)                                               \
+static const struct experts_form form = {.router = ROUTER_TOP,
+                                         .gate = "block_sparse_moe.router.layer",
+                                         .gate_up = "block_sparse_moe.input_linear.weight",
+                                         .down = "block_sparse_moe.output_linear.weight",
+                                         .shared = "shared_mlp",
+                                         .shared_fused = 1,
+                                         .count = {"num_local_experts"},
+                                         .aux = 0.001};
+
+#define FAMILY(variable, architecture, fill, build, ...)                             \
     const struct family family_##variable = {.name = #variable,                      \
                                              .class = architecture,                  \
                                              .theta = 10000,                         \
                                              .keys = {common_keys, variable##_keys}, \
                                              COMMON,                                 \
-                                             .derive = derive,                       \
-                                             .layer = layer,                         \
-                                             .head = common_head}
-FAMILY(granite, "GraniteForCausalLM");
-FAMILY(granite_swa, "GraniteSWAForCausalLM");
-FAMILY(hyperclovax, "HyperCLOVAXForCausalLM");
+                                             .derive = fill,                         \
+                                             .layer = build,                         \
+                                             .head = common_head,                    \
+                                             __VA_ARGS__}
+FAMILY(granite, "GraniteForCausalLM", derive, layer, .experts = NULL);
+FAMILY(granite_swa, "GraniteSWAForCausalLM", derive, layer, .experts = NULL);
+FAMILY(hyperclovax, "HyperCLOVAXForCausalLM", derive, layer, .experts = NULL);
+FAMILY(granitemoe, "GraniteMoeForCausalLM", derive_experts, experts_layer, .experts = &form);
+FAMILY(granitemoeshared, "GraniteMoeSharedForCausalLM", derive_experts, experts_layer, .experts = &form);

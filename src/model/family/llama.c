@@ -1,6 +1,15 @@
 /* Llama, and what its nearest relatives share. */
 #include "model/family/llama.h"
 
+static void build_head_norms(struct builder *b, struct attention_block *a, const struct llama_layer *as)
+{
+    if (as->q_norm) {
+        a->q_norm = build_norm_of(b, as->q_norm, NORM_RMS, build_shape(b, a)->head_dim);
+        a->k_norm = build_norm_of(b, as->k_norm, NORM_RMS, build_shape(b, a)->head_dim);
+    }
+    a->norm_last = as->norm_last;
+}
+
 void llama_build(struct builder *b, int l, const struct llama_layer *as)
 {
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
@@ -9,15 +18,22 @@ void llama_build(struct builder *b, int l, const struct llama_layer *as)
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
     common_attention(b, a, as->qkv, as->o);
-    if (as->q_norm) {
-        a->q_norm = build_norm_of(b, as->q_norm, NORM_RMS, build_shape(b, a)->head_dim);
-        a->k_norm = build_norm_of(b, as->k_norm, NORM_RMS, build_shape(b, a)->head_dim);
-    }
-    a->norm_last = as->norm_last;
+    build_head_norms(b, a, as);
     if (as->ungated)
         common_ungated_mlp(b, &mlp->mlp, as->mlp);
     else
         common_mlp(b, &mlp->mlp, as->mlp);
+}
+
+struct attention_block *llama_attention(struct builder *b, int l, const struct llama_layer *as)
+{
+    struct model_block *block = build_block(b, l, BLOCK_ATTENTION);
+    struct attention_block *a = &block->attention;
+    build_prefix(b, "model.layers.%d.", l);
+    block->norm = build_norm(b, "input_layernorm", NORM_RMS);
+    common_attention(b, a, as->qkv, as->o);
+    build_head_norms(b, a, as);
+    return a;
 }
 
 void llama_layer(struct builder *b, int l)

@@ -13,6 +13,8 @@ struct llama_layer {
     int norm_last;               /* 1: these come after the rotation */
 };
 void llama_build(struct builder *b, int l, const struct llama_layer *as);
+/* Declares only the attention of such a layer, and its norm. */
+struct attention_block *llama_attention(struct builder *b, int l, const struct llama_layer *as);
 /* Declares Llama's own layer, whose biases config.json gives. */
 void llama_layer(struct builder *b, int l);
 /* Derives what config.json leaves out from the family's positions, head_dim and all_heads (family.h). */

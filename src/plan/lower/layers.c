@@ -6,6 +6,7 @@
 #include "plan/lower/ends.h"
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"
+#include "plan/lower/program.h"
 #include "plan/lower/update.h"
 #include "plan/lower/visit.h"
 
@@ -13,6 +14,22 @@ static const struct block_lowering *const lowerings[BLOCK_KINDS] = {
 #define BLOCK(KIND, name, ...) [BLOCK_##KIND] = &name##_lowering,
 #include "model/blocks.h"
 };
+
+enum status lower_check_blocks(const struct model *m)
+{
+    char size[SIZE_TEXT];
+    for (int k = 0; k < m->n_kinds; k++) {
+        const struct model_layer *layer = &m->layers[m->kinds[k].first];
+        for (int i = 0; i < layer->n_blocks; i++)
+            if (!lowerings[layer->blocks[i].kind]->produce)
+                return status_fail(
+                    ERR_INVALID,
+                    "model %s (%s) has blocks of %s, which ltrain does not compute yet: it cannot be planned, trained, "
+                    "evaluated or sampled from; ltrain export merges adapters into it",
+                    m->config.name, model_size_text(m, size), block_name(layer->blocks[i].kind));
+    }
+    return OK;
+}
 
 /* --- Creation --- */
 

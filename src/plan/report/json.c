@@ -81,6 +81,8 @@ static json_t *model_json(const struct model *m)
     json_t *o = json_object();
     put_text(o, "name", m->config.name);
     put_int(o, "parameters", m->total_params);
+    if (m->active_params < m->total_params)
+        put_int(o, "active_parameters", m->active_params);
     put_int(o, "matrix_parameters", m->matrix_params);
     put_int(o, "layers", m->config.layers);
     return o;

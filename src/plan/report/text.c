@@ -123,9 +123,8 @@ static int digits_of(double percent)
 static void print_header(const struct plan *p, const struct model *m, const struct plan_request *s, const struct report *r,
                          FILE *f)
 {
-    char tokens[32], a[32], b[32], on[96], mesh[96] = "", degrees[MESH_TEXT], verdict[128] = "does not fit";
+    char tokens[32], a[32], b[32], on[96], mesh[96] = "", degrees[MESH_TEXT], verdict[128] = "does not fit", size[SIZE_TEXT];
     const struct strategy *t = &p->strategy;
-    double params = (double)m->total_params;
     if (p->fits)
         snprintf(verdict, sizeof verdict, "fits, %s a step, MFU %.*f%%, %stok/s", report_duration(p->seconds, a),
                  digits_of(100 * r->mfu), 100 * r->mfu, scaled(r->tokens_per_second, b));
@@ -133,9 +132,8 @@ static void print_header(const struct plan *p, const struct model *m, const stru
                 whereon(p, s, on), verdict);
     if (t->ranks > 1)
         snprintf(mesh, sizeof mesh, "; %d ranks: %s, zero %d", t->ranks, mesh_format(&t->key.mesh, degrees), t->key.zero);
-    prose_print(f, 2, p->fits ? "%.3g%s parameters%s; times: %s; MFU: share of %sFLOP/s" : "%.3g%s parameters%s",
-                params < 1e9 ? params * 1e-6 : params * 1e-9, params < 1e9 ? "M" : "B", mesh, p->cost.source,
-                scaled(p->cost.peak_flops, a));
+    prose_print(f, 2, p->fits ? "%s%s; times: %s; MFU: share of %sFLOP/s" : "%s%s", model_size_text(m, size), mesh,
+                p->cost.source, scaled(p->cost.peak_flops, a));
     if (s->machine)
         hardware_print(s->hardware, s, t->ranks, f);
     if (p->longest.step > 0)

@@ -1,0 +1,97 @@
+/* Layers, names and keys that families with experts have in common. Private to model.
+ *
+ * A layer with experts has a block of experts and, if there are shared experts, an MLP parallel to it. Other layers have an MLP. The
+ * stacks of a layer's experts are a unit of their own. */
+#ifndef LTRAIN_MODEL_FAMILY_EXPERTS_H
+#define LTRAIN_MODEL_FAMILY_EXPERTS_H
+
+#include "model/family/llama.h"
+
+/* A family's router, tensors (named below the layer) and keys of config.json. */
+struct experts_form {
+    enum router_kind router;
+    const char *gate; /* router's map; with `biased` it has a bias */
+    int biased;
+    const char *bias;           /* vector that is added to choose experts; NULL: none */
+    int bias_rows;              /* 1: files have that vector as a matrix with one row */
+    const char *gate_up, *down; /* stacks */
+    const char *const *gate_up_parts,
+        *const *down_parts; /* ends of names of files' tensors for each expert; NULL: stacks are whole */
+    unsigned form;          /* form of the stacks' maps (enum linear_form) */
+    int alternate;          /* 1: columns of gate and up alternate */
+    const char *shared;     /* shared experts' MLP; NULL: none */
+    const char *shared_map; /* map to a number a token, by whose sigmoid the shared experts are multiplied; NULL: none */
+    int shared_fused;       /* 1: that MLP has its gate and up in one map, input_linear */
+    const char *count[2];   /* keys of the number of experts */
+    const char *shared_key; /* key of the number of shared experts, each as wide as an expert; NULL: none */
+    const char *first_key;  /* key of the number of first layers without experts; NULL: none */
+    int64_t shared_count, first_count; /* values of these keys if they are absent */
+    int listed;                        /* 1: mlp_layer_types says which layers have experts */
+    double aux;                        /* coefficient of the auxiliary loss if config.json gives none */
+};
+
+/* Names of tensors for each expert: gate_proj, up_proj, down_proj; w1, w3, w2. */
+extern const char *const experts_gate_up[], *const experts_down[], *const experts_w13[], *const experts_w2[];
+
+/* Tells whether layer l has experts. */
+int experts_has(const struct model_config *c, int64_t l);
+/* Sets whether layer l has experts. */
+void experts_set(struct model_config *c, int64_t l, int has);
+/* Declares what follows a layer's attention, with the norm before it; all but the stacks of experts. */
+void experts_mlp(struct builder *b, int l, const char *norm);
+/* Declares the stacks of a layer that has experts, in a unit of their own. */
+void experts_stacks(struct builder *b, int l);
+/* Refuses numbers of experts and groups that do not go together. */
+enum status experts_check(const struct model_config *c);
+/* Sets the size of experts to intermediate_size, for families with no other key of it, or the other way round; then as llama_derive. */
+enum status experts_derive(struct config_reader *r, struct model_config *c);
+
+enum status experts_read_count(struct config_reader *r, struct model_config *c);
+json_t *experts_write_count(const struct model_config *c);
+/* Reads the number of shared experts, after the size of an expert. */
+enum status experts_read_shared(struct config_reader *r, struct model_config *c);
+json_t *experts_write_shared(const struct model_config *c);
+/* Reads which layers have experts: all but the first ones, or by mlp_layer_types. */
+enum status experts_read_layers(struct config_reader *r, struct model_config *c);
+json_t *experts_write_first(const struct model_config *c);
+json_t *experts_list_layers(const struct model_config *c);
+/* Reads which layers have experts: every decoder_sparse_step-th, without those of mlp_only_layers. */
+enum status experts_read_step(struct config_reader *r, struct model_config *c);
+json_t *experts_write_one(const struct model_config *c);
+json_t *experts_list_dense(const struct model_config *c);
+enum status experts_read_aux(struct config_reader *r, struct model_config *c);
+json_t *experts_write_aux(const struct model_config *c);
+/* Refuses windows, for families whose published models have none. */
+enum status experts_read_no_window(struct config_reader *r, struct model_config *c);
+
+#define EXPERTS_KEY(key)                                                           \
+    {                                                                              \
+        key, KEY_SPECIAL, .read = experts_read_count, .write = experts_write_count \
+    }
+#define EXPERTS_AUX                                                                              \
+    {"router_aux_loss_coef", KEY_SPECIAL, .read = experts_read_aux, .write = experts_write_aux}, \
+    {                                                                                            \
+        "output_router_logits", KEY_FIELD, AT_router_aux_used, 0                                 \
+    }
+#define EXPERTS_GROUPS                                                                         \
+    {"n_group", KEY_FIELD, AT_expert_groups, 1}, {"topk_group", KEY_FIELD, AT_groups_used, 1}, \
+    {                                                                                          \
+        "routed_scaling_factor", KEY_FIELD, AT_router_scale, 1.0                               \
+    }
+#define EXPERTS_SHARED(key)                                                          \
+    {                                                                                \
+        key, KEY_SPECIAL, .read = experts_read_shared, .write = experts_write_shared \
+    }
+#define EXPERTS_FIRST(key)                                                          \
+    {                                                                               \
+        key, KEY_SPECIAL, .read = experts_read_layers, .write = experts_write_first \
+    }
+/* Keys of windows that are off. */
+#define EXPERTS_NO_WINDOW                                                                                 \
+    {"use_sliding_window", KEY_SPECIAL, .read = experts_read_no_window}, {"sliding_window", KEY_SPECIAL}, \
+        {"max_window_layers", KEY_SPECIAL},                                                               \
+    {                                                                                                     \
+        "layer_types", KEY_SPECIAL                                                                        \
+    }
+
+#endif

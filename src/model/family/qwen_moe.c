@@ -1,0 +1,67 @@
+/* Qwen2 and Qwen3 with experts: weights of experts are normalised if config.json says so, and some layers may be dense. Qwen2's
+ * shared experts are multiplied by a sigmoid. */
+#include "model/family/experts.h"
+
+static void layer_qwen2(struct builder *b, int l)
+{
+    llama_attention(b, l, &(struct llama_layer){b->m->config.attention_bias ? LINEAR_BIAS : 0, 0, 0});
+    experts_mlp(b, l, "post_attention_layernorm");
+}
+
+static void layer_qwen3(struct builder *b, int l)
+{
+    const unsigned form = b->m->config.attention_bias ? LINEAR_BIAS : 0;
+    llama_attention(b, l, &(struct llama_layer){form, form, 0, .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"});
+    experts_mlp(b, l, "post_attention_layernorm");
+}
+
+static enum status read_shared(struct config_reader *r, struct model_config *c)
+{
+    c->shared_ffn = 5632;
+    return config_read_count(r, "shared_expert_intermediate_size", OPTIONAL, 1, &c->shared_ffn);
+}
+
+static json_t *write_shared(const struct model_config *c)
+{
+    return json_integer(c->shared_ffn);
+}
+
+#define ALIKE                                                                                                           \
+    EXPERTS_KEY("num_experts"), {"num_experts_per_tok", KEY_REQUIRED, AT_experts_used},                                 \
+        {"moe_intermediate_size", KEY_REQUIRED, AT_expert_ffn}, {"norm_topk_prob", KEY_FIELD, AT_router_normalises, 0}, \
+        {"decoder_sparse_step", KEY_SPECIAL, .read = experts_read_step, .write = experts_write_one},                    \
+        {"mlp_only_layers", KEY_SPECIAL, .write = experts_list_dense}, EXPERTS_NO_WINDOW, EXPERTS_AUX
+
+static const struct config_key qwen2_moe_keys[] = {
+    LLAMA_KEYS(0), {"qkv_bias", KEY_FIELD, AT_attention_bias, 1},
+    ALIKE,         {"shared_expert_intermediate_size", KEY_SPECIAL, .read = read_shared, .write = write_shared},
+    {NULL},
+};
+static const struct config_key qwen3_moe_keys[] = {
+    LLAMA_KEYS(0),
+    {"attention_bias", KEY_FIELD, AT_attention_bias, 0},
+    ALIKE,
+    {NULL},
+};
+
+static const struct experts_form form2 = {.router = ROUTER_SOFTMAX,
+                                          .gate = "mlp.gate",
+                                          .gate_up = "mlp.experts.gate_up_proj",
+                                          .down = "mlp.experts.down_proj",
+                                          .gate_up_parts = experts_gate_up,
+                                          .down_parts = experts_down,
+                                          .shared = "mlp.shared_expert",
+                                          .shared_map = "mlp.shared_expert_gate",
+                                          .count = {"num_experts"},
+                                          .aux = 0.001};
+static const struct experts_form form3 = {.router = ROUTER_SOFTMAX,
+                                          .gate = "mlp.gate",
+                                          .gate_up = "mlp.experts.gate_up_proj",
+                                          .down = "mlp.experts.down_proj",
+                                          .gate_up_parts = experts_gate_up,
+                                          .down_parts = experts_down,
+                                          .count = {"num_experts", "num_local_experts"},
+                                          .aux = 0.001};
+LLAMA_FAMILY(qwen2_moe, "qwen2_moe", "Qwen2MoeForCausalLM", 10000, 32768, layer_qwen2, experts_derive, .all_heads = 1,
+             .experts = &form2);
+LLAMA_FAMILY(qwen3_moe, "qwen3_moe", "Qwen3MoeForCausalLM", 10000, 32768, layer_qwen3, experts_derive, .experts = &form3);

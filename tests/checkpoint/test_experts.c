@@ -1,0 +1,322 @@
+/* Models with experts as transformers saves them (golden/make_experts.py): all tensors are read and written again, byte for byte. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "checkpoint/merge.h"
+#include "engine/source.h"
+#include "engine/weights.h"
+#include "model/config/adapter_config.h"
+#include "model/tensors.h"
+#include "plan/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const cases[] = {"qwen3_moe",    "qwen3_moe-joined", "mixtral",    "olmoe", "qwen2_moe",  "gpt_oss",
+                                    "granitemoe",   "granitemoeshared", "glm4_moe",   "dots1", "solar_open", "exaone_moe",
+                                    "ernie4_5_moe", "hunyuan_v1_moe",   "minimax_m2", "hy_v3"};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static char work[64];
+
+static void must(enum status st)
+{
+    if (st != OK)
+        fail_msg("%s", status_message());
+}
+
+static void path_of(const char *name, char path[512])
+{
+    snprintf(path, 512, "%s/tests/golden/experts/%s", getenv("LTRAIN_SOURCE_ROOT"), name);
+}
+
+/* Opens a case; rank > 0: with adapters beside the maps of queries. */
+static struct model *open_model(const char *name, int rank, char path[512])
+{
+    struct model_config c;
+    struct model *m;
+    path_of(name, path);
+    must(model_config_read(path, &c));
+    assert_string_equal(c.unknown, "");
+    if (rank > 0)
+        must(lora_parse("--lora", "r=2,targets=q_proj", &c.lora));
+    must(model_create(&c, NULL, 0, &m));
+    return m;
+}
+
+/* Each file holds the model's tensors and no others, and the model's numbers are those of the file. */
+static void test_tensors(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        char path[512];
+        struct st_file *f;
+        struct model *m = open_model(cases[i], 0, path);
+        int64_t elements = 0;
+        must(st_open(path, &f));
+        must(weights_check(f, m, NULL, 0));
+        for (int k = 0; k < st_count(f); k++) {
+            struct st_info info;
+            must(st_find(f, st_name(f, k), &info));
+            elements += info.elements;
+        }
+        assert_int_equal(elements, m->total_params);
+        assert_true(m->active_params < m->total_params);
+        st_close(f);
+        model_destroy(m);
+    }
+}
+
+/* Compares a tensor of two files: type, shape and bytes. */
+static void compare_tensor(struct st_file *a, struct st_file *b, const char *name)
+{
+    struct st_raw x, y;
+    must(st_find_raw(a, name, &x));
+    must(st_find_raw(b, name, &y));
+    assert_string_equal(x.type, y.type);
+    assert_int_equal(x.n_dims, y.n_dims);
+    assert_memory_equal(x.shape, y.shape, sizeof x.shape);
+    char *p = malloc((size_t)x.bytes), *q = malloc((size_t)x.bytes);
+    must(st_read_bytes(a, name, 0, x.bytes, p));
+    must(st_read_bytes(b, name, 0, x.bytes, q));
+    if (memcmp(p, q, (size_t)x.bytes) != 0)
+        fail_msg("%s is not the same", name);
+    free(p);
+    free(q);
+}
+
+/* Writes an adapter whose B is zero, so that merging it changes nothing. */
+static void write_adapter(const struct model *m, const char *base, const char *dir)
+{
+    struct st_decl decls[64];
+    char names[64][160], path[128];
+    struct st_writer *w;
+    int n = 0;
+    float *data = calloc(4096, sizeof *data);
+    for (int i = 0; i < m->n_params; i++) {
+        if (!m->params[i].adapter)
+            continue;
+        snprintf(names[n], sizeof names[n], ADAPTER_PREFIX "%s", m->params[i].name);
+        decls[n] = (struct st_decl){
+            .name = names[n], .dtype = F32, .n_dims = 2, .shape = {m->params[i].shape[0], m->params[i].shape[1]}};
+        n++;
+    }
+    assert_int_equal(n, 2 * m->config.layers);
+    snprintf(path, sizeof path, "%s/" ADAPTER_FILE, dir);
+    must(adapter_config_write(dir, m, base));
+    must(st_create(path, decls, n));
+    must(st_write_open(path, decls, n, &w));
+    for (int k = 0; k < n; k++) {
+        const int64_t elements = decls[k].shape[0] * decls[k].shape[1];
+        for (int64_t e = 0; e < elements; e++)
+            data[e] = strstr(names[k], "lora_A") ? 1.0f + (float)e : 0.0f;
+        must(st_write_f32(w, k, 0, elements, data));
+    }
+    must(st_write_finish(w));
+    free(data);
+}
+
+/* Merging an adapter of zeros writes the base's tensors: names, types, shapes and bytes. */
+static void test_merged(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        char path[512], adapter[96], to[96], command[800];
+        struct st_file *before, *after;
+        struct merge_report report;
+        struct model *m = open_model(cases[i], 2, path);
+        snprintf(adapter, sizeof adapter, "%s/adapter", work);
+        snprintf(to, sizeof to, "%s/merged", work);
+        assert_int_equal(mkdir(adapter, 0700), 0);
+        write_adapter(m, path, adapter);
+        must(checkpoint_merge(m, path, adapter, to, NULL, &report));
+        must(st_open(path, &before));
+        must(st_open(to, &after));
+        assert_int_equal(st_count(before), st_count(after));
+        assert_int_equal(report.tensors, st_count(after));
+        for (int k = 0; k < st_count(before); k++)
+            compare_tensor(before, after, st_name(before, k));
+        snprintf(command, sizeof command, "cmp %s/config.json %s/config.json", path, to);
+        assert_int_equal(system(command), 0);
+        st_close(before);
+        st_close(after);
+        model_destroy(m);
+        snprintf(command, sizeof command, "rm -r %s %s", adapter, to);
+        assert_int_equal(system(command), 0);
+    }
+}
+
+/* A model whose stacks are whole in files is the model whose experts are tensors of their own. */
+static void test_joined(void **state)
+{
+    (void)state;
+    char split_path[512], joined_path[512];
+    struct model *split = open_model("qwen3_moe", 0, split_path), *joined = open_model("qwen3_moe-joined", 0, joined_path);
+    struct source a, b;
+    must(source_open(split, split_path, NULL, 0, &a));
+    must(source_open(joined, joined_path, NULL, 0, &b));
+    assert_int_equal(split->n_params, joined->n_params);
+    int stacks = 0;
+    for (int i = 0; i < split->n_params; i++) {
+        const struct model_param *p = &split->params[i];
+        float *x = malloc((size_t)p->elements * sizeof *x), *y = malloc((size_t)p->elements * sizeof *y);
+        must(source_read(&a, i, 0, p->elements, F32, x));
+        must(source_read(&b, i, 0, p->elements, F32, y));
+        assert_memory_equal(x, y, (size_t)p->elements * sizeof *x);
+        must(source_read(&a, i, p->elements / 3, p->elements / 2, F32, x)); /* begins and ends within an expert */
+        assert_memory_equal(x, y + p->elements / 3, (size_t)(p->elements / 2) * sizeof *x);
+        stacks += p->experts > 0;
+        free(x);
+        free(y);
+    }
+    assert_int_equal(stacks, 2);
+    source_close(&a);
+    source_close(&b);
+    model_destroy(split);
+    model_destroy(joined);
+}
+
+/* A configuration that is written anew is the one that was read. */
+static void test_config(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        char path[512], difference[128], command[128];
+        struct model_config c, again;
+        path_of(cases[i], path);
+        must(model_config_read(path, &c));
+        must(model_config_write(work, &c, BF16));
+        must(model_config_read(work, &again));
+        assert_string_equal(again.unknown, "");
+        if (model_config_differs(&again, &c, difference, sizeof difference))
+            fail_msg("%s: %s", cases[i], difference);
+        must(model_config_write_like(work, path, &c, BF16));
+        must(model_config_read(work, &again));
+        if (model_config_differs(&again, &c, difference, sizeof difference))
+            fail_msg("%s: %s", cases[i], difference);
+        snprintf(command, sizeof command, "rm %s/config.json", work);
+        assert_int_equal(system(command), 0);
+    }
+}
+
+/* The tensors of a stack are those of its experts, in order, and each belongs to it by name. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    const struct model_param p = {.name = "model.layers.3.mlp.experts.gate_up_proj",
+                                  .shape = {5 * 6, 4},
+                                  .file_shape = {5 * 6, 4},
+                                  .elements = 120,
+                                  .experts = 5,
+                                  .split = 2,
+                                  .part = {"gate_proj.weight", "up_proj.weight"}},
+                             whole = model_param_joined(&p);
+    struct param_tensor t;
+    int64_t tensor, there;
+    assert_int_equal(model_param_tensors(&p), 10);
+    model_param_tensor(&p, 7, &t);
+    assert_string_equal(t.name, "model.layers.3.mlp.experts.3.up_proj.weight");
+    assert_true(t.n_dims == 2 && t.shape[0] == 3 && t.shape[1] == 4);
+    assert_int_equal(model_param_piece(&p, 7 * 12 + 5, 100, &tensor, &there), 7);
+    assert_true(tensor == 7 && there == 5);
+    assert_int_equal(model_param_piece(&p, 0, 12, &tensor, &there), 12);
+    assert_true(tensor == 0 && there == 0);
+    assert_int_equal(model_param_tensors(&whole), 1);
+    model_param_tensor(&whole, 0, &t);
+    assert_string_equal(t.name, p.name);
+    assert_true(t.n_dims == 3 && t.shape[0] == 5 && t.shape[1] == 6 && t.shape[2] == 4);
+    assert_int_equal(model_param_piece(&whole, 89, 100, &tensor, &there), 100);
+    assert_true(tensor == 0 && there == 89);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    char path[512];
+    struct tensor_list *list;
+    struct model *m = open_model("mixtral", 0, path);
+    must(tensor_list_create(m, &list));
+    const int i = tensor_list_find(list, "model.layers.1.block_sparse_moe.experts.3.w3.weight");
+    assert_true(i >= 0 && m->params[i].experts == 4);
+    assert_string_equal(m->params[i].name, "model.layers.1.block_sparse_moe.experts.gate_up_proj");
+    assert_int_equal(tensor_list_find(list, "model.layers.1.block_sparse_moe.experts.4.w3.weight"), -1);
+    assert_int_equal(tensor_list_find(list, "model.layers.1.block_sparse_moe.experts.gate_up_proj"), -1);
+    tensor_list_destroy(list);
+    model_destroy(m);
+}
+
+/* Experts' stacks are a unit of their own behind the head, for each layer that has experts. */
+static void test_units(void **state)
+{
+    (void)state;
+    char path[512];
+    struct model *m = open_model("exaone_moe", 0, path);
+    const int head = model_head_unit(m);
+    assert_int_equal(m->n_units, m->config.layers + 2 + 3);
+    for (int i = 0; i < m->n_params; i++)
+        assert_true((m->params[i].experts > 1) == (m->params[i].unit > head));
+    assert_null(model_find_block(&m->layers[0], BLOCK_EXPERTS));
+    for (int l = 1; l < m->config.layers; l++) {
+        const struct experts_block *e = &model_find_block(&m->layers[l], BLOCK_EXPERTS)->experts;
+        assert_int_equal(m->params[e->gate_up.weight].unit, head + l);
+        assert_int_equal(m->params[e->down.weight].unit, head + l);
+        assert_int_equal(m->params[e->router.weight].unit, 1 + l);
+        assert_int_equal(m->params[e->router_bias].trained, 0);
+        assert_true(model_find_block(&m->layers[l], BLOCK_MLP)->parallel);
+    }
+    model_destroy(m);
+}
+
+/* A token is multiplied with the experts that it uses, and with the shared ones. */
+static void test_active(void **state)
+{
+    (void)state;
+    char path[512], text[SIZE_TEXT];
+    struct model *m = open_model("glm4_moe", 0, path);
+    const int64_t expert = 3 * 16 * 12, attention = 16 * (16 + 8 + 8 + 16), dense = 3 * 16 * 24, shared = expert;
+    assert_int_equal(m->total_params - m->active_params, 4 * expert); /* 2 of 6 experts are used */
+    assert_int_equal(m->matrix_params, 2 * attention + dense + 2 * expert + shared + 6 * 16 + 32 * 16);
+    assert_int_equal(m->trained_matrix_params, m->matrix_params);
+    assert_non_null(strstr(model_size_text(m, text), " active"));
+    model_destroy(m);
+}
+
+/* Planning refuses experts with a sentence that names the model and its size. */
+static void test_refused(void **state)
+{
+    (void)state;
+    char path[512];
+    struct model *m = open_model("qwen3_moe", 0, path);
+    assert_int_equal(plan_check_model(m), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "qwen3_moe ("));
+    assert_non_null(strstr(status_message(), "blocks of experts"));
+    model_destroy(m);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    strcpy(work, "/tmp/ltrain-experts-XXXXXX");
+    return mkdtemp(work) ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    return rmdir(work);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensors), cmocka_unit_test(test_merged), cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_config),  cmocka_unit_test(test_pieces), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_units),   cmocka_unit_test(test_active), cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
