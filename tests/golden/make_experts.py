@@ -32,6 +32,7 @@ CASES = {
     "ernie4_5_moe": dict(moe_k=2, moe_intermediate_size=12, moe_num_experts=4, moe_num_shared_experts=2),
     "hunyuan_v1_moe": dict(moe_topk=2, num_experts=4),
     "minimax_m2": dict(**K, num_local_experts=4),
+    "afmoe": dict(**WIDE, num_experts=4, num_shared_experts=1, num_dense_layers=1, num_hidden_layers=4, sliding_window=16),
     "hy_v3": dict(**WIDE, num_experts=4, num_shared_experts=1),
 }
 

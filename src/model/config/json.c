@@ -275,7 +275,7 @@ static const struct {
     {"linear attention and experts are", " qwen3_next qwen3_5_moe qwen3_5_moe_text kimi_linear minimax "},
     {"experts are",
      " qwen3_vl_moe granitemoe_swa flex_olmo phimoe jetmoe dbrx doge zaya llama4 llama4_text cohere2_moe sarvam_moe mimo_v2_flash "
-     "laguna mellum afmoe "},
+     "laguna mellum "},
     {"experts and multi-head latent attention are",
      " deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash glm4_moe_lite glm_moe_dsa mistral4 "},
     {"multi-head latent attention is", " minicpm3 youtu "},
