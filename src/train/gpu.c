@@ -55,11 +55,6 @@ static enum status check_head_dim(const struct model *m, int64_t head_dim, int c
 
 enum status gpu_settle_type(struct settings *s, const struct model *m, int capability)
 {
-    const struct model_config *c = &m->config;
-    const struct {
-        const char *name;
-        int64_t n;
-    } sizes[] = {{"a hidden size", c->dim}, {"an intermediate size", c->ffn}};
     if (s->dtype_is_open)
         s->plan.dtype = capability > 0 ? BF16 : F32;
     s->dtype_is_open = 0;
@@ -69,8 +64,12 @@ enum status gpu_settle_type(struct settings *s, const struct model *m, int capab
         return status_fail(ERR_INVALID,
                            "--dtype fp32: attention on GPUs computes in bf16: leave --dtype out (master weights, moments "
                            "and sums stay fp32), or give --device cpu");
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        TRY(check_size(m, sizes[i].name, sizes[i].n));
+    TRY(check_size(m, "a hidden size", m->config.dim));
+    for (int k = 0; k < m->n_kinds; k++) {
+        const struct model_block *b = model_find_block(&m->layers[m->kinds[k].first], BLOCK_MLP);
+        if (b)
+            TRY(check_size(m, "an intermediate size", b->mlp.up.out));
+    }
     for (int i = 0; i < m->n_shapes; i++)
         TRY(check_head_dim(m, m->shapes[i].head_dim, capability));
     return OK;

@@ -15,14 +15,36 @@ struct mlp_layer {
     struct value up, gate; /* gate: only in gated MLPs */
 };
 
-/* Values that the layers share. */
-struct mlp_work {
+/* Values that the MLPs of one width share. */
+struct mlp_width {
+    int64_t columns;
     struct value act, dact;
 };
 
-static struct mlp_work *mlp_work(const struct lowering *L)
+/* Values of all widths, in the order of the first layers that have them. */
+struct mlp_work {
+    int n;
+    struct mlp_width of[MODEL_KINDS];
+};
+
+/* Returns the columns between an MLP's maps. */
+static int64_t width_of(const struct model_block *b)
 {
-    return L->shared[BLOCK_MLP];
+    return b->mlp.up.out;
+}
+
+/* Returns the values of a width, or the place behind the last one. */
+static struct mlp_width *find_width(struct mlp_work *W, int64_t columns)
+{
+    int i = 0;
+    while (i < W->n && W->of[i].columns != columns)
+        i++;
+    return &W->of[i];
+}
+
+static struct mlp_width *mlp_work(const struct lowering *L, const struct block *b)
+{
+    return find_width(L->shared[BLOCK_MLP], width_of(b->weights));
 }
 
 static int is_gated(const struct block *b)
@@ -39,14 +61,14 @@ static void drop_chunk(struct lowering *L, const struct block *b, int c)
     if (is_gated(b))
         value_drop(L, &v->gate, c);
     value_drop(L, &v->up, c);
-    value_drop(L, &mlp_work(L)->act, c);
+    value_drop(L, &mlp_work(L, b)->act, c);
     value_drop(L, &L->acc, c);
 }
 
 static void activation_attrs(const struct lowering *L, const struct block *b, struct op_attrs *a, int64_t rows)
 {
     a->act.rows = rows;
-    a->act.dim = L->m->config.ffn;
+    a->act.dim = width_of(b->weights);
     a->act.dtype = (int32_t)L->s.key.dtype;
     a->act.kind = is_gated(b) ? (int32_t)b->weights->mlp.kind : (int32_t)L->m->config.activation;
     if (is_gated(b) && b->weights->mlp.kind == GATE_CLAMPED) {
@@ -59,7 +81,7 @@ static void activation_attrs(const struct lowering *L, const struct block *b, st
 static void activate(struct lowering *L, const struct block *b, int c)
 {
     struct mlp_layer *v = b->values;
-    struct mlp_work *W = mlp_work(L);
+    struct mlp_width *W = mlp_work(L, b);
     int64_t r0 = v->up.tiles[c].row0, r1 = v->up.tiles[c].row1;
     int gated = is_gated(b);
     value_new(L, &W->act, c);
@@ -76,7 +98,7 @@ static void activate(struct lowering *L, const struct block *b, int c)
 static void activate_backward(struct lowering *L, const struct block *b, int c)
 {
     struct mlp_layer *v = b->values;
-    struct mlp_work *W = mlp_work(L);
+    struct mlp_width *W = mlp_work(L, b);
     int64_t r0 = v->up.tiles[c].row0, r1 = v->up.tiles[c].row1;
     int gated = is_gated(b), arg = 0;
     struct op_attrs *a = emit(L, gated ? OP_SWIGLU_GRAD : OP_GELU_GRAD, LANE_COMPUTE);
@@ -123,8 +145,8 @@ static void produce_output(struct lowering *L, struct value *v, int c)
     value_drop(L, b->normed, c);
     activate(L, b, c);
     value_new(L, &L->acc, c);
-    lower_linear(
-        L, &(struct linear_call){down, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {&mlp_work(L)->act, r0, L->s.key.dtype}});
+    lower_linear(L, &(struct linear_call){down, .rows = r1 - r0, .y = {&L->acc, r0, F32},
+                                          .x = {&mlp_work(L, b)->act, r0, L->s.key.dtype}});
     block_add(L, b, v, down, c);
     drop_chunk(L, b, c);
 }
@@ -150,7 +172,7 @@ static void input_backward(struct lowering *L, const struct block *b, const stru
 static void make_gradient(struct lowering *L, const struct block *b, int c)
 {
     const struct model_linear *down = &b->weights->mlp.down;
-    struct value *act = &mlp_work(L)->act;
+    struct value *act = &mlp_work(L, b)->act;
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     if (b->weights->after.kind != NORM_NONE) {
         activate(L, b, c);
@@ -166,7 +188,7 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
 {
     const struct model_linear *down = &b->weights->mlp.down;
     struct mlp_layer *v = b->values;
-    struct value *dact = &mlp_work(L)->dact, *df = block_gradient(L, b);
+    struct value *dact = &mlp_work(L, b)->dact, *df = block_gradient(L, b);
     enum dtype T = L->s.key.dtype;
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     block_get_gradient(L, b, c);
@@ -209,10 +231,23 @@ static void layer_values(struct lowering *L, struct block *b)
     struct mlp_layer *v = b->values = memory_new(L, 1, sizeof *v);
     if (!v)
         return;
-    int64_t cols = L->m->config.ffn;
+    const int64_t cols = width_of(b->weights);
     activation_of_layer(L, b, -1, &(struct activation){&v->up, "up", cols, L->s.key.dtype, CHUNKS, produce_up});
     if (is_gated(b))
         activation_of_layer(L, b, -1, &(struct activation){&v->gate, "gate", cols, L->s.key.dtype, CHUNKS, produce_gate});
+}
+
+/* Creates the values of a width, once. Only values of further widths have numbers in their names. */
+static void create_width(struct lowering *L, struct mlp_work *W, int64_t columns)
+{
+    struct mlp_width *x = find_width(W, columns);
+    const int number = W->n > 0 ? W->n : -1;
+    if (x < W->of + W->n)
+        return;
+    W->n++;
+    x->columns = columns;
+    activation_of_work(L, RES_NONE, number, &(struct activation){&x->act, "act", columns, L->s.key.dtype, CHUNKS});
+    activation_of_work(L, RES_NONE, number, &(struct activation){&x->dact, "dact", columns, L->s.key.dtype, CHUNKS});
 }
 
 static void chunk_values(struct lowering *L)
@@ -220,8 +255,11 @@ static void chunk_values(struct lowering *L)
     struct mlp_work *W = L->shared[BLOCK_MLP] = memory_new(L, 1, sizeof *W);
     if (!W)
         return;
-    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->act, "act", L->m->config.ffn, L->s.key.dtype, CHUNKS});
-    activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dact, "dact", L->m->config.ffn, L->s.key.dtype, CHUNKS});
+    for (int k = 0; k < L->m->n_kinds; k++) {
+        const struct model_block *b = model_find_block(&L->m->layers[L->m->kinds[k].first], BLOCK_MLP);
+        if (b)
+            create_width(L, W, width_of(b));
+    }
 }
 
 /* Cuts the gradient of a matrix that holds both first maps (gate and up), since each map writes its own part. */
