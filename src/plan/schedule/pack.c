@@ -142,7 +142,7 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base, int64_t r
     return st;
 }
 
-enum status pack_live_at(const struct program *p, const uint8_t *moment, int n, int64_t (*out)[TIERS])
+enum status pack_live_at(const struct program *p, const int *moment, int n, int64_t (*out)[TIERS])
 {
     int *first = sys_malloc(sizeof *first * (size_t)(p->n_buffers + 1)),
         *last = sys_malloc(sizeof *last * (size_t)(p->n_buffers + 1));

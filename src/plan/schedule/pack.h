@@ -16,6 +16,6 @@ enum status pack_tier(struct program *p, enum tier tier, int64_t base, int64_t r
  * ERR_NOMEM. */
 enum status pack_live_in_order(const struct program *p, int64_t out[TIERS]);
 /* Finds the same separately for each of n moments; instruction i belongs to moment[i] < n. moment NULL: all belong to one moment. */
-enum status pack_live_at(const struct program *p, const uint8_t *moment, int n, int64_t (*out)[TIERS]);
+enum status pack_live_at(const struct program *p, const int *moment, int n, int64_t (*out)[TIERS]);
 
 #endif

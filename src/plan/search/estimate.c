@@ -3,47 +3,13 @@
 
 #include "base/parallel.h"
 #include "base/sys.h"
-#include "plan/lower/fixed.h"
-#include "plan/lower/program.h"
-#include "plan/schedule/pack.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/measure.h"
 #include "plan/search/tuning.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { FORWARD, BACKWARD, PASSES };
-
-/* Parts of a step. Memory needs of the classes add up within one part; the largest of all parts counts, since classes need their
- * most in different parts. */
-enum { PART_OTHER, PART_UPDATE, PART_FORWARD, PART_LOSS, PART_BACKWARD, PARTS };
-enum { UNIT_NONE, UNIT_EMBEDDING, UNIT_LAYER, UNIT_LAST_LAYER, UNIT_HEAD, UNITS };
-enum { MOMENTS = PARTS * UNITS };
-
-/* Needs of a program, in terms that add up over layers and classes. */
-struct need {
-    double busy[PASSES][LANES];         /* seconds */
-    double saved;                       /* part of busy that the forward pass spends on writing activations to drives */
-    double persistent[TIERS];           /* bytes */
-    double short_lived[MOMENTS][TIERS]; /* largest number of bytes at one time */
-    double least_compute;               /* seconds of attention, and of products at the best rate */
-    double instrs, buffers;
-    double versions; /* largest version of a tensor */
-};
-
-/* Adds factor * b to a; both have n terms. */
-static void add_terms(double *a, double factor, const double *b, int n)
-{
-    for (int i = 0; i < n; i++)
-        a[i] += factor * b[i];
-}
-
-static void need_add(struct need *a, double factor, const struct need *b)
-{
-    if (factor != 0)
-        add_terms((double *)a, factor, (const double *)b, (int)(sizeof *a / sizeof(double)));
-}
 
 /* Models that are measured: a short one, and for each kind of layer the short one with further layers of that kind. */
 enum { SHORT, MEASURED_MOST = 1 + MODEL_KINDS };
@@ -62,90 +28,6 @@ struct estimator {
     int split;   /* 1: differences.beside is known */
     int nowhere; /* 1: every placement's program is larger than a program's tables can be */
 };
-
-/* Finds the best rate of products of each storage type, in FLOP/s. */
-static void best_rates(const struct cost_model *cost, double out[COST_TYPES])
-{
-    for (int t = 0; t < COST_TYPES; t++) {
-        out[t] = 1;
-        for (int i = 0; i < GEMM_LAYOUTS * GEMM_SHAPES; i++)
-            out[t] = fmax(out[t], cost->device.gemm[t].flops[i / GEMM_SHAPES][i % GEMM_SHAPES]);
-    }
-}
-
-static int moment_of(const struct model *m, const struct instr *in)
-{
-    static const int parts[PHASES] = {[PHASE_NONE] = PART_OTHER,      [PHASE_IO] = PART_OTHER,  [PHASE_UPDATE] = PART_UPDATE,
-                                      [PHASE_FORWARD] = PART_FORWARD, [PHASE_LOSS] = PART_LOSS, [PHASE_BACKWARD] = PART_BACKWARD};
-    const int last = (int)m->config.layers - 1, layer = in->unit < 0 ? 0 : m->units[in->unit].layer;
-    const int unit = in->unit < 0    ? UNIT_NONE
-                     : layer < 0     ? UNIT_EMBEDDING
-                     : layer < last  ? UNIT_LAYER
-                     : layer == last ? UNIT_LAST_LAYER
-                                     : UNIT_HEAD;
-    return parts[in->phase] * UNITS + unit;
-}
-
-/* Measures the short-lived bytes of each moment. */
-static enum status measure_short_lived(const struct model *m, const struct program *p, double out[MOMENTS][TIERS])
-{
-    int64_t live[MOMENTS][TIERS];
-    uint8_t *moment = sys_malloc((size_t)p->n_instrs + 1);
-    if (!moment)
-        return status_no_memory("while planning");
-    /* moments follow computations: these hardly differ between placements, transfers do */
-    for (int i = 0, now = 0; i < p->n_instrs; i++) {
-        const struct instr *in = &p->instrs[i];
-        now = in->lane == LANE_COMPUTE || in->phase == PHASE_UPDATE ? moment_of(m, in) : now;
-        moment[i] = (uint8_t)now;
-    }
-    enum status st = pack_live_at(p, moment, MOMENTS, live);
-    for (int k = 0; st == OK && k < MOMENTS; k++)
-        for (int t = 0; t < TIERS; t++)
-            out[k][t] = (double)live[k][t];
-    free(moment);
-    return st;
-}
-
-static enum status measure(const struct model *m, const struct strategy *s, const struct problem *problem, int duties,
-                           struct need *out)
-{
-    const struct cost_model *cost = &problem->cost;
-    struct strategy given = *s;
-    struct program *p;
-    struct io_buffers io;
-    plan_keep_as_given(m, &problem->request, &given);
-    TRY(lower_program(m, &given, duties, &io, &p));
-    if (p->excess > EXCESS_BYTES) {
-        enum status beyond = program_built(p);
-        program_destroy(p);
-        return beyond;
-    }
-    double best[COST_TYPES];
-    best_rates(cost, best);
-    memset(out, 0, sizeof *out);
-    out->instrs = p->n_instrs;
-    out->buffers = p->n_buffers;
-    for (int i = 0; i < p->n_operands; i++)
-        out->versions = fmax(out->versions, operand_version_after(&p->operands[i]));
-    for (int i = 0; i < p->n_instrs; i++) {
-        const struct instr *in = &p->instrs[i];
-        double seconds = cost_seconds(cost, in, program_call(p, in));
-        out->busy[in->phase == PHASE_BACKWARD ? BACKWARD : FORWARD][in->lane] += seconds;
-        if (in->lane == LANE_WRITE && in->phase == PHASE_FORWARD &&
-            p->tensors[p->operands[in->first_operand].tensor].class == CLASS_ACT)
-            out->saved += seconds;
-        if (op_class(in->op) == OPS_ATTENTION)
-            out->least_compute += seconds;
-        else if (op_class(in->op) == OPS_MATRIX)
-            out->least_compute += program_call(p, in)->flops / best[op_storage_type(in->op, &program_call(p, in)->attrs)];
-    }
-    for (int b = 0; b < p->n_persistent; b++)
-        out->persistent[p->buffers[b].tier] += (double)round_up(p->buffers[b].bytes, BUFFER_ALIGN);
-    enum status st = measure_short_lived(m, p, out->short_lived);
-    program_destroy(p);
-    return st;
-}
 
 /* Changes of a model's needs if one class takes another of its options than the first, for some number of layers. */
 struct differences {
@@ -173,7 +55,7 @@ static enum status find_elsewhere(const struct subject *x, const struct strategy
     struct strategy elsewhere = *s;
     for (int i = 1; i < x->options->n[class]; i++) {
         decision_set(&elsewhere, class, x->options->value[class][i]);
-        TRY(measure(x->m, &elsewhere, x->problem, x->duties, &out[i]));
+        TRY(measure_need(x->problem, x->m, &elsewhere, x->duties, &out[i]));
         need_add(&out[i], -1, first);
     }
     return OK;
@@ -208,7 +90,7 @@ static enum status find_differences(const struct model *m, const struct options 
     const struct subject x = {m, o, p, duties}, alone = {m, o, p, DUTY_UPDATE};
     const int n_acts = o->n[DECISION_ACTS];
     memset(d, 0, sizeof *d);
-    TRY(measure(m, &base, p, duties, &d->base));
+    TRY(measure_need(p, m, &base, duties, &d->base));
     for (int i = 0; i < n_acts; i++)
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
@@ -220,7 +102,7 @@ static enum status find_differences(const struct model *m, const struct options 
                 d->acts[i][1] = d->acts[i][0];
                 continue;
             }
-            TRY(measure(m, &s, p, duties, &d->acts[i][fewest]));
+            TRY(measure_need(p, m, &s, duties, &d->acts[i][fewest]));
             need_add(&d->acts[i][fewest], -1, &d->base);
         }
     /* measured with activations off the device, the case when memory is scarce: the peak then comes at another moment */
@@ -233,7 +115,7 @@ static enum status find_differences(const struct model *m, const struct options 
     TRY(find_elsewhere(&x, &away, DECISION_GRADS, &first, d->grads));
     for (int u = 0; u < o->n[DECISION_UPDATE]; u++) {
         base.placement.update_on_host = o->value[DECISION_UPDATE][u];
-        TRY(measure(m, &base, p, DUTY_UPDATE, &d->update[u].base));
+        TRY(measure_need(p, m, &base, DUTY_UPDATE, &d->update[u].base));
         TRY(find_elsewhere(&alone, &base, DECISION_PARAMS, &d->update[u].base, d->update[u].params));
         TRY(find_elsewhere(&alone, &base, DECISION_GRADS, &d->update[u].base, d->update[u].grads));
         TRY(find_elsewhere(&alone, &base, DECISION_OPTIM, &d->update[u].base, d->update[u].optim));
@@ -253,7 +135,7 @@ static enum status find_beside(const struct model *m, const struct options *o, c
     for (int i = 1; i < o->n[DECISION_ACTS]; i++) {
         struct need half;
         set_activations(o, i, &s);
-        TRY(measure(m, &s, p, duties, &half));
+        TRY(measure_need(p, m, &s, duties, &half));
         need_add(&half, -1, &d->base);
         need_add(&half, s.placement.device_chunks / chunks - 1, &d->acts[i][1]);
         need_add(&half, -s.placement.device_chunks / chunks, &d->acts[0][1]);
