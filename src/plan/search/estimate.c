@@ -4,7 +4,7 @@
 #include "base/parallel.h"
 #include "base/sys.h"
 #include "plan/schedule/prefetch.h"
-#include "plan/search/measure.h"
+#include "plan/search/needs.h"
 #include "plan/search/tuning.h"
 
 #include <math.h>
@@ -40,22 +40,19 @@ struct differences {
         [2]; /* the update's program alone, by place of the update (device, host); classes change its needs otherwise than a step's */
 };
 
-/* A program to be measured. */
-struct subject {
-    const struct model *m;
-    const struct options *options;
-    const struct problem *problem;
-    int duties;
-};
+static enum status find_need(const struct subject *x, const struct strategy *s, int duties, struct need *out)
+{
+    return needs_find(x->problem->needs, x, s, duties, out);
+}
 
 /* Measures by how much each further option of a class changes the needs `first`, measured with the first option. */
-static enum status find_elsewhere(const struct subject *x, const struct strategy *s, enum decision_id class,
-                                  const struct need *first, struct need *out)
+static enum status find_elsewhere(const struct subject *x, const struct options *o, const struct strategy *s, int duties,
+                                  enum decision_id class, const struct need *first, struct need *out)
 {
     struct strategy elsewhere = *s;
-    for (int i = 1; i < x->options->n[class]; i++) {
-        decision_set(&elsewhere, class, x->options->value[class][i]);
-        TRY(measure_need(x->problem, x->m, &elsewhere, x->duties, &out[i]));
+    for (int i = 1; i < o->n[class]; i++) {
+        decision_set(&elsewhere, class, o->value[class][i]);
+        TRY(find_need(x, &elsewhere, duties, &out[i]));
         need_add(&out[i], -1, first);
     }
     return OK;
@@ -83,14 +80,22 @@ static struct strategy first_options(const struct options *o, const struct strat
     return base;
 }
 
-static enum status find_differences(const struct model *m, const struct options *o, const struct strategy *fixed,
-                                    const struct problem *p, int duties, struct differences *d)
+/* Measures the first option of every class alone. */
+static enum status find_base(const struct subject *x, const struct options *o, const struct strategy *fixed, int duties,
+                             struct differences *d)
+{
+    const struct strategy base = first_options(o, fixed);
+    memset(d, 0, sizeof *d);
+    return find_need(x, &base, duties, &d->base);
+}
+
+static enum status find_differences(const struct subject *x, const struct options *o, const struct strategy *fixed, int duties,
+                                    struct differences *d)
 {
     struct strategy base = first_options(o, fixed);
-    const struct subject x = {m, o, p, duties}, alone = {m, o, p, DUTY_UPDATE};
     const int n_acts = o->n[DECISION_ACTS];
     memset(d, 0, sizeof *d);
-    TRY(measure_need(p, m, &base, duties, &d->base));
+    TRY(find_need(x, &base, duties, &d->base));
     for (int i = 0; i < n_acts; i++)
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
@@ -102,7 +107,7 @@ static enum status find_differences(const struct model *m, const struct options 
                 d->acts[i][1] = d->acts[i][0];
                 continue;
             }
-            TRY(measure_need(p, m, &s, duties, &d->acts[i][fewest]));
+            TRY(find_need(x, &s, duties, &d->acts[i][fewest]));
             need_add(&d->acts[i][fewest], -1, &d->base);
         }
     /* measured with activations off the device, the case when memory is scarce: the peak then comes at another moment */
@@ -111,22 +116,22 @@ static enum status find_differences(const struct model *m, const struct options 
     set_activations(o, n_acts > 1, &away);
     if (n_acts > 1)
         need_add(&first, 1, &d->acts[1][0]);
-    TRY(find_elsewhere(&x, &away, DECISION_PARAMS, &first, d->params));
-    TRY(find_elsewhere(&x, &away, DECISION_GRADS, &first, d->grads));
+    TRY(find_elsewhere(x, o, &away, duties, DECISION_PARAMS, &first, d->params));
+    TRY(find_elsewhere(x, o, &away, duties, DECISION_GRADS, &first, d->grads));
     for (int u = 0; u < o->n[DECISION_UPDATE]; u++) {
         base.placement.update_on_host = o->value[DECISION_UPDATE][u];
-        TRY(measure_need(p, m, &base, DUTY_UPDATE, &d->update[u].base));
-        TRY(find_elsewhere(&alone, &base, DECISION_PARAMS, &d->update[u].base, d->update[u].params));
-        TRY(find_elsewhere(&alone, &base, DECISION_GRADS, &d->update[u].base, d->update[u].grads));
-        TRY(find_elsewhere(&alone, &base, DECISION_OPTIM, &d->update[u].base, d->update[u].optim));
+        TRY(find_need(x, &base, DUTY_UPDATE, &d->update[u].base));
+        TRY(find_elsewhere(x, o, &base, DUTY_UPDATE, DECISION_PARAMS, &d->update[u].base, d->update[u].params));
+        TRY(find_elsewhere(x, o, &base, DUTY_UPDATE, DECISION_GRADS, &d->update[u].base, d->update[u].grads));
+        TRY(find_elsewhere(x, o, &base, DUTY_UPDATE, DECISION_OPTIM, &d->update[u].base, d->update[u].optim));
     }
     return OK;
 }
 
 /* Measures the fixed cost of activations split between two tiers: keeps half of the chunks on the device and subtracts the
  * changes that are in proportion to chunks. */
-static enum status find_beside(const struct model *m, const struct options *o, const struct strategy *fixed,
-                               const struct problem *p, int duties, struct differences *d)
+static enum status find_beside(const struct subject *x, const struct options *o, const struct strategy *fixed, int duties,
+                               struct differences *d)
 {
     struct strategy s = first_options(o, fixed);
     double chunks = chunks_of(fixed);
@@ -135,7 +140,7 @@ static enum status find_beside(const struct model *m, const struct options *o, c
     for (int i = 1; i < o->n[DECISION_ACTS]; i++) {
         struct need half;
         set_activations(o, i, &s);
-        TRY(measure_need(p, m, &s, duties, &half));
+        TRY(find_need(x, &s, duties, &half));
         need_add(&half, -1, &d->base);
         need_add(&half, s.placement.device_chunks / chunks - 1, &d->acts[i][1]);
         need_add(&half, -s.placement.device_chunks / chunks, &d->acts[0][1]);
@@ -344,8 +349,8 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
                    (e->options.n[DECISION_UPDATE] > 1 && s->placement.update_on_host && s->placement.optim == RES_DEVICE);
 }
 
-typedef enum status find(const struct model *m, const struct options *o, const struct strategy *fixed, const struct problem *p,
-                         int duties, struct differences *d);
+typedef enum status find(const struct subject *x, const struct options *o, const struct strategy *fixed, int duties,
+                         struct differences *d);
 
 /* One model to be measured, as a job. */
 struct measuring {
@@ -365,7 +370,8 @@ static enum status measure_layers(void *job)
         duties = DUTY_FORWARD;
     int of_kind[MODEL_KINDS];
     TRY(problem_few(e->problem, e->short_layers, more, x->which - 1, x->which == SHORT ? e->short_kinds : of_kind, &few));
-    enum status st = x->what(few, &e->options, &e->fixed, e->problem, duties, &e->measured[x->which]);
+    const struct subject subject = {e->problem, few, {e->short_layers, more, x->which - 1}};
+    enum status st = x->what(&subject, &e->options, &e->fixed, duties, &e->measured[x->which]);
     model_destroy(few);
     return st;
 }
@@ -420,8 +426,8 @@ enum status estimator_split(struct estimator *e)
     return OK;
 }
 
-enum status estimator_create(const struct problem *p, const struct options *o, const struct strategy *fixed,
-                             struct estimator **out)
+static enum status create(const struct problem *p, const struct options *o, const struct strategy *fixed, find *what,
+                          struct estimator **out)
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
     struct differences *d = sys_calloc(2 + MEASURED_MOST, sizeof *d);
@@ -438,7 +444,7 @@ enum status estimator_create(const struct problem *p, const struct options *o, c
                                 .measured = d + 2,
                                 .fixed = *fixed,
                                 .short_layers = layers < few + period ? layers : few};
-        st = measure_if_possible(e, find_differences);
+        st = measure_if_possible(e, what);
     }
     if (st == OK) {
         *out = e;
@@ -447,6 +453,21 @@ enum status estimator_create(const struct problem *p, const struct options *o, c
     free(d);
     free(e);
     return st;
+}
+
+enum status estimator_create(const struct problem *p, const struct options *o, const struct strategy *fixed,
+                             struct estimator **out)
+{
+    return create(p, o, fixed, find_differences, out);
+}
+
+enum status estimator_count(const struct problem *p, const struct options *o, const struct strategy *fixed, double *instrs)
+{
+    struct estimator *e;
+    TRY(create(p, o, fixed, find_base, &e));
+    *instrs = e->instrs;
+    estimator_destroy(e);
+    return OK;
 }
 
 void estimator_destroy(struct estimator *e)

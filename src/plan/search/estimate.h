@@ -11,6 +11,8 @@ struct estimator;
 /* Lowers programs of a few layers with one class elsewhere at a time. Keeps p. ERR_NOMEM: memory ran out. */
 enum status estimator_create(const struct problem *p, const struct options *o, const struct strategy *fixed,
                              struct estimator **out);
+/* Sets the approximate number of instructions of a whole step's program, without an estimator. */
+enum status estimator_count(const struct problem *p, const struct options *o, const struct strategy *fixed, double *instrs);
 void estimator_destroy(struct estimator *e); /* NULL is fine */
 /* Measures the effect of some row chunks on the device: from then on estimator_judge takes such placements, too. */
 enum status estimator_split(struct estimator *e);

@@ -360,13 +360,17 @@ static enum status measure_short_lived(const struct model *m, const struct progr
     return st;
 }
 
-enum status measure_whole(const struct problem *p, const struct model *m, const struct strategy *s, int duties, struct need *out)
+enum status measure_whole(const struct subject *x, const struct strategy *s, int duties, struct need *out)
 {
+    const struct model *m = x->model;
+    const struct problem *p = x->problem;
+    struct strategy given = *s;
     struct program *whole;
     struct totals total;
     struct cost_memo memo = {.m = &p->cost};
     double best[COST_TYPES];
-    TRY(lower(m, s, duties, &whole));
+    plan_keep_as_given(m, &p->request, &given);
+    TRY(lower(m, &given, duties, &whole));
     memo.p = whole;
     best_rates(&p->cost, best);
     memset(out, 0, sizeof *out);
@@ -449,13 +453,13 @@ static enum status measure_samples(const struct problem *p, const struct model *
     return st;
 }
 
-enum status measure_need(const struct problem *p, const struct model *m, const struct strategy *s, int duties, struct need *out)
+enum status measure_need(const struct subject *x, const struct strategy *s, int duties, struct need *out)
 {
     struct strategy given = *s, samples[SAMPLES];
     double times;
     int known = 0;
-    plan_keep_as_given(m, &p->request, &given);
+    plan_keep_as_given(x->model, &x->problem->request, &given);
     if (duties != DUTY_UPDATE && choose_samples(&given, samples, &times)) /* an update's program does not depend on chunks */
-        TRY(measure_samples(p, m, samples, duties, times, &known, out));
-    return known ? OK : measure_whole(p, m, &given, duties, out);
+        TRY(measure_samples(x->problem, x->model, samples, duties, times, &known, out));
+    return known ? OK : measure_whole(x, s, duties, out);
 }

@@ -28,13 +28,25 @@ struct need {
 void add_terms(double *a, double factor, const double *b, int n);
 void need_add(struct need *a, double factor, const struct need *b);
 
-/* Measures the program of s with these duties for a model, whose layers p's model has. Programs of many row chunks are not
- * lowered: their needs are those of two programs of a few chunks, and the difference for each further chunk.
+/* Arguments of problem_few. */
+struct subject_layers {
+    int64_t few, more;
+    int kind;
+};
+
+/* A model of a few of the layers of a problem's model. */
+struct subject {
+    const struct problem *problem;
+    const struct model *model;
+    struct subject_layers layers;
+};
+
+/* Measures the program of s with these duties. Programs of many row chunks are not lowered: their needs are those of two programs
+ * of a few chunks, and the difference for each further chunk.
  *
  * Returns ERR_NOFIT if the program is beyond a program's tables. */
-enum status measure_need(const struct problem *p, const struct model *m, const struct strategy *s, int duties, struct need *out);
+enum status measure_need(const struct subject *x, const struct strategy *s, int duties, struct need *out);
 /* Measures the program as it is, however many chunks it has. */
-enum status measure_whole(const struct problem *p, const struct model *m, const struct strategy *s, int duties,
-                          struct need *out);
+enum status measure_whole(const struct subject *x, const struct strategy *s, int duties, struct need *out);
 
 #endif

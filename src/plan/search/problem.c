@@ -8,6 +8,7 @@
 
 void problem_set(struct problem *out, const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
 {
+    memset(out, 0, sizeof *out);
     out->model = m;
     out->request = *s;
     plan_cost_model(&out->request, &out->cost);

@@ -7,12 +7,15 @@
 #include "model/model.h"
 #include "settings/settings.h"
 
+struct needs;
+
 /* Constant once set, one for each mesh. The caller owns the model and the request's pointers. */
 struct problem {
     const struct model *model;
     struct plan_request request; /* mesh and ZeRO stage are decided */
     struct cost_model cost;      /* costs on one rank of that mesh */
     int64_t limit[TIERS];        /* bytes */
+    struct needs *needs;         /* borrowed: needs that problems of the same request share (needs.h); or NULL */
 };
 
 void problem_set(struct problem *out, const struct model *m, const struct plan_request *s, const int64_t limit[TIERS]);

@@ -164,12 +164,17 @@ enum status search_few(const struct problem *p, const struct strategy *fixed, co
     return search_inputs(p, fixed, lead, 1, out);
 }
 
-enum status search_estimate(const struct problem *p, const struct strategy *fixed, double *instrs, double *least)
+enum status search_instrs(const struct problem *p, const struct strategy *fixed, double *instrs)
+{
+    struct options o;
+    options_of(p->model, &p->request, fixed, &o);
+    return estimator_count(p, &o, fixed, instrs);
+}
+
+enum status search_estimate(const struct problem *p, const struct strategy *fixed, double *least)
 {
     struct search x;
-    double layer;
     TRY(search_list(p, fixed, 1, &x));
-    estimator_instrs(x.estimator, instrs, &layer);
     *least = INFINITY;
     for (int i = 0; i < x.n; i++)
         if (x.candidates[i].excess <= 1)

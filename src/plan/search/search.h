@@ -30,8 +30,9 @@ enum status search_briefly(const struct problem *p, const struct strategy *fixed
 /* Searches as search_to_beat, but tries at most SELECT_BRIEF placements and nothing around them. */
 enum status search_few(const struct problem *p, const struct strategy *fixed, const struct search_lead *lead, struct search *out);
 
-/* Estimates without trials: the approximate number of instructions of a step's program on the grid of `fixed`, and the least
- * seconds of placements that ought to fit (INFINITY: none). */
-enum status search_estimate(const struct problem *p, const struct strategy *fixed, double *instrs, double *least);
+/* Estimates the number of instructions of a step's program on the grid of `fixed`. */
+enum status search_instrs(const struct problem *p, const struct strategy *fixed, double *instrs);
+/* Estimates, without trials, the least seconds of placements that ought to fit on the grid of `fixed`; INFINITY: none. */
+enum status search_estimate(const struct problem *p, const struct strategy *fixed, double *least);
 
 #endif

@@ -39,23 +39,40 @@ static int may_start(const struct searched *v, double least, double on_default)
            least <= (tiles_are_bulky(&v->problem, &v->default_grid) ? 1 - SEARCH_GAIN : START_SLOWER) * on_default;
 }
 
+/* Lists the default grid and larger ones, up to one whose programs are small enough to be tried with all layers. */
+static enum status list_larger(struct searched *v, struct strategy out[START_GRIDS], int *n)
+{
+    double instrs;
+    out[0] = v->default_grid;
+    TRY(search_instrs(&v->problem, &out[0], &instrs));
+    v->large = instrs > TRIAL_WHOLE_INSTRS;
+    for (*n = 1; instrs > TRIAL_WHOLE_INSTRS && *n < START_GRIDS; ++*n) {
+        out[*n] = out[*n - 1];
+        if (!coarsen(&v->problem, instrs > START_COARSEN_ALL * TRIAL_WHOLE_INSTRS, *n - 1, &out[*n]))
+            return OK;
+        TRY(search_instrs(&v->problem, &out[*n], &instrs));
+    }
+    return OK;
+}
+
 /* Finds the grid to start from: the default grid, if costs are measured or its programs are small enough to be tried with all
- * layers. If not, tiles are enlarged until programs are small enough; the start is the last grid on this way whose best estimate
- * is as good as the default grid's. */
+ * layers. If not, the largest of the listed grids whose best estimate is as good as the default grid's. */
 static enum status find_start(struct searched *v)
 {
-    struct strategy at = v->default_grid;
-    double instrs, least, on_default;
+    struct strategy grids[START_GRIDS];
+    int n;
+    double least, on_default;
     if (start_grid_gain(&v->problem.request) >= SEARCH_GAIN)
         return OK;
-    TRY(search_estimate(&v->problem, &at, &instrs, &on_default));
-    v->large = instrs > TRIAL_WHOLE_INSTRS;
-    for (int turn = 0;
-         instrs > TRIAL_WHOLE_INSTRS && coarsen(&v->problem, instrs > START_COARSEN_ALL * TRIAL_WHOLE_INSTRS, turn, &at);
-         turn++) {
-        TRY(search_estimate(&v->problem, &at, &instrs, &least));
-        if (may_start(v, least, on_default))
-            v->fixed = at;
+    TRY(list_larger(v, grids, &n));
+    if (n > 1)
+        TRY(search_estimate(&v->problem, &grids[0], &on_default));
+    while (--n > 0) {
+        TRY(search_estimate(&v->problem, &grids[n], &least));
+        if (may_start(v, least, on_default)) {
+            v->fixed = grids[n];
+            return OK;
+        }
     }
     return OK;
 }
@@ -72,7 +89,7 @@ static enum status search_grids(struct searched *v, const struct strategy *grid,
 {
     enum status (*const search)(const struct problem *, const struct strategy *, const struct search_lead *, struct search *) =
         tries_few(&v->problem.request, lead) ? search_few : search_to_beat;
-    if (!grid && v->problem.request.effort <= EFFORT_NORMAL)
+    if (!grid)
         TRY(find_start(v));
     TRY(search(&v->problem, &v->fixed, lead, &v->search));
     if (grid || strategy_same_grid(&v->fixed, &v->default_grid) || v->search.candidates[0].excess <= 1)
@@ -89,6 +106,7 @@ enum status start_create(const struct start *from, const struct plan_request *s,
     if (!v)
         return status_no_memory("while planning");
     problem_set(&v->problem, from->m, s, from->limit);
+    v->problem.needs = from->needs;
     enum status st = plan_fixed(from->m, &v->problem.request, &v->default_grid);
     for (int i = 0; st == OK && i < from->finer && plan_finer_tiles(from->m, &v->problem.request, &v->default_grid);)
         i++;

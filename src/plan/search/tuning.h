@@ -181,6 +181,7 @@ enum { STEP_LAYERS = 3 };
 #define START_COARSEN_ALL 8
 /* Fewest loss tiles while enlarging: loss tiles are few instructions, and larger ones only take memory for logits. */
 #define START_LOSS_TILES 128
+#define START_GRIDS 64 /* most grids between the default grid and the largest one */
 /* Trials of a few layers may be too short by this share. */
 #define FEW_LAYERS_MISS 0.04
 /* Ratio of step to attention plus products at their best rates, below which local search has nothing to gain. */
