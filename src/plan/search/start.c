@@ -83,18 +83,28 @@ static int tries_few(const struct plan_request *s, const struct search_lead *lea
     return lead->brief || s->effort == EFFORT_QUICK || (s->effort == EFFORT_NORMAL && lead->beat && !lead->first);
 }
 
-/* Searches the given grid, or the grid found to start from; if nothing fits on the latter grid, searches the default grid
- * instead. */
+static int start_fits(const struct searched *v)
+{
+    return v->search.candidates[0].excess <= 1;
+}
+
+/* Searches the given grid, or the grid found to start from; if nothing fits on the latter grid, searches it in full at effort quick,
+ * then the default grid. */
 static enum status search_grids(struct searched *v, const struct strategy *grid, const struct search_lead *lead)
 {
-    enum status (*const search)(const struct problem *, const struct strategy *, const struct search_lead *, struct search *) =
-        tries_few(&v->problem.request, lead) ? search_few : search_to_beat;
+    const int few = tries_few(&v->problem.request, lead);
     if (!grid)
         TRY(find_start(v));
-    TRY(search(&v->problem, &v->fixed, lead, &v->search));
-    if (grid || strategy_same_grid(&v->fixed, &v->default_grid) || v->search.candidates[0].excess <= 1)
+    TRY((few ? search_few : search_to_beat)(&v->problem, &v->fixed, lead, &v->search));
+    if (grid || strategy_same_grid(&v->fixed, &v->default_grid) || start_fits(v))
         return OK;
     search_destroy(&v->search);
+    if (v->problem.request.effort == EFFORT_QUICK) {
+        TRY(search_to_beat(&v->problem, &v->fixed, lead, &v->search));
+        if (start_fits(v))
+            return OK;
+        search_destroy(&v->search);
+    }
     v->fixed = v->default_grid;
     return (lead->brief ? search_few : search_to_beat)(&v->problem, &v->fixed, lead, &v->search);
 }
