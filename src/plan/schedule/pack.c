@@ -18,6 +18,9 @@
 #define SWEEP_EXCESS 0.02      /* for sweeps over more than FEW buffers, which come before greedy packing */
 #define SWEEP_EXCESS_MANY 0.01 /* for each sweep over more than MANY buffers */
 
+#define LOOSE 0.02 /* slack from which a packing need not be tight where there is ample room */
+#define AMPLE 0.8  /* share of the room that such a packing may take */
+
 /* Numbers of large buffers that are placed before the sweep if there are more than MANY, in the order of trials until a packing
  * is good enough. The more layers and chunks, the more large buffers there are: 8,000 of the 229 thousand buffers of six layers
  * of 8b at 256k tokens (test_pack_many) leave gaps of 7%. */
@@ -112,9 +115,10 @@ static int64_t place_greedily(struct packer *k, int64_t base, int64_t enough, in
  * large ones placed first. Returns the end of the kept packing; -1: out of memory. */
 static int64_t pack_best(struct packer *k, const int *moment, int64_t base, int64_t bound, int64_t room, double slack)
 {
-    int64_t enough = good_enough(bound, room, k->n > FEW ? fmax(slack, SWEEP_EXCESS) : slack);
+    const int64_t ample = slack >= LOOSE ? (int64_t)(AMPLE * (double)room) : 0;
+    int64_t enough = max_i64(good_enough(bound, room, k->n > FEW ? fmax(slack, SWEEP_EXCESS) : slack), ample);
     int64_t end = pack_sweep(k->p->buffers, k->order, moment, k->n, base, bound,
-                             good_enough(bound, room, k->n > MANY ? fmax(slack, SWEEP_EXCESS_MANY) : slack));
+                             max_i64(good_enough(bound, room, k->n > MANY ? fmax(slack, SWEEP_EXCESS_MANY) : slack), ample));
     if (end >= 0 && k->n <= MANY)
         return place_greedily(k, base, enough, end);
     for (size_t i = 0; i < sizeof n_placed_first / sizeof *n_placed_first && end > enough; i++)
