@@ -138,6 +138,7 @@ static enum status plan_before_memory(const struct model *m, const struct plan_r
     enum status st = run_passes(&x, PASS_MEMORY, NULL);
     if (st == OK) {
         *out = x.choice;
+        out->problem.needs = NULL; /* ends with the search */
         x.choice.plan = NULL;
     }
     planning_end(&x);
