@@ -288,7 +288,8 @@ enum status key_search_start(const struct model *m, const struct plan_request *s
     struct key_search *b = sys_calloc(1, sizeof *b);
     if (!b)
         return status_no_memory("while planning");
-    *b = (struct key_search){.from = {m, limit, NULL, finer}, .given = *s, .zero_is_open = s->zero == AUTO, .default_price = INFINITY};
+    *b = (struct key_search){
+        .from = {m, limit, NULL, finer}, .given = *s, .zero_is_open = s->zero == AUTO, .default_price = INFINITY};
     b->given.zero = b->zero_is_open ? stages[0] : s->zero;
     enum status st = needs_create(&b->from.needs);
     if (st == OK)

@@ -303,8 +303,8 @@ static int site_seconds(const struct cost_model *cost, const struct site *x, dou
 
 /* Puts the needs of a program together from two samples, from the second of which it is `times` steps away. Returns 0 if they do
  * not say. */
-static int combine_sites(const struct cost_model *cost, const struct target *target, const struct sites *x, const struct totals total[SAMPLES], double times,
-                         struct need *out)
+static int combine_sites(const struct cost_model *cost, const struct target *target, const struct sites *x,
+                         const struct totals total[SAMPLES], double times, struct need *out)
 {
     double best[COST_TYPES], seconds;
     best_rates(cost, best);
@@ -324,7 +324,8 @@ static int combine_sites(const struct cost_model *cost, const struct target *tar
             continue;
         if (!site_seconds(cost, site, times, &seconds))
             return 0;
-        add_busy(&site->instr, &site->call, site->is_saving, seconds, extend(site->flops[FEW], site->flops[MORE], times), best, out);
+        add_busy(&site->instr, &site->call, site->is_saving, seconds, extend(site->flops[FEW], site->flops[MORE], times), best,
+                 out);
     }
     return 1;
 }
@@ -390,41 +391,30 @@ enum status measure_whole(const struct subject *x, const struct strategy *s, int
     return st;
 }
 
-/* Numbers of row chunks of samples; each is a multiple of 2, the second also of 3 or of 4. */
-static const int sample_chunks[][SAMPLES] = {{4, 6}, {4, 8}};
+/* Numbers of row chunks of the samples. */
+static const int sample_chunks[SAMPLES] = {4, 6};
 
-/* Scales a number of chunks to a sample. Returns 0 if the result is no integer. */
-static int scale(int *n, int sample, int chunks)
+/* Shortens a sequence to a few row chunks, the last of which has as many rows as before. */
+static void shorten(const struct strategy *s, int chunks, int sample, struct strategy *out)
 {
-    const int scaled = *n * sample;
-    *n = scaled / chunks;
-    return scaled % chunks == 0;
-}
-
-/* Shortens a sequence to a few row chunks, the last of which has as many rows as before. Returns 0 if a placement's chunks cannot
- * be shared out alike. */
-static int shorten(const struct strategy *s, int chunks, int sample, struct strategy *out)
-{
-    struct placement *p = &out->placement;
     *out = *s;
     out->rows = s->rows - (chunks - sample) * s->key.row_chunk;
-    return scale(&p->device_chunks, sample, chunks) && scale(&p->kept_chunks, sample, chunks) &&
-           scale(&p->full_more, sample, chunks) && scale(&p->light_fewer, sample, chunks);
+    out->placement.kept_chunks = s->placement.kept_chunks > 0 ? sample : 0;
 }
 
-/* Chooses numbers of chunks for samples. Returns 0 if the program is short itself or cannot be sampled. */
-static int choose_samples(const struct strategy *s, struct strategy out[SAMPLES], double *times)
+/* Sets the samples of a program of many chunks. Returns 0 if it has no samples: it is short itself, or its chunks are not alike, so
+ * that what is live beside a kept chunk and a recomputed one does not grow with the chunks. */
+static int set_samples(const struct strategy *s, struct strategy out[SAMPLES], double *times)
 {
-    const int chunks = (int)ceil_div(s->rows, s->key.row_chunk);
-    if (s->key.row_chunk % s->key.loss_tile)
+    const struct placement *p = &s->placement;
+    const int chunks = (int)ceil_div(s->rows, s->key.row_chunk), few = sample_chunks[FEW], more = sample_chunks[MORE];
+    if (chunks <= few + more || s->key.row_chunk % s->key.loss_tile || p->full_more || p->light_fewer || p->device_chunks ||
+        (p->kept_chunks > 0 && p->kept_chunks < chunks))
         return 0;
-    for (size_t i = 0; i < sizeof sample_chunks / sizeof *sample_chunks; i++) {
-        const int few = sample_chunks[i][FEW], more = sample_chunks[i][MORE];
-        *times = (double)(chunks - more) / (more - few);
-        if (chunks > few + more && shorten(s, chunks, few, &out[FEW]) && shorten(s, chunks, more, &out[MORE]))
-            return 1;
-    }
-    return 0;
+    shorten(s, chunks, few, &out[FEW]);
+    shorten(s, chunks, more, &out[MORE]);
+    *times = (double)(chunks - more) / (more - few);
+    return 1;
 }
 
 /* Measures from samples. *known: 0 if they do not say. */
@@ -459,7 +449,7 @@ enum status measure_need(const struct subject *x, const struct strategy *s, int 
     double times;
     int known = 0;
     plan_keep_as_given(x->model, &x->problem->request, &given);
-    if (duties != DUTY_UPDATE && choose_samples(&given, samples, &times)) /* an update's program does not depend on chunks */
+    if (duties != DUTY_UPDATE && set_samples(&given, samples, &times)) /* an update's program does not depend on chunks */
         TRY(measure_samples(x->problem, x->model, samples, duties, times, &known, out));
     return known ? OK : measure_whole(x, s, duties, out);
 }

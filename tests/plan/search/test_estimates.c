@@ -8,6 +8,7 @@
 #include "plan/schedule/order.h"
 #include "plan/schedule/pack.h"
 #include "plan/search/estimate.h"
+#include "plan/search/measure.h"
 #include "plan/search/requests.h"
 #include "plan/search/search.h"
 
@@ -75,6 +76,74 @@ static void estimates_hold_for_every_placement(void **state)
     assert_true(compared > 200);
     estimator_destroy(e);
     model_destroy(m);
+}
+
+/* Compares needs found from programs of a few chunks with those of the whole program. */
+static void compare_needs(const struct subject *x, const struct strategy *s, int duties)
+{
+    struct need few, whole;
+    assert_int_equal(measure_need(x, s, duties, &few), OK);
+    assert_int_equal(measure_whole(x, s, duties, &whole), OK);
+    for (int pass = 0; pass < PASSES; pass++)
+        for (int l = 0; l < LANES; l++)
+            assert_true(fabs(few.busy[pass][l] - whole.busy[pass][l]) <= 1e-9 * whole.busy[pass][l]); /* rounding of sums */
+    assert_true(fabs(few.saved - whole.saved) <= 1e-9 * whole.saved);
+    assert_true(fabs(few.least_compute - whole.least_compute) <= 1e-9 * whole.least_compute);
+    for (int t = 0; t < TIERS; t++) {
+        /* buffers are rounded up to whole blocks, which does not grow with the chunks */
+        assert_true(fabs(few.persistent[t] - whole.persistent[t]) <= 1e-2 * whole.persistent[t]);
+        for (int k = 0; k < MOMENTS; k++)
+            assert_true(fabs(few.short_lived[k][t] - whole.short_lived[k][t]) <= 1e-3 * whole.short_lived[k][t]);
+    }
+    assert_true(few.instrs == whole.instrs && few.buffers == whole.buffers && few.versions == whole.versions);
+}
+
+/* Programs of a few row chunks say what programs of many need: seconds, bytes and instructions, wherever data lie, on one rank
+ * and on several, with a whole last chunk and with a shorter one. */
+static void a_few_chunks_say_what_many_need(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *machine;
+        int64_t tokens;
+        int ulysses, ring, inputs;
+    } of[] = {{"8b", "h200", 16 * 4096, 1, 1, 1},
+              {"1b", "rtx4090", 24 * 4096, 1, 1, 2},
+              {"gpt2-125m", "a100-40", 31 * 2048, 1, 1, 1},
+              {"8b", "4xa100-80", 4 * 20 * 2048, 2, 2, 1},
+              {"8b", "2xh100", 2 * 36 * 1024, 1, 2, 1}};
+    int compared = 0;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct hardware h;
+        struct plan_request s;
+        struct strategy fixed;
+        struct problem problem;
+        struct options o;
+        const int64_t ample[TIERS] = {(int64_t)HUGE << 10, (int64_t)HUGE << 10, (int64_t)HUGE << 10};
+        struct model *m = preset_of(of[i].preset, 3, of[i].tokens, of[i].machine, &h, &s);
+        s.mesh = (struct mesh){{[MESH_DP] = 1, [MESH_ULYSSES] = of[i].ulysses, [MESH_RING] = of[i].ring}};
+        s.zero = of[i].ulysses * of[i].ring > 1 ? 3 : 0;
+        s.row_chunk = of[i].tokens / (of[i].ulysses * of[i].ring) / (i < 3 ? 16 : 12);
+        s.row_chunk -= s.row_chunk % 512;
+        s.loss_tile = 512;
+        s.head_tile = AUTO;
+        s.keep_inputs = of[i].inputs;
+        assert_int_equal(plan_fixed(m, &s, &fixed), OK);
+        problem_set(&problem, m, &s, ample);
+        options_of(m, &s, &fixed, &o);
+        const struct subject x = {&problem, m, {3, 0, 0}};
+        const int chunks = (int)ceil_div(fixed.rows, fixed.key.row_chunk);
+        for (int at = 0; at < options_count(&o); at += 37) {
+            struct strategy placed = fixed;
+            options_place(&o, at, &placed);
+            placed.placement.kept_chunks = compared % 2 ? chunks : 0;
+            compare_needs(&x, &placed, STEP);
+            compared++;
+        }
+        model_destroy(m);
+    }
+    print_message("%d programs compared\n", compared);
+    assert_true(compared > 50);
 }
 
 /* Estimates measure a whole run of layers up to the next kept input, if only some layers keep their inputs. */
@@ -256,8 +325,8 @@ static void estimates_hold_with_activations_elsewhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(estimates_hold_for_every_placement), cmocka_unit_test(estimates_hold_for_kept_inputs),
-        cmocka_unit_test(estimates_hold_with_activations_elsewhere), cmocka_unit_test(estimates_hold_for_both_kinds),
-        cmocka_unit_test(goes_on_from_what_was_found)};
+        cmocka_unit_test(estimates_hold_for_every_placement), cmocka_unit_test(a_few_chunks_say_what_many_need),
+        cmocka_unit_test(estimates_hold_for_kept_inputs),     cmocka_unit_test(estimates_hold_with_activations_elsewhere),
+        cmocka_unit_test(estimates_hold_for_both_kinds),      cmocka_unit_test(goes_on_from_what_was_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
