@@ -36,7 +36,7 @@ enum { FEW, MORE, SAMPLES };
 struct site {
     uint64_t key; /* 0: none */
     struct instr instr;
-    struct op_call call; /* of one of them */
+    struct op_call call; /* call of one of the instructions */
     int moment;
     int count[SAMPLES];
     /* attention: queries, keys and bytes of scratch memory of an instruction, which may grow otherwise than in proportion */
@@ -56,7 +56,7 @@ struct sites {
     int slots; /* a power of 2 */
 };
 
-/* What a sample has as a whole. */
+/* Sizes of a sample as a whole. */
 struct totals {
     double instrs, buffers, persistent[TIERS];
     int64_t largest; /* bytes of the largest buffer */
