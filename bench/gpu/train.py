@@ -458,7 +458,7 @@ def sampled(b, name, model, device, prompt, tokens, timeout):
     with open(b.o.text, "rb") as f:
         replace(path, f.read(prompt).decode(errors="ignore"))
     status, out, err = b.run(["sample", "--model", model, "--prompt-file", path, "--temperature", "0", "--max-new-tokens", str(tokens), "--json",
-                              "--device", device, "--effort", "quick", *([] if b.small else ["--dtype", "bf16"])], timeout)
+                              "--device", device, *([] if b.small else ["--dtype", "bf16"])], timeout)
     try:
         return json.loads(out)
     except ValueError:
