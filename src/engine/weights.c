@@ -55,9 +55,10 @@ enum status weights_find(struct st_file *f, const struct model_param *p, int64_t
     char there[WEIGHTS_SHAPE], here[WEIGHTS_SHAPE];
     model_param_tensor(p, tensor, &t);
     *name = weights_name(f, t.name);
-    if (*name == t.name)
+    enum status st = st_find(f, *name, &info);
+    if (st == ERR_INVALID && !st_has(f, *name))
         return missing(f, t.name);
-    TRY(st_find(f, *name, &info));
+    TRY(st);
     if (info.n_dims == t.n_dims && memcmp(info.shape, t.shape, (size_t)t.n_dims * sizeof *t.shape) == 0)
         return OK;
     return status_fail(ERR_INVALID, "%s: tensor %s has the shape %s, config.json means %s", st_path(f, *name), *name,

@@ -172,18 +172,18 @@ static void what_is_read_on_is_the_same_there(void **state)
     (void)state;
     static const char *const commands[] = {
         "sample --model tiny --prompt mountains --temperature 1 --max-new-tokens 50 --json",
-        "eval --model tiny --tasks needle,tracking --lengths 600 --depths 2 --samples 1 --json",
+        "eval --model tiny --tasks needle,tracking --lengths 600 --depths 2 --samples 1 --json --effort quick",
     };
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         use(twin, "seed=1,devices=2");
-        struct result r = e2e_succeeds(NULL, "%s --effort quick --device cpu:discrete", commands[i]);
+        struct result r = e2e_succeeds(NULL, "%s --device cpu:discrete", commands[i]);
         char *want = timeless(&r);
-        r = e2e_succeeds(NULL, "%s --effort quick --device cuda --offload params=nvme,acts=cpu --nvme-path .", commands[i]);
+        r = e2e_succeeds(NULL, "%s --device cuda --offload params=nvme,acts=cpu --nvme-path .", commands[i]);
         char *have = timeless(&r);
         assert_string_equal(have, want);
         free(have);
         if (i == 1) {
-            r = e2e_succeeds(NULL, "%s --effort quick --device cuda --ranks 2", commands[i]);
+            r = e2e_succeeds(NULL, "%s --device cuda --ranks 2", commands[i]);
             have = timeless(&r);
             assert_string_equal(have, want);
             free(have);
