@@ -155,12 +155,6 @@ static void differences_add(struct differences *a, double factor, const struct d
     add_terms((double *)a, factor, (const double *)b, (int)(sizeof *a / sizeof(double)));
 }
 
-/* Returns the larger number. fmax, which is a call, takes a thirtieth of planning. */
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 /* Returns the least seconds of a pass: those of its busiest lane or link. */
 static double pass_seconds(const struct cost_model *c, const double busy[LANES])
 {

@@ -1,5 +1,6 @@
 #include "plan/search/measure.h"
 
+#include "base/mix.h"
 #include "base/sys.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/program.h"
@@ -10,12 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Returns the larger number. fmax, which is a call, takes a thirtieth of planning. */
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
 
 void add_terms(double *a, double factor, const double *b, int n)
 {
@@ -92,27 +87,14 @@ static int sets_moment(const struct instr *in)
     return in->lane == LANE_COMPUTE || in->phase == PHASE_UPDATE;
 }
 
-/* Tells whether the forward pass writes activations to drives. */
+/* Tells whether the instruction writes activations to drives in the forward pass. */
 static int saves_activations(const struct program *p, const struct instr *in)
 {
     return in->lane == LANE_WRITE && in->phase == PHASE_FORWARD &&
            p->tensors[p->operands[in->first_operand].tensor].class == CLASS_ACT;
 }
 
-static uint64_t mix(uint64_t h, uint64_t x)
-{
-    h = (h ^ x) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
-}
-
-static uint64_t name_key(const char *name)
-{
-    uint64_t h = 1;
-    for (; *name; name++)
-        h = mix(h, (uint8_t)*name);
-    return h;
-}
-
+/* Makes the key of an instruction's site: of what it does, for which unit, and of the tensors of its arguments. */
 static uint64_t site_key(const struct program *p, const struct instr *in, const uint64_t *names)
 {
     uint64_t h = mix(mix(1, (uint64_t)in->op << 16 | (uint64_t)in->lane << 8 | in->phase),
@@ -134,6 +116,7 @@ static void sites_free(struct sites *x)
     free(x->slot);
 }
 
+/* Makes room for that many sites. The caller frees them, also after an error. */
 static enum status sites_create(int most, struct sites *out)
 {
     memset(out, 0, sizeof *out);
@@ -144,10 +127,7 @@ static enum status sites_create(int most, struct sites *out)
     out->n = 1;
     out->site = sys_calloc((size_t)out->cap, sizeof *out->site);
     out->slot = sys_calloc((size_t)out->slots, sizeof *out->slot);
-    if (out->site && out->slot)
-        return OK;
-    sites_free(out);
-    return status_no_memory("while planning");
+    return out->site && out->slot ? OK : status_no_memory("while planning");
 }
 
 /* Finds the site of a key, or adds it. Returns its index; -1: there are more than were made room for. */
@@ -165,6 +145,7 @@ static int site_at(struct sites *x, uint64_t key)
     return x->slot[at];
 }
 
+/* Notes the sizes of an attention instruction, of which a site has one for each tile of heads. */
 static void note_attention(struct site *x, int sample, const struct program *p, const struct instr *in, const struct op_call *c)
 {
     const struct operand *last = &p->operands[in->first_operand + in->n_operands - 1];
@@ -188,7 +169,7 @@ static void site_add(struct site *x, int sample, const struct program *p, const 
     x->is_saving = saves_activations(p, in);
 }
 
-/* Adds a sample's instructions to the sites. at: room for the site of each instruction's moment. Returns 0 if it has more sites
+/* Adds a sample's instructions to the sites. at: room for a site for each instruction, that of the computation under way. Returns 0 if it has more sites
  * than there is room for. */
 static int add_instrs(const struct model *m, const struct cost_model *cost, const struct program *p, int sample,
                       const uint64_t *names, struct sites *x, int *at)
@@ -225,7 +206,7 @@ static enum status take_sample(const struct model *m, const struct cost_model *c
     int64_t(*live)[TIERS] = NULL;
     enum status st = names && at ? OK : status_no_memory("while planning");
     for (int i = 0; st == OK && i < p->n_tensors; i++)
-        names[i] = name_key(p->tensors[i].name);
+        names[i] = mix_text(0, p->tensors[i].name);
     if (st == OK)
         *known = add_instrs(m, cost, p, sample, names, x, at);
     if (st == OK && *known) {

@@ -24,6 +24,12 @@ struct need {
     double versions; /* largest version of a tensor */
 };
 
+/* Returns the larger number. fmax, which is a call, takes a thirtieth of planning. */
+static inline double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 /* Adds factor * b to a; both have n terms. */
 void add_terms(double *a, double factor, const double *b, int n);
 void need_add(struct need *a, double factor, const struct need *b);

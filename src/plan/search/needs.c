@@ -4,7 +4,6 @@
 #include "plan/lower/program.h"
 
 #include <pthread.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +11,7 @@
 struct needs_key {
     struct strategy strategy;
     struct subject_layers layers;
-    uint64_t costs; /* digest */
+    uint64_t costs; /* hash */
     int duties;
 };
 
@@ -45,15 +44,6 @@ void needs_destroy(struct needs *x)
     free(x);
 }
 
-static uint64_t digest(const void *bytes, size_t n)
-{
-    const uint8_t *b = bytes;
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ b[i]) * 0x100000001b3u;
-    return h;
-}
-
 /* Makes a key, padding included. The update's program has neither row chunks nor activations: keys of update programs leave them
  * out. */
 static void set_key(const struct subject *of, const struct strategy *s, int duties, struct needs_key *out)
@@ -61,7 +51,7 @@ static void set_key(const struct subject *of, const struct strategy *s, int duti
     memset(out, 0, sizeof *out);
     memcpy(&out->strategy, s, sizeof *s);
     out->layers = of->layers;
-    out->costs = digest(&of->problem->cost, offsetof(struct cost_model, source));
+    out->costs = of->problem->costs;
     out->duties = duties;
     if (duties != DUTY_UPDATE)
         return;

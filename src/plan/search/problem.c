@@ -1,10 +1,23 @@
 /* Problems, and models of fewer layers that stand for them. */
 #include "plan/search/problem.h"
 
+#include "base/mix.h"
 #include "machine/rank_cost.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
+
+/* Hashes the costs, but not the text that says where they are from. */
+static uint64_t hash_costs(const struct cost_model *c)
+{
+    uint64_t h = 0, word;
+    for (size_t at = 0; at + sizeof word <= offsetof(struct cost_model, source); at += sizeof word) {
+        memcpy(&word, (const char *)c + at, sizeof word);
+        h = mix(h, word);
+    }
+    return h;
+}
 
 void problem_set(struct problem *out, const struct model *m, const struct plan_request *s, const int64_t limit[TIERS])
 {
@@ -12,6 +25,7 @@ void problem_set(struct problem *out, const struct model *m, const struct plan_r
     out->model = m;
     out->request = *s;
     plan_cost_model(&out->request, &out->cost);
+    out->costs = hash_costs(&out->cost);
     memcpy(out->limit, limit, sizeof out->limit);
 }
 

@@ -14,6 +14,7 @@ struct problem {
     const struct model *model;
     struct plan_request request; /* mesh and ZeRO stage are decided */
     struct cost_model cost;      /* costs on one rank of that mesh */
+    uint64_t costs;              /* hash of cost */
     int64_t limit[TIERS];        /* bytes */
     struct needs *needs;         /* borrowed: needs that problems of the same request share (needs.h); or NULL */
 };

@@ -29,7 +29,7 @@ struct kernel_launch {
     char parameters[PARAMETERS];
 };
 
-/* What the calling thread has prepared for its next launch: allowed shared memory, and parameters. */
+/* Launch that the calling thread prepares: its allowed shared memory, and its parameters. */
 static thread_local struct {
     const void *kernel;
     int shared;
