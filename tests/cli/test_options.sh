@@ -88,7 +88,8 @@ run beyond plan --model gptj --seq-len 128 --machine l4 --effort quick
 says beyond.out "is beyond the 96 positions (n_positions of config.json) that the model was made for, and transformers computes no others"
 grep -q "is beyond" within.out && fail "positions that a model has are warned about"
 grep -q -e "--rope" beyond.out && fail "a scaling is advised where none can be had"
-refuse "--rope yarn: give KIND:FACTOR, as yarn:4, with one of linear, llama3, dynamic and yarn and a factor above 1, or none" $plan --rope yarn
+refuse "--rope yarn: give KIND:FACTOR, as yarn:4, with one of linear, llama3, dynamic and yarn and a factor above 1 and at most 1000000, or none" $plan --rope yarn
+refuse "--rope yarn:1e300: give KIND:FACTOR" $plan --rope yarn:1e300
 
 # ---- lengths ----
 mkdir documents

@@ -945,6 +945,14 @@ static void test_positions_of_other_scalings(void **state)
         assert_int_equal(model_config_set_rope(&c, cases[i].rope, 0), OK);
         assert_int_equal(c.max_positions, cases[i].positions);
     }
+    static const char *const refused[] = {"yarn:1e300", "linear:1000001", "dynamic:inf", "llama3:nan",
+                                          "yarn:1",     "yarn:",          "none:2"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        struct model_config c = read_text(LLAMA(STRETCHED)), was = c;
+        assert_int_equal(model_config_set_rope(&c, refused[i], 0), ERR_INVALID);
+        assert_non_null(strstr(status_message(), "a factor above 1 and at most 1000000"));
+        assert_memory_equal(&c, &was, sizeof c);
+    }
     /* in an export the length beside the sections, which readers prefer, is adapted */
     struct model_config back,
         c = read_text(LLAMA(", \"max_position_embeddings\": 512, \"original_max_position_embeddings\": 64"));

@@ -14,14 +14,15 @@ static const struct {
     /* 1: with `factor`, the model is made for that many times the positions; 0: dynamic, which grows with the sequence instead */
     int stretches;
 } kinds[] = {{"linear", ROPE_LINEAR, 1}, {"llama3", ROPE_LLAMA3, 1}, {"dynamic", ROPE_DYNAMIC, 0}, {"yarn", ROPE_YARN, 1}};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+enum { KINDS = sizeof kinds / sizeof *kinds, MOST_FACTOR = 1000000 };
 
 static enum status refuse(const char *rope)
 {
     return status_fail(
         ERR_INVALID,
-        "--rope %.40s: give KIND:FACTOR, as yarn:4, with one of linear, llama3, dynamic and yarn and a factor above 1, or none",
-        rope);
+        "--rope %.40s: give KIND:FACTOR, as yarn:4, with one of linear, llama3, dynamic and yarn and a factor above "
+        "1 and at most %d, or none",
+        rope, MOST_FACTOR);
 }
 
 static void clear_scaling(struct model_config *c)
@@ -96,7 +97,7 @@ enum status model_config_set_rope(struct model_config *c, const char *rope, doub
                !(strlen(kinds[k].word) == (size_t)(colon - rope) && memcmp(kinds[k].word, rope, (size_t)(colon - rope)) == 0))
             k++;
         double factor = colon ? strtod(colon + 1, &end) : 0.0;
-        if (!colon || k == KINDS || end == colon + 1 || *end || !(factor > 1.0) || !isfinite(factor))
+        if (!colon || k == KINDS || end == colon + 1 || *end || !(factor > 1.0 && factor <= MOST_FACTOR))
             return refuse(rope);
         set_scaling(c, k, factor);
     }
