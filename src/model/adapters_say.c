@@ -43,8 +43,8 @@ static void list_maps(const struct model *m, char *text, size_t bytes)
     for (int i = 0; i < m->n_params; i++) {
         const struct model_param *p = &m->params[i];
         size_t n = strlen(p->name), used = strlen(text);
-        const char *dot = m->units[p->unit].layer == 0 && p->shape[1] && !p->of_norm && !p->adapter && n > 7 ? p->name + n - 7
-                                                                                                             : NULL,
+        const char *dot = m->units[p->unit].layer == 0 && p->shape[1] && !p->as_vector && !p->adapter && n > 7 ? p->name + n - 7
+                                                                                                               : NULL,
                    *from = dot;
         while (from && from > p->name && from[-1] != '.')
             from--;

@@ -7,7 +7,8 @@
 static int is_alike(const struct model_param *a, const struct model_param *b)
 {
     return memcmp(a->shape, b->shape, sizeof a->shape) == 0 && a->elements == b->elements && a->unit == b->unit &&
-           a->offset == b->offset && a->trained == b->trained && a->packed_bytes == b->packed_bytes && a->of_norm == b->of_norm;
+           a->offset == b->offset && a->trained == b->trained && a->packed_bytes == b->packed_bytes &&
+           a->as_vector == b->as_vector;
 }
 
 static int norms_alike(const struct model_norm *a, const struct model_norm *b)

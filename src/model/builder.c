@@ -91,7 +91,7 @@ struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64
     struct model_norm n = {.kind = NORM_LAYER, .bias = -1};
     n.weight = build_param(b, name, ".weight", heads, head_dim, INIT_ONES, 0);
     if (b->pass == DECLARE)
-        b->m->params[n.weight].of_norm = 1;
+        b->m->params[n.weight].as_vector = 1;
     return n;
 }
 

@@ -67,7 +67,7 @@ static int describe(struct model *m, const struct adapter_rules *rules, enum bui
 
 static int is_matrix(const struct model_param *p)
 {
-    return p->shape[1] && !p->of_norm;
+    return p->shape[1] && !p->as_vector;
 }
 
 static const struct model_param *first_matrix(const struct model *m, int unit)
@@ -253,13 +253,11 @@ static enum status check_config(const struct model_config *c)
     return family_of(c)->check(c);
 }
 
-/* Tells whether a matrix multiplies tokens. The head is counted separately, since it may be tied; of an embedding's adapter only
- * B multiplies, as A is looked up. */
-static int multiplies_tokens(const struct model *m, int param)
+int model_multiplies_tokens(const struct model *m, int param)
 {
     const struct model_param *p = &m->params[param];
-    const int of_embedding = m->embedding.rank > 0 && param == m->embedding.down;
-    return model_unit_in_layer(m, p->unit) || (p->adapter && !of_embedding);
+    const int looked_up = m->embedding.rank > 0 && param == m->embedding.down;
+    return is_matrix(p) && (model_unit_in_layer(m, p->unit) || param == m->head.weight || (p->adapter && !looked_up));
 }
 
 void graph_sum(struct model *m)
@@ -268,19 +266,16 @@ void graph_sum(struct model *m)
         m->active_params = 0;
     for (int i = 0; i < m->n_params; i++) {
         const struct model_param *p = &m->params[i];
-        int64_t n = model_param_stored(p), active = model_param_active(m, p),
-                multiplies = is_matrix(p) && multiplies_tokens(m, i);
+        const int64_t n = model_param_stored(p), active = model_param_active(m, p),
+                      multiplied = model_multiplies_tokens(m, i) ? active : 0;
         m->total_params += n;
         m->adapter_params += p->adapter ? n : 0;
         m->trained_params += p->trained ? n : 0;
         m->packed_params += p->packed_bytes > 0 ? n : 0;
         m->active_params += active;
-        m->trained_matrix_params += p->trained && (multiplies || i == m->head.weight) ? active : 0;
+        m->matrix_params += multiplied;
+        m->trained_matrix_params += p->trained ? multiplied : 0;
     }
-    for (int i = 0; i < m->n_params; i++)
-        if (is_matrix(&m->params[i]) && multiplies_tokens(m, i))
-            m->matrix_params += model_param_active(m, &m->params[i]);
-    m->matrix_params += m->config.vocab * m->config.dim;
 }
 
 static enum status no_memory(size_t bytes)

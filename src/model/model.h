@@ -165,8 +165,8 @@ struct model_param {
      * The first `joined` parts are one map here, which has the first head's rows of all joined parts, then the second head's. */
     int64_t head_rows;
     int parts, joined;
-    int of_norm; /* 1: weights of norms of shape [heads, head size]. Like a vector they get no weight decay and multiply no token. */
-    int constant; /* 1: never trained in any model */
+    int as_vector; /* 1: norm weights of shape [heads, head size]: like a vector without weight decay, and multiplying no token */
+    int constant;  /* 1: never trained in any model */
     int trained;
     int adapter; /* 1: part of an adapter: not in the files of the model's weights */
     int from_adapter; /* 1: in an adapter's files, as part of an adapter or saved beside one; in training these parameters are trained */
@@ -427,6 +427,9 @@ enum { SIZE_TEXT = 64 };
 const char *model_size_text(const struct model *m, char text[SIZE_TEXT]);
 /* Returns the elements that a token gets of the model's parameter: of a stack those of the experts used, else all. */
 int64_t model_param_active(const struct model *m, const struct model_param *p);
+/* Tells whether a parameter is a matrix that multiplies tokens: one of a layer, the head's (the embedding's where tied), or an
+ * adapter's, except A of the embedding's adapter, whose rows are looked up. */
+int model_multiplies_tokens(const struct model *m, int param);
 /* Returns how many of the elements [first, first + n) lie one after another in a tensor of the files: its number, and their start
  * there. */
 int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *tensor, int64_t *there);

@@ -162,7 +162,7 @@ static void cut_block(struct model *m, struct model_block *b, const struct model
     if (f.out_of)
         cut_inputs(m, f.out_of, part);
     for (int i = 0; i < MOST_NORMS && f.norm[i]; i++)
-        if (f.norm[i]->weight >= 0 && m->params[f.norm[i]->weight].of_norm)
+        if (f.norm[i]->weight >= 0 && m->params[f.norm[i]->weight].as_vector)
             cut_heads(m, f.norm[i]->weight, part);
     if (f.by_head && *f.by_head >= 0)
         cut_heads(m, *f.by_head, part);

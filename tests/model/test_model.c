@@ -369,6 +369,39 @@ static void test_quantised(void **state)
     assert_non_null(strstr(status_message(), "h.0.attn.c_attn.weight lies in files in another order"));
 }
 
+/* Matrices that multiply tokens are those of layers, the head's, and adapters; not the embedding, and not A of its adapter, whose
+ * rows are looked up. */
+static void test_multiplies_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int multiplies;
+    } params[] = {{"model.embed_tokens.weight", 1}, /* the head's, too */
+                  {"model.embed_tokens.lora_embedding_A", 0},
+                  {"model.embed_tokens.lora_embedding_B", 1},
+                  {"lm_head.lora_A.weight", 1},
+                  {"model.layers.1.self_attn.q_proj.weight", 1},
+                  {"model.layers.1.self_attn.q_proj.lora_A.weight", 1},
+                  {"model.layers.1.input_layernorm.weight", 0}};
+    struct model_config c;
+    struct model *m = NULL;
+    assert_int_equal(model_preset("tiny", &c), OK);
+    c.tied = 1;
+    assert_int_equal(lora_parse("--lora", "r=4,targets=q_proj,embed_tokens,lm_head", &c.lora), OK);
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    for (size_t i = 0; i < sizeof params / sizeof *params; i++)
+        if (model_multiplies_tokens(m, param(m, params[i].name)) != params[i].multiplies)
+            fail_msg("%s", params[i].name);
+    assert_true(m->trained_matrix_params == 4 * (64 + c.vocab) + 4 * 64 + 2 * 4 * (64 + 64));
+    model_destroy(m);
+    c.tied = 0;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    assert_false(model_multiplies_tokens(m, param(m, "model.embed_tokens.weight")));
+    assert_true(model_multiplies_tokens(m, param(m, "lm_head.weight")));
+    model_destroy(m);
+}
+
 /* Lists the layers whose matrix of this name is quantised, as "0 1". */
 static void packed_layers(const struct model *m, const char *name, char *text, size_t bytes)
 {
@@ -606,6 +639,7 @@ int main(void)
         cmocka_unit_test(test_positions_in_use),
         cmocka_unit_test(test_freeze),
         cmocka_unit_test(test_quantised),
+        cmocka_unit_test(test_multiplies_tokens),
         cmocka_unit_test(test_skipped),
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_rows),

@@ -16,7 +16,7 @@ void mesh_products_of(const struct model *m, struct mesh_products *out)
     for (int i = 0; i < m->n_params; i++) {
         const struct model_param *p = &m->params[i];
         int k = 0;
-        if (p->shape[1] == 0 || p->of_norm || i == m->pos_embed || (i == m->embed && m->head.weight != i))
+        if (!model_multiplies_tokens(m, i))
             continue;
         all += (double)p->shape[0] * (double)p->shape[1];
         while (k < out->n && (out->of[k].in != p->shape[1] || out->of[k].out != p->shape[0] || out->of[k].trained != p->trained))

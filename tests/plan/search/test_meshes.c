@@ -6,6 +6,7 @@
 
 #include "plan/lower/mesh.h"
 #include "plan/report/explain.h"
+#include "plan/search/mesh_seconds.h"
 #include "plan/search/requests.h"
 
 /* Few layers make trials quick: a mesh costs the same in each of the layers. */
@@ -126,8 +127,31 @@ static void whole_sequences_first(void **state)
     model_destroy(m);
 }
 
+/* The products that meshes are weighed by are those that the model's FLOPs count: A of an embedding's adapter is looked up. */
+static void products_are_the_models(void **state)
+{
+    (void)state;
+    static const char *const adapters[] = {"r=4", "r=4,targets=q_proj,embed_tokens,lm_head"};
+    for (int i = 0; i < 4; i++) {
+        struct mesh_products p;
+        struct model_config c;
+        struct model *m;
+        double elements = 0;
+        assert_int_equal(model_preset("tiny", &c), OK);
+        c.tied = i % 2;
+        assert_int_equal(lora_parse("--lora", adapters[i / 2], &c.lora), OK);
+        assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+        mesh_products_of(m, &p);
+        for (int k = 0; k < p.n; k++)
+            elements += (double)p.of[k].in * (double)p.of[k].out * (double)p.of[k].times;
+        assert_true(p.scale == 1 && elements == (double)m->matrix_params);
+        model_destroy(m);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_good_as_by_hand), cmocka_unit_test(whole_sequences_first)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_good_as_by_hand), cmocka_unit_test(whole_sequences_first),
+                                       cmocka_unit_test(products_are_the_models)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
