@@ -549,7 +549,7 @@ def name_in_files(name, config):
 
 
 def decays(name, p):
-    return p.ndim >= 2 and "norm" not in name
+    return p.ndim >= 2 and "norm" not in name and "bias" not in name
 
 
 def make_case(name, config, lengths, frozen, seed):
@@ -586,7 +586,11 @@ def make_case(name, config, lengths, frozen, seed):
     trained = {k: p for k, p in params.items() if p.requires_grad}
     window = None if mixes_windows(config) else getattr(config, "sliding_window", None)
     batch = make_batch(lengths, seed, window or sum(lengths), config.vocab_size)
+    measure(name, model, trained, batch, lengths, frozen)
 
+
+def measure(name, model, trained, batch, lengths, frozen=()):
+    """Writes the case's golden.safetensors and golden.json. trained: parameters by their names in files; moves them."""
     out = {k: a.astype(np.float32) for k, a in zip(("tokens", "targets", "positions", "lo"), batch)}
     optimizer = torch.optim.AdamW(
         [dict(params=[p for k, p in trained.items() if decays(k, p)], weight_decay=ADAMW["weight_decay"]),
@@ -614,8 +618,9 @@ def make_case(name, config, lengths, frozen, seed):
     out["loss5"], out["gnorm5"] = np.array(losses, np.float32), np.array(norms, np.float32)
     for k, p in trained.items():
         out["step5." + k] = p.detach().float().numpy().copy()
+    folder = os.path.join(HERE, name)
     save_file({k: np.ascontiguousarray(v) for k, v in out.items()}, os.path.join(folder, "golden.safetensors"))
-    info = dict(case=name, seq_len=len(batch[0]), documents=lengths, targets=int((batch[1] >= 0).sum()), freeze=frozen,
+    info = dict(case=name, seq_len=len(batch[0]), documents=lengths, targets=int((batch[1] >= 0).sum()), freeze=list(frozen),
                 first_logit_row=len(batch[0]) - LOGIT_ROWS, trained=sorted(trained), adamw=ADAMW, loss=losses[0], loss5=losses, gnorm5=norms,
                 torch=torch.__version__)
     with open(os.path.join(folder, "golden.json"), "w") as f:
@@ -625,11 +630,16 @@ def make_case(name, config, lengths, frozen, seed):
           f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, gnorm {norms[0]:.3f}")
 
 
-if __name__ == "__main__":
-    softmax = torch.nn.functional.softmax  # eager attention's goes through fp32
+def use_exact():
+    """Makes torch compute the same numbers everywhere, and softmax in the type of what it is given: eager attention's goes through fp32."""
+    softmax = torch.nn.functional.softmax
     torch.nn.functional.softmax = lambda x, dim=None, dtype=None: softmax(x, dim=dim)
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
+
+
+if __name__ == "__main__":
+    use_exact()
     for number, case in enumerate(CASES):
         if len(sys.argv) == 1 or case in sys.argv[1:]:
             make_case(case, *CASES[case], seed=number + 1)

@@ -1,0 +1,99 @@
+/* Models with experts beside PyTorch and transformers in fp64 (tests/golden/make_moe.py). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "engine/golden_check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Cases of golden/moe that are not trained yet. */
+static const char *const waiting[] = {
+    "moe/qwen3-moe", "moe/mixtral",      "moe/olmoe",       "moe/qwen2-moe",  "moe/gpt-oss", "moe/granitemoe", "moe/granitemoeshared", "moe/glm4-moe",
+    "moe/dots1",     "moe/ernie4_5-moe", "moe/hunyuan-moe", "moe/minimax-m2", "moe/afmoe",   "moe/hy-v3",      "moe/exaone-moe",       "moe/solar-open",
+};
+enum { WAITING = sizeof waiting / sizeof *waiting };
+
+/* Makes sure that the results have the parameter's gradient, and its value after the steps. */
+static void check_results(const struct golden *g, const struct model_param *p)
+{
+    static const char *const kinds[] = {"grad", "step5"};
+    for (int i = 0; i < 2; i++) {
+        char name[160];
+        struct st_info info;
+        snprintf(name, sizeof name, "%s.%s", kinds[i], p->name);
+        if (st_find(g->file, name, &info) != OK)
+            fail_msg("%s: %s", g->path, status_message());
+        assert_int_equal(info.elements, model_param_stored(p));
+    }
+}
+
+/* The reference has results for every trained parameter, and for no other. */
+static void results_are_the_models(void **state)
+{
+    (void)state;
+    for (int k = 0; k < WAITING; k++) {
+        struct golden g;
+        struct model *m;
+        struct st_file *weights;
+        int trained = 0, here = 0;
+        assert_int_equal(golden_open(waiting[k], &g), OK);
+        if (golden_model(&g, &m) != OK || st_open(g.path, &weights) != OK || weights_check(weights, m, NULL, 0) != OK)
+            fail_msg("%s", status_message());
+        for (int i = 0; i < m->n_params; i++) {
+            if (!m->params[i].trained)
+                continue;
+            check_results(&g, &m->params[i]);
+            trained++;
+        }
+        for (int i = 0; i < st_count(g.file); i++)
+            here += strncmp(st_name(g.file, i), "grad.", 5) == 0;
+        assert_int_equal(here, trained);
+        st_close(weights);
+        model_destroy(m);
+        golden_close(&g);
+    }
+}
+
+/* Reads the rows of expert e at first. */
+static json_int_t rows_of(const json_t *layer, size_t e)
+{
+    return json_integer_value(json_array_get(layer, e));
+}
+
+/* Experts have unequal loads, in most cases one has none; several are chosen by a margin that rounding does not bridge. */
+static void loads_are_unequal(void **state)
+{
+    (void)state;
+    int unhit = 0;
+    for (int k = 0; k < WAITING; k++) {
+        struct golden g;
+        assert_int_equal(golden_open(waiting[k], &g), OK);
+        const json_t *rows = json_object_get(g.info, "rows"), *layer;
+        size_t l;
+        assert_true(json_number_value(json_object_get(g.info, "margin")) >= 2e-4);
+        assert_true(json_array_size(rows) > 0);
+        json_array_foreach((json_t *)rows, l, layer)
+        {
+            json_int_t most = 0, sum = 0;
+            for (size_t e = 0; e < json_array_size(layer); e++) {
+                most = rows_of(layer, e) > most ? rows_of(layer, e) : most;
+                sum += rows_of(layer, e);
+                unhit += rows_of(layer, e) == 0;
+            }
+            assert_true(sum % g.seq_len == 0 && sum > g.seq_len);
+            assert_true(2 * most * (json_int_t)json_array_size(layer) >= 3 * sum);
+        }
+        golden_close(&g);
+    }
+    assert_true(unhit >= WAITING / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(results_are_the_models), cmocka_unit_test(loads_are_unequal)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
