@@ -3,6 +3,12 @@
 
 #include <string.h>
 
+int model_stacks_unit(const struct model *m, int64_t layer)
+{
+    const struct model_block *b = model_find_block(&m->layers[layer], BLOCK_EXPERTS);
+    return b ? m->params[b->experts.gate_up.weight].unit : -1;
+}
+
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind)
 {
     for (int i = 0; i < layer->n_blocks; i++)

@@ -34,7 +34,7 @@ BLOCK(ATTENTION, attention, "attention", MAPS(&b->q, &b->k, &b->v, &b->o, &b->ga
       CUT(m->shapes[b->shape].kv_heads, "key-value heads", .into = {&b->q, &b->k, &b->v, &b->gate}, .out_of = &b->o,
           .norm = {&b->q_norm, &b->k_norm, &b->v_norm}, .by_head = &b->sinks))
 
-BLOCK(MLP, mlp, "MLP", MAPS(&b->gate, &b->up, &b->down), -1, SIGNATURE(b->up.out, b->gate.weight >= 0), 0, 0, 2 * b->up.out, 0, 0, SHARED,
+BLOCK(MLP, mlp, "MLP", MAPS(&b->gate, &b->up, &b->down, &b->scalar), -1, SIGNATURE(b->up.out, b->gate.weight >= 0), 0, 0, 2 * b->up.out, 0, 0, SHARED,
       CUT(b->up.out, "columns of the MLP", .into = {&b->gate, &b->up}, .out_of = &b->down))
 
 BLOCK(EXPERTS, experts, "experts", MAPS(&b->router, &b->gate_up, &b->down), -1,

@@ -261,7 +261,7 @@ struct toy_block { /* tests only (tests/toy) */
 struct model_block {
     enum block_kind kind;
     int parallel;            /* 1: f reads the input of the block before this one, not that block's sum */
-    int joined;              /* 1 (parallel blocks): f is added to that block's f, before its `after` and scale */
+    int joined;              /* 1 (parallel blocks): f is added to that block's f; both have the same norms */
     struct model_norm norm;  /* NORM_NONE: f reads its input unchanged */
     struct model_norm after; /* norm of f's output before it is added; NORM_NONE: none */
     union {
@@ -339,6 +339,8 @@ static inline int model_head_unit(const struct model *m)
 {
     return 1 + (int)m->config.layers;
 }
+/* Returns the unit of the stacks of a layer's experts; -1: it has none. */
+int model_stacks_unit(const struct model *m, int64_t layer);
 /* Tells whether a unit belongs to a layer: to neither the embedding nor the head. */
 static inline int model_unit_in_layer(const struct model *m, int unit)
 {

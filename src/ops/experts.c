@@ -314,7 +314,8 @@ enum status ops_experts_grad(const struct experts_shape *s, float *dw, float *db
                             .slot = slot_of_gradient(s),
                             .work = work,
                             .threads = threads_of(s)};
-    run_all(&job);
+    if (dw)
+        run_all(&job);
 #pragma omp parallel for collapse(2) schedule(static) if (s->rows * s->out > ROWS_SERIAL)
     for (int32_t i = 0; i < (dbias ? s->count : 0); i++)
         for (int64_t j = 0; j < s->out; j += PANEL)

@@ -36,7 +36,8 @@ struct experts_rows {
 enum status ops_experts(const struct experts_shape *s, void *y /* [rows,out] */, const void *x, const void *w,
                         const void *bias /* [count,out]; NULL: none */, const struct experts_rows *at, void *work);
 /* Computes dw (+)= dy^T x and dbias. p [rows]: by pair, factors of dbias's addends; NULL: 1. */
-enum status ops_experts_grad(const struct experts_shape *s, float *dw, float *dbias /* [count,out]; NULL: none */, const void *dy,
-                             const void *x, const float *p, const struct experts_rows *at, void *work);
+enum status ops_experts_grad(const struct experts_shape *s, float *dw /* NULL: not wanted */,
+                             float *dbias /* [count,out]; NULL: none */, const void *dy, const void *x, const float *p,
+                             const struct experts_rows *at, void *work);
 
 #endif

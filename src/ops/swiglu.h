@@ -20,4 +20,15 @@ void ops_swiglu(void *y /* T[n] */, const void *gate /* T[n] */, const void *up 
  * sigmoid(gate). dy becomes y, with the bits of ops_swiglu: the next weights' gradient needs it, and gate and up are at hand. */
 void ops_swiglu_grad(void *gate /* T[n] */, void *up /* T[n] */, void *dy /* T[n] */, int64_t n, struct gate f, int32_t dtype);
 
+/* Rows that are multiplied by the sigmoid of a number each: y = sigmoid(scalar) f(gate) up. */
+struct weighed_rows {
+    int64_t rows, dim;
+    struct gate f;
+    int32_t dtype;
+};
+void ops_swiglu_weighed(const struct weighed_rows *s, void *y, const void *gate, const void *up,
+                        const float *scalar /* [rows] */);
+/* Computes the same gradients in place as ops_swiglu_grad; scalar becomes its gradient. */
+void ops_swiglu_weighed_grad(const struct weighed_rows *s, void *gate, void *up, void *dy, float *scalar);
+
 #endif

@@ -206,17 +206,11 @@ static enum status run_all(struct planning *x, struct pass_time took[PASSES])
     }
 }
 
-enum status plan_check_model(const struct model *m)
-{
-    return lower_check_blocks(m);
-}
-
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct planning x = {.model = m, .given = s, .limit = limit};
     struct pass_time took[PASSES] = {{0}};
     double began = clock_seconds();
-    TRY(plan_check_model(m));
     enum status st = run_all(&x, took);
     const struct plan_request more = request_at(s, EFFORT_NORMAL);
     if (st == OK && s->effort == EFFORT_QUICK &&

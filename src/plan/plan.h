@@ -92,8 +92,6 @@ struct plan {
     struct plan_roles *roles; /* roles of all ranks, this plan's among them; owned; NULL: all ranks have this plan */
 };
 
-/* Refuses a model that has blocks of a kind that is not planned yet (ERR_INVALID). */
-enum status plan_check_model(const struct model *m);
 /* Plans for the settings' mesh (plan_mesh; unresolved degrees count as 1). limit: bytes of the three tiers. The placement is
  * searched within the settings (search.h), with the longest prefetch distance that fits. If nothing fits, and finer tiles that
  * the settings leave open do not help, returns OK with fits = 0. *out is then the plan that exceeds by the least of those tried

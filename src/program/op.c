@@ -30,6 +30,7 @@
 #define ADDEND(name, type) ARG(IN, TYPE_##type, .addend = 1)
 #define OPT_IN(name, type) ARG(IN, TYPE_##type, .optional = 1)
 #define OPT_OUT(name, type) ARG(OUT, TYPE_##type, .optional = 1)
+#define OPT_INOUT(name, type) ARG(INOUT, TYPE_##type, .optional = 1)
 #define OPT_SUM(name, type, flag) ARG(SUM, TYPE_##type, FLAG(flag), .optional = 1)
 #define WORK(name) ARG(WORK, TYPE_BYTES, .optional = 1)
 

@@ -21,7 +21,7 @@
  *   SUM(.., flag)             written, or added to if attribute `flag` is set
  *   IN_OR_INOUT(.., flag)     read, or updated if attribute `flag` is set
  *   ADDEND                    read; without it the op adds nothing to the arguments that it updates
- *   OPT_IN, OPT_OUT, OPT_SUM  may be absent: NULL
+ *   OPT_IN, OPT_OUT, OPT_INOUT, OPT_SUM  may be absent: NULL
  *   WORK                      scratch of as many bytes as the kernel asks for; absent if that is 0
  *
  * Their types: F32, BF16, F64, I32; T(x): the type attrs.x.dtype, F32 or BF16; T_OR_F32(x, x.y): that, or F32 if attribute x.y is
@@ -105,13 +105,14 @@ OP(ROPE, rope, ELEMENTWISE, NEVER, a->rope.x_type, 3.0 * a->rope.rows * a->rope.
 
 /* --- Activation functions: attrs.act; all [rows,dim] --- */
 
-/* y = f(gate) * up, f by attrs.act.kind: silu, a gelu, sigmoid, or clamped with up as ops/swiglu.h says */
+/* y = f(gate) * up, f by attrs.act.kind: silu, a gelu, sigmoid, or clamped with up as ops/swiglu.h says; times the sigmoid of a
+ * row's scalar [rows], if there are some */
 OP(SWIGLU, swiglu, ELEMENTWISE, NEVER, a->act.dtype, 6.0 * a->act.rows * a->act.dim,
-   OUT(y, T(act)), IN(gate, T(act)), IN(up, T(act)))
+   OUT(y, T(act)), IN(gate, T(act)), IN(up, T(act)), OPT_IN(scalar, F32))
 
-/* gate and up become their gradients, dy becomes OP_SWIGLU's y */
+/* gate, up and scalar become their gradients, dy becomes OP_SWIGLU's y */
 OP(SWIGLU_GRAD, swiglu_grad, ELEMENTWISE, NEVER, a->act.dtype, 14.0 * a->act.rows * a->act.dim,
-   INOUT(gate, T(act)), INOUT(up, T(act)), INOUT(dy, T(act)))
+   INOUT(gate, T(act)), INOUT(up, T(act)), INOUT(dy, T(act)), OPT_INOUT(scalar, F32))
 
 /* y = gelu(x), by its tanh approximation ("gelu_new") or erf, or the square of relu(x) */
 OP(GELU, gelu, ELEMENTWISE, NEVER, a->act.dtype, 12.0 * a->act.rows * a->act.dim,
@@ -150,7 +151,7 @@ CPU_OP(EXPERTS, experts, MATRIX, NEVER, a->experts.x_type == BF16 || a->experts.
  * (attrs.experts.gathers) are gathered as above: dw as w, dy [..,out], x [..,in], dbias [count,out], p [n], by pair */
 CPU_OP(EXPERTS_GRAD, experts_grad, MATRIX, NEVER, a->experts.x_type == BF16 || a->experts.y_type == BF16 ? BF16 : F32,
    2.0 * a->experts.rows * a->experts.in * a->experts.out * a->experts.count / a->experts.experts,
-   SUM(dw, F32, experts.result), IN(dy, AS(experts.y_type)), IN(x, AS(experts.x_type)), IN(offsets, I32), OPT_IN(order, I32),
+   OPT_SUM(dw, F32, experts.result), IN(dy, AS(experts.y_type)), IN(x, AS(experts.x_type)), IN(offsets, I32), OPT_IN(order, I32),
    OPT_SUM(dbias, F32, experts.result), OPT_IN(p, F32), WORK(work))
 
 /* act = p f(gate) up, f as of OP_SWIGLU, for each pair's row: act [n,dim], gate_up [n,2 dim], p, place [rows,k] */

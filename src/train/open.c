@@ -135,7 +135,6 @@ enum status train_open_model(const struct settings *s, struct model **out)
         return status_fail(ERR_INVALID,
                            "--freeze: with --lora all that is no adapter is frozen, but for modules-to-save: leave out --freeze");
     TRY(train_blame_adapter(s, model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out)));
-    TRY(plan_check_model(*out));
     TRY(train_blame_adapter(s, model_check_adapters(*out)));
     if (!s->plan.evaluation && !s->adapter && !s->resume)
         TRY(refuse_quantised(s, *out));

@@ -76,6 +76,7 @@ static void check_swiglu(int64_t n, enum dtype t, int kind)
     case_tensor(&c, y, OUT);
     case_tensor(&c, gate, IN);
     case_tensor(&c, up, IN);
+    case_tensor(&c, NULL, IN);
     case_run(&c);
     check_error("swiglu", y->val, wy->val, n, tol(t));
     if (t == F32 && kind == GATE_SILU) /* the vectorised clone and plain C give the same bits */
@@ -90,6 +91,7 @@ static void check_swiglu(int64_t n, enum dtype t, int kind)
     case_tensor(&c, gate, INOUT);
     case_tensor(&c, up, INOUT);
     case_tensor(&c, dy, INOUT);
+    case_tensor(&c, NULL, INOUT);
     case_run(&c);
     check_error("swiglu dgate", gate->val, wg->val, n, tol(t));
     check_error("swiglu dup", up->val, wu->val, n, tol(t));
@@ -106,6 +108,62 @@ static void test_swiglu(void **state)
     for (size_t s = 0; s < sizeof SIZES / sizeof *SIZES; s++)
         for (int t = F32; t <= BF16; t++)
             check_swiglu(SIZES[s], (enum dtype)t, GATE_SIGMOID);
+    tensors_free(NULL);
+}
+
+/* Rows times the sigmoid of a number each, and that number's gradient. */
+static void check_weighed(int64_t rows, int64_t dim, enum dtype t, int kind)
+{
+    const int64_t n = rows * dim;
+    struct tensor *gate = tensor_random(n, t, 3.0), *up = tensor_random(n, t, 1.0), *dy = tensor_random(n, t, 1.0);
+    struct tensor *scalar = tensor_random(rows, F32, 2.0), *y = tensor_new(n, t);
+    struct tensor *wy = tensor_new(n, F64), *wg = tensor_new(n, F64), *wu = tensor_new(n, F64), *ws = tensor_new(rows, F64);
+    for (int64_t r = 0; r < rows; r++) {
+        const double s = 1 / (1 + exp(-scalar->val[r]));
+        double sum = 0;
+        for (int64_t i = r * dim; i < (r + 1) * dim; i++) {
+            const double g = gate->val[i], u = up->val[i], d = dy->val[i];
+            tensor_set(wy, i, s * gate_of(g, kind) * u);
+            tensor_set(wg, i, s * d * u * slope(gate_of, g, kind));
+            tensor_set(wu, i, s * d * gate_of(g, kind));
+            sum += d * gate_of(g, kind) * u;
+        }
+        tensor_set(ws, r, s * (1 - s) * sum);
+    }
+    struct op_case c;
+    case_start(&c, OP_SWIGLU);
+    c.attrs.act.rows = rows;
+    c.attrs.act.dim = dim;
+    c.attrs.act.dtype = t;
+    c.attrs.act.kind = kind;
+    const struct op_attrs attrs = c.attrs;
+    case_tensor(&c, y, OUT);
+    case_tensor(&c, gate, IN);
+    case_tensor(&c, up, IN);
+    case_tensor(&c, scalar, IN);
+    case_run(&c);
+    check_error("weighed rows", y->val, wy->val, n, 1.5 * tol(t)); /* rounded twice */
+    case_start(&c, OP_SWIGLU_GRAD);
+    c.attrs = attrs;
+    case_tensor(&c, gate, INOUT);
+    case_tensor(&c, up, INOUT);
+    case_tensor(&c, dy, INOUT);
+    case_tensor(&c, scalar, INOUT);
+    case_run(&c);
+    check_error("weighed dgate", gate->val, wg->val, n, 1.5 * tol(t));
+    check_error("weighed dup", up->val, wu->val, n, 1.5 * tol(t));
+    check_error("weighed dscalar", scalar->val, ws->val, rows, TOL_F32);
+    assert_memory_equal(dy->store, y->store, (size_t)(n * dtype_size(t)));
+}
+
+static void test_weighed(void **state)
+{
+    static const int64_t shapes[][2] = {{1, 16}, {3, 17}, {7, 96}, {40, 1025}};
+    (void)state;
+    for (int s = 0; s < 4; s++)
+        for (int t = F32; t <= BF16; t++)
+            for (int kind = GATE_SILU; kind <= GATE_GELU_ERF; kind++)
+                check_weighed(shapes[s][0], shapes[s][1], (enum dtype)t, kind);
     tensors_free(NULL);
 }
 
@@ -154,6 +212,7 @@ static void check_clamped(int64_t n, enum dtype t)
     case_tensor(&c, y, OUT);
     case_tensor(&c, gate, IN);
     case_tensor(&c, up, IN);
+    case_tensor(&c, NULL, IN);
     case_run(&c);
     check_error("clamped", y->val, wy->val, n, tol(t));
     case_start(&c, OP_SWIGLU_GRAD);
@@ -161,6 +220,7 @@ static void check_clamped(int64_t n, enum dtype t)
     case_tensor(&c, gate, INOUT);
     case_tensor(&c, up, INOUT);
     case_tensor(&c, dy, INOUT);
+    case_tensor(&c, NULL, INOUT);
     case_run(&c);
     check_error("clamped dgate", gate->val, wg->val, n, tol(t));
     check_error("clamped dup", up->val, wu->val, n, tol(t));
@@ -185,7 +245,7 @@ static void test_limits(void **state)
     op_kernel *table[OP_COUNT] = {0};
     struct op_attrs a = {.act = {.rows = 1, .dim = 6, .kind = GATE_CLAMPED, .limit = (float)LIMIT, .alpha = (float)ALPHA}};
     assert_int_equal(ops_cpu_kernels(table), OK);
-    assert_int_equal(table[OP_SWIGLU_GRAD](&a, (void *[]){gate, up, dy}, NULL), OK);
+    assert_int_equal(table[OP_SWIGLU_GRAD](&a, (void *[]){gate, up, dy, NULL}, NULL), OK);
     assert_true(gate[0] > 1 && gate[1] == 0);
     assert_true(up[2] > 0 && up[3] > 0 && up[4] == 0 && up[5] == 0);
     assert_true(gate[5] == 0 && dy[5] < 0 && isfinite(dy[5]));
@@ -271,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vexp),
         cmocka_unit_test_teardown(test_swiglu, tensors_free),
+        cmocka_unit_test_teardown(test_weighed, tensors_free),
         cmocka_unit_test_teardown(test_clamped, tensors_free),
         cmocka_unit_test(test_limits),
         cmocka_unit_test_teardown(test_gelu, tensors_free),

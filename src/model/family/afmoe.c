@@ -15,7 +15,7 @@ static void layer(struct builder *b, int l)
     experts_mlp(b, l, "pre_mlp_layernorm");
     b->m->layers[l].blocks[1].after = build_norm(b, "post_mlp_layernorm", NORM_RMS);
     if (b->m->layers[l].n_blocks > 2)
-        b->m->layers[l].blocks[2].joined = 1;
+        b->m->layers[l].blocks[2].after = b->m->layers[l].blocks[1].after;
 }
 
 /* ---- config.json ---- */

@@ -58,7 +58,7 @@ static void build_shared(struct builder *b, int l, const struct model_norm *norm
     struct mlp_block *m = &block->mlp;
     const int64_t n = c->shared_ffn;
     char name[3][64];
-    block->parallel = 1;
+    block->parallel = block->joined = 1;
     block->norm = *norm;
     m->kind = c->gate;
     snprintf(name[0], sizeof name[0], "%s.%s", f->shared, f->shared_fused ? "input_linear" : "gate_proj");

@@ -52,10 +52,9 @@ static void layer_value(struct lowering *L, enum residency r, int layer, int ind
         keep_on_device(L, a->value);
 }
 
-/* Keeps the first chunks, as many as layers of that kind save; the others are computed again. */
-static void keep_first(const struct lowering *L, int layer, struct value *v)
+/* Keeps the first `kept` chunks for the backward pass; the others are computed again. */
+static void keep_first(const struct lowering *L, int kept, struct value *v)
 {
-    const int kept = strategy_kept(&L->s, model_is_light(L->m, layer));
     for (int i = 0; i < v->n_tiles; i++)
         if (i % L->n_chunks >= kept || !(L->duties & DUTY_BACKWARD))
             v->tiles[i].residency = RES_NONE;
@@ -86,7 +85,7 @@ void activation_of_layer(struct lowering *L, struct block *b, int index, const s
     a->value->block = b;
     a->value->index = index;
     if (a->produce)
-        keep_first(L, b->layer, a->value);
+        keep_first(L, a->kept ? L->n_chunks : strategy_kept(&L->s, model_is_light(L->m, b->layer)), a->value);
     else
         stay_between_visits(L, a->value, home);
 }

@@ -17,6 +17,7 @@ struct activation {
     enum dtype type;
     enum shape shape;
     value_produce *produce; /* function that computes a tile on demand; NULL: none */
+    int kept;               /* 1: the backward pass finds all chunks, although they could be computed again */
 };
 
 /* Creates a value that all layers use in turn. index: number in the value's name; -1: none. */

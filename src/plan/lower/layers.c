@@ -15,22 +15,6 @@ static const struct block_lowering *const lowerings[BLOCK_KINDS] = {
 #include "model/blocks.h"
 };
 
-enum status lower_check_blocks(const struct model *m)
-{
-    char size[SIZE_TEXT];
-    for (int k = 0; k < m->n_kinds; k++) {
-        const struct model_layer *layer = &m->layers[m->kinds[k].first];
-        for (int i = 0; i < layer->n_blocks; i++)
-            if (!lowerings[layer->blocks[i].kind]->produce)
-                return status_fail(
-                    ERR_INVALID,
-                    "model %s (%s) has blocks of %s, which ltrain does not compute yet: it cannot be planned, trained, "
-                    "evaluated or sampled from; ltrain export merges adapters into it",
-                    m->config.name, model_size_text(m, size), block_name(layer->blocks[i].kind));
-    }
-    return OK;
-}
-
 /* --- Creation --- */
 
 static void create_blocks(struct lowering *L, int l)
@@ -38,6 +22,7 @@ static void create_blocks(struct lowering *L, int l)
     const struct model_layer *from = &L->m->layers[l];
     struct layer *layer = &L->layers[l];
     layer->n_blocks = from->n_blocks;
+    layer->stacks = model_stacks_unit(L->m, l);
     layer->blocks = memory_new(L, layer->n_blocks, sizeof *layer->blocks);
     for (int i = 0; L->st == OK && i < layer->n_blocks; i++) {
         const struct model_block *b = &from->blocks[i];
@@ -94,6 +79,12 @@ static void keep_nothing(struct value *v)
         v->tiles[i].residency = RES_NONE;
 }
 
+/* Tells whether the layer's block i exists and is joined to the one before it, which then has no output of its own. */
+static int is_joined(const struct layer *layer, int i)
+{
+    return i < layer->n_blocks && layer->blocks[i].weights->joined;
+}
+
 /* Creates the values of a layer's blocks, and the stream between the blocks. */
 static void create_layer_values(struct lowering *L, const struct layer *layer)
 {
@@ -102,10 +93,14 @@ static void create_layer_values(struct lowering *L, const struct layer *layer)
     for (int i = 0; L->st == OK && i < n; i++) {
         struct block *b = &layer->blocks[i];
         b->source = b->weights->parallel ? b[-1].source : b->in;
-        b->normed = &L->normed[i];
+        b->normed = b->weights->joined ? b[-1].normed : &L->normed[i];
         b->lowering->layer_values(L, b);
         if (i == n - 1)
             break;
+        if (is_joined(layer, i + 1)) {
+            b[1].in = b->in;
+            continue;
+        }
         b->out = b[1].in = &between[i];
         activation_of_layer(L, b, i > 0 ? i : -1,
                             &(struct activation){b->out, "xmid", L->m->config.dim, L->s.key.dtype, CHUNKS, b->lowering->produce});
@@ -208,6 +203,41 @@ void layers_cache_bind(struct lowering *L, int end)
                 L->layers[l].blocks[i].lowering->cache_bind(L, &L->layers[l].blocks[i], end);
 }
 
+/* --- Stacks of experts --- */
+
+/* Fetches the stacks of a layer's experts, if it has some. */
+static void stacks_fetch(struct lowering *L, int l)
+{
+    if (L->layers[l].stacks >= 0)
+        unit_fetch(L, L->layers[l].stacks);
+}
+
+static void stacks_drop(struct lowering *L, int l)
+{
+    if (L->layers[l].stacks >= 0)
+        unit_drop(L, L->layers[l].stacks);
+}
+
+/* Begins the backward pass of a layer's experts. */
+static void stacks_begin(struct lowering *L, int l)
+{
+    stacks_fetch(L, l);
+    if (L->layers[l].stacks >= 0)
+        grads_begin(L, L->layers[l].stacks);
+}
+
+/* Ends the backward pass of a layer's experts, whose gradients leave before the layer's other blocks have theirs. */
+static void stacks_finish(struct lowering *L, int l)
+{
+    const int unit = L->unit;
+    stacks_drop(L, l);
+    if (L->layers[l].stacks < 0)
+        return;
+    L->unit = L->layers[l].stacks;
+    grads_finish(L, L->unit);
+    L->unit = unit;
+}
+
 /* --- Forward --- */
 
 /* Runs the steps of a layer's blocks that must be complete before its output can be computed chunk by chunk. */
@@ -285,6 +315,7 @@ void lower_forward(struct lowering *L)
         L->unit = model_unit_of_layer(l);
         unit_fetch(L, L->unit);
         layer_forward(L, l);
+        stacks_fetch(L, l);
         if (l == layers - 1 && L->s.cached_tokens > 0)
             output_and_logits(L, l);
         else if (l == layers - 1)
@@ -292,6 +323,7 @@ void lower_forward(struct lowering *L)
         for (int c = 0; l < layers - 1 && c < L->n_chunks; c++)
             layer_output(L, l, c);
         unit_drop(L, model_unit_of_layer(l));
+        stacks_drop(L, l);
         layer_leave(L, l);
     }
     unit_drop(L, last);
@@ -313,17 +345,22 @@ static void restore_inputs(struct lowering *L, int l)
     for (int j = first; j < l; j++) {
         L->unit = model_unit_of_layer(j);
         unit_fetch(L, L->unit);
+        stacks_fetch(L, j);
         for (int c = 0; c < L->n_chunks; c++) {
             value_get(L, &L->x[j + 1], c);
             value_drop(L, &L->x[j + 1], c);
         }
         unit_drop(L, L->unit);
+        stacks_drop(L, j);
     }
 }
 
-/* Runs the backward pass of a layer's blocks from the last one on; parallel blocks run together with the one before them. */
-static void layer_backward(struct lowering *L, const struct layer *layer)
+/* Runs the backward pass of a layer's blocks from the last one on; parallel blocks run together with the one before them, and the
+ * last of joined blocks runs for all. */
+static void layer_backward(struct lowering *L, int l)
 {
+    const struct layer *layer = &L->layers[l];
+    stacks_begin(L, l);
     for (int last = layer->n_blocks - 1, first; last >= 0; last = first - 1) {
         first = last;
         while (layer->blocks[first].weights->parallel)
@@ -331,8 +368,14 @@ static void layer_backward(struct lowering *L, const struct layer *layer)
         for (int i = last; i >= first; i--)
             if (layer->blocks[i].lowering->gradient)
                 layer->blocks[i].lowering->gradient(L, &layer->blocks[i]);
-        for (int i = last; i >= first; i--)
-            layer->blocks[i].lowering->backward(L, &layer->blocks[i]);
+        int experts = 0;
+        for (int i = last; i >= first; i--) {
+            if (!is_joined(layer, i + 1))
+                layer->blocks[i].lowering->backward(L, &layer->blocks[i]);
+            experts |= layer->blocks[i].weights->kind == BLOCK_EXPERTS;
+        }
+        if (experts)
+            stacks_finish(L, l);
     }
 }
 
@@ -349,7 +392,7 @@ void lower_backward(struct lowering *L)
         L->unit = model_unit_of_layer(l);
         unit_fetch(L, L->unit);
         grads_begin(L, L->unit);
-        layer_backward(L, &L->layers[l]);
+        layer_backward(L, l);
         unit_drop(L, L->unit);
         grads_finish(L, L->unit);
     }

@@ -26,8 +26,6 @@ struct io_buffers {
     int each;                    /* every token's loss, written by programs without a backward pass; -1: no buffer */
 };
 
-/* Refuses a model with blocks of a kind that has no lowering (ERR_INVALID). */
-enum status lower_check_blocks(const struct model *m);
 /* Lowers one program of the set. Persistent buffers come first and are the same for all duties. */
 enum status lower_program(const struct model *m, const struct strategy *s, int duties, struct io_buffers *io,
                           struct program **out);

@@ -18,11 +18,13 @@ void block_norm(struct lowering *L, const struct block *b, int c)
 static struct value *branch(struct lowering *L, const struct block *b, const struct model_linear *w, int c)
 {
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
-    if (L->s.key.dtype == F32 && w->bias < 0)
+    const int biased = w && w->bias >= 0;
+    if (L->s.key.dtype == F32 && !biased)
         return &L->acc;
     value_new(L, &L->f, c);
     lower_cast_rows(L, &L->f, r0, L->s.key.dtype, &L->acc, r0, F32, r1 - r0);
-    lower_bias(L, w, &L->f, r0, r1);
+    if (biased)
+        lower_bias(L, w, &L->f, r0, r1);
     return &L->f;
 }
 

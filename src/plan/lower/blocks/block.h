@@ -22,6 +22,8 @@ struct block {
     void *values;              /* values of this layer, a struct of the kind's own */
 };
 
+struct row_block;
+
 struct block_lowering {
     /* Appends the element offsets, in the layer's unit, that cut gradients which are written in parts. cuts has room for max.
      * Returns their number. The function is called before values exist. NULL: every parameter's gradient is written whole. */
@@ -32,6 +34,7 @@ struct block_lowering {
      * stream, those that are tiled otherwise. NULL: nothing. */
     void (*chunk_values)(struct lowering *L);
     void (*tile_values)(struct lowering *L);
+    const struct row_block *rows; /* for blocks whose branch is computed row by row (rows.h); NULL: it is not */
     /* Computes a chunk of `out`. */
     value_produce *produce;
     /* Computes all that must be complete before `out` can be computed chunk by chunk. NULL: nothing. */
@@ -54,8 +57,8 @@ struct block_lowering {
 
 /* Makes sure that chunk c of b->normed is on the device. */
 void block_norm(struct lowering *L, const struct block *b, int c);
-/* Computes chunk c of out = in + the branch. The branch is L->acc plus the bias of w, normalised and scaled as block and model
- * ask. If the layer has a factor for its output, the layer's last block multiplies `out` by that factor. */
+/* Computes chunk c of out = in + the branch. The branch is L->acc plus the bias of w (NULL: none), normalised and scaled as block
+ * and model ask. If the layer has a factor for its output, the layer's last block multiplies `out` by that factor. */
 void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c);
 /* Gets chunk c of L->dx, the gradient of `out`, for the block's backward pass, once for each chunk. If the layer's output has a
  * factor, the last block multiplies the gradient by it. */

@@ -1,4 +1,429 @@
-/* Experts have no lowering yet: lower_check_blocks refuses models that have them. */
-#include "plan/lower/blocks/block.h"
+/* Experts: MLPs of which each token gets a few, chosen and weighed by a router.
+ *
+ * A chunk of r rows has n = r k pairs of a token and an expert, sorted by expert: rows of a pair's values stand in the chunk's rows,
+ * k a token. The choice and its weights are kept from the forward pass. */
+#include "plan/lower/blocks/rows.h"
 
-const struct block_lowering experts_lowering = {.produce = NULL};
+#include "plan/lower/activation.h"
+#include "plan/lower/emit.h"
+#include "plan/lower/linear.h"
+#include "plan/lower/param.h"
+#include "plan/lower/value.h"
+#include "plan/lower/visit.h"
+
+#define DEV TIER_DEVICE
+
+/* Values of one layer. ids, p: each token's experts and their weights; gate_up: outputs of the first maps, by pair. */
+struct experts_layer {
+    struct value ids, p, gate_up;
+};
+
+/* Values that all layers share. */
+struct experts_work {
+    struct value logits;                /* fp32, then their gradient */
+    struct value order, place, offsets; /* pairs sorted by expert (ops/permute.h) */
+    struct value act, dact;             /* columns between an expert's maps, by pair */
+    struct value y;                     /* outputs of experts, or gradients of their inputs, by pair */
+    struct value dp;                    /* gradient of p */
+};
+
+static const struct experts_block *weights_of(const struct block *b)
+{
+    return &b->weights->experts;
+}
+
+static struct experts_work *work_of(const struct lowering *L)
+{
+    return L->shared[BLOCK_EXPERTS];
+}
+
+/* Rows of a chunk. */
+struct rows {
+    int64_t first, end, n;
+};
+
+static struct rows rows_of(const struct block *b, int c)
+{
+    const struct tile *t = &b->in->tiles[c];
+    return (struct rows){t->row0, t->row1, t->row1 - t->row0};
+}
+
+static void read_rows(struct lowering *L, int arg, struct value *v, const struct rows *r)
+{
+    arg_read(L, arg, v, r->first, r->end, DEV);
+}
+
+static void read_offsets(struct lowering *L, int arg, int c)
+{
+    arg_read(L, arg, &work_of(L)->offsets, c, c + 1, DEV);
+}
+
+/* Makes room for a chunk of a value, and appends it as the result of an op. */
+static void write_rows(struct lowering *L, int arg, struct value *v, const struct rows *r, int c)
+{
+    value_new(L, v, c);
+    arg_write(L, arg, v, r->first, r->end, DEV);
+}
+
+/* --- The router --- */
+
+static struct linear_call router_call(const struct lowering *L, const struct block *b, const struct rows *r)
+{
+    return (struct linear_call){&weights_of(b)->router, .rows = r->n, .y = {&work_of(L)->logits, r->first, F32},
+                                .x = {b->normed, r->first, L->s.key.dtype}};
+}
+
+static void compute_logits(struct lowering *L, const struct block *b, int c)
+{
+    const struct rows r = rows_of(b, c);
+    const struct linear_call call = router_call(L, b, &r);
+    block_norm(L, b, c);
+    value_new(L, &work_of(L)->logits, c);
+    linear_product(L, &call);
+    lower_bias_of(L, call.w, &call.y, r.n);
+}
+
+static struct op_attrs *emit_route(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
+{
+    static const enum route_kind kinds[] = {
+        [ROUTER_SOFTMAX] = ROUTE_SOFTMAX, [ROUTER_TOP] = ROUTE_CHOSEN, [ROUTER_SIGMOID] = ROUTE_SIGMOID};
+    const struct experts_block *e = weights_of(b);
+    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
+    a->route.rows = rows;
+    a->route.experts = (int32_t)e->experts;
+    a->route.k = (int32_t)e->used;
+    a->route.kind = (int32_t)kinds[e->kind];
+    a->route.normalise = e->normalises;
+    a->route.groups = e->groups > 1 ? (int32_t)e->groups : 0;
+    a->route.group_k = e->groups > 1 ? (int32_t)e->groups_used : 0;
+    a->route.scale = e->scale;
+    a->route.eps = e->kind == ROUTER_SIGMOID ? 1e-20f : 0;
+    a->route.least = e->floor;
+    return a;
+}
+
+/* Chooses the experts of a chunk, and weighs them. v: ids or p; both are made. */
+static void produce_choice(struct lowering *L, struct value *v, int c)
+{
+    const struct block *b = v->block;
+    struct experts_layer *x = b->values;
+    const struct rows r = rows_of(b, c);
+    compute_logits(L, b, c);
+    emit_route(L, b, OP_ROUTE, r.n);
+    write_rows(L, 0, &x->ids, &r, c);
+    write_rows(L, 1, &x->p, &r, c);
+    read_rows(L, 5, &work_of(L)->logits, &r);
+    if (weights_of(b)->router_bias >= 0)
+        arg_param(L, 6, weights_of(b)->router_bias);
+    if (weights_of(b)->router_bias >= 0 && L->s.key.dtype != F32 && L->st == OK)
+        L->st =
+            status_fail(ERR_INVALID, "--dtype bf16: the bias that chooses experts of model %s is an fp32 number: --dtype fp32",
+                        L->m->config.name);
+    emit_done(L, 0);
+    value_drop(L, &work_of(L)->logits, c);
+    value_put(L, v == &x->ids ? &x->p : &x->ids, c);
+}
+
+/* Adds the gradient through the router to L->acc, from that of p. */
+static void router_backward(struct lowering *L, const struct block *b, int c)
+{
+    struct experts_work *W = work_of(L);
+    struct experts_layer *x = b->values;
+    const struct rows r = rows_of(b, c);
+    struct linear_call call = router_call(L, b, &r);
+    compute_logits(L, b, c);
+    emit_route(L, b, OP_ROUTE_GRAD, r.n);
+    arg_update(L, 0, &W->logits, r.first, r.end, DEV);
+    read_rows(L, 1, &x->ids, &r);
+    read_rows(L, 2, &x->p, &r);
+    read_rows(L, 3, &W->dp, &r);
+    read_rows(L, 4, &W->place, &r);
+    emit_done(L, 0);
+    linear_product_dw(L, &call);
+    lower_bias_grad_of(L, call.w, &call.y, r.n);
+    call.x = (struct linear_side){&L->acc, r.first, F32};
+    call.accumulate = 1;
+    linear_product_dx(L, &call);
+    value_drop(L, &W->logits, c);
+    value_drop(L, &W->dp, c);
+}
+
+/* --- Pairs --- */
+
+/* Sorts the chunk's pairs by expert. */
+static void sort_pairs(struct lowering *L, const struct block *b, int c)
+{
+    struct experts_work *W = work_of(L);
+    struct experts_layer *x = b->values;
+    const struct rows r = rows_of(b, c);
+    if (value_on_device(&W->order, c))
+        return;
+    value_get(L, &x->ids, c);
+    emit_route(L, b, OP_PERMUTE, r.n);
+    write_rows(L, 0, &W->order, &r, c);
+    write_rows(L, 1, &W->place, &r, c);
+    value_new(L, &W->offsets, c);
+    arg_write(L, 2, &W->offsets, c, c + 1, DEV);
+    read_rows(L, 3, &x->ids, &r);
+    emit_done(L, 0);
+}
+
+static struct op_attrs *emit_experts(struct lowering *L, const struct block *b, enum op_kind op, const struct model_linear *w,
+                                     int64_t rows)
+{
+    const struct experts_block *e = weights_of(b);
+    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
+    a->experts.rows = rows * e->used;
+    a->experts.in = w->in;
+    a->experts.out = w->out;
+    a->experts.experts = a->experts.count = (int32_t)e->experts;
+    a->experts.per = (int32_t)e->used;
+    a->experts.transposed = w->transposed;
+    a->experts.x_type = a->experts.w_type = a->experts.y_type = (int32_t)L->s.key.dtype;
+    return a;
+}
+
+/* A product with a stack of experts' matrices. gathered: 1: x has a row for each token, else one for each pair. */
+struct product {
+    const struct model_linear *w;
+    struct value *y, *x;
+    int gathered;
+};
+
+static void multiply(struct lowering *L, const struct block *b, const struct product *p, int c)
+{
+    struct experts_work *W = work_of(L);
+    const struct rows r = rows_of(b, c);
+    emit_experts(L, b, OP_EXPERTS, p->w, r.n);
+    write_rows(L, 0, p->y, &r, c);
+    read_rows(L, 1, p->x, &r);
+    arg_param(L, 2, p->w->weight);
+    read_offsets(L, 3, c);
+    if (p->gathered)
+        read_rows(L, 4, &W->order, &r);
+    if (p->w->bias >= 0)
+        arg_param(L, 5, p->w->bias);
+    emit_done(L, 0);
+}
+
+/* Computes the map's outputs; its bias, if there is one, is left to COMBINE. */
+static void multiply_without_bias(struct lowering *L, const struct block *b, const struct product *p, int c)
+{
+    struct model_linear w = *p->w;
+    w.bias = -1;
+    multiply(L, b, &(struct product){&w, p->y, p->x, p->gathered}, c);
+}
+
+/* Computes the gradient of the map's inputs from that of its outputs. */
+static void multiply_back(struct lowering *L, const struct block *b, const struct product *p, int c)
+{
+    struct model_linear w = *p->w;
+    w.in = p->w->out;
+    w.out = p->w->in;
+    w.transposed = !p->w->transposed;
+    w.bias = -1;
+    multiply(L, b, &(struct product){&w, p->y, p->x, p->gathered}, c);
+}
+
+/* Makes the gradients of a stack of matrices and of its biases. gathers: side that has a row for each token; of biases behind the
+ * pairs' weights (GATHERS_DY) these are factors. */
+static void stack_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy,
+                           struct value *input, enum experts_gather gathers, int c)
+{
+    struct experts_layer *x = b->values;
+    const struct rows r = rows_of(b, c);
+    const int of_bias = trained(L, w->bias);
+    if (!trained(L, w->weight) && !of_bias)
+        return;
+    struct op_attrs *a = emit_experts(L, b, OP_EXPERTS_GRAD, w, r.n);
+    a->experts.gathers = (int32_t)gathers;
+    int adds = 0;
+    if (trained(L, w->weight))
+        adds = arg_grad(L, 0, w->weight, 0, param_of(L, w->weight)->elements);
+    read_rows(L, 1, dy, &r);
+    read_rows(L, 2, input, &r);
+    read_offsets(L, 3, c);
+    read_rows(L, 4, &work_of(L)->order, &r);
+    if (of_bias)
+        adds = arg_grad(L, 5, w->bias, 0, param_of(L, w->bias)->elements);
+    if (of_bias && gathers == GATHERS_DY)
+        read_rows(L, 6, &x->p, &r);
+    a->experts.result = adds ? GEMM_ADDS : GEMM_WRITES;
+    emit_done(L, 0);
+}
+
+/* Adds the pairs' rows of y up by token. bias: 1: with the biases of the second maps. */
+static void combine(struct lowering *L, const struct block *b, int c, int accumulate, int bias)
+{
+    struct experts_work *W = work_of(L);
+    struct experts_layer *x = b->values;
+    const struct experts_block *e = weights_of(b);
+    const struct rows r = rows_of(b, c);
+    rows_begin(L, c, accumulate);
+    struct op_attrs *a = emit(L, OP_COMBINE, LANE_COMPUTE);
+    a->combine.rows = r.n;
+    a->combine.dim = L->m->config.dim;
+    a->combine.k = (int32_t)e->used;
+    a->combine.experts = (int32_t)e->experts;
+    a->combine.y_type = a->combine.dtype = (int32_t)L->s.key.dtype;
+    a->combine.accumulate = accumulate;
+    (accumulate ? arg_update : arg_write)(L, 0, &L->acc, r.first, r.end, DEV);
+    read_rows(L, 1, &W->y, &r);
+    read_rows(L, 2, &W->place, &r);
+    if (bias) {
+        read_rows(L, 3, &x->p, &r);
+        arg_param(L, 4, e->down.bias);
+        read_rows(L, 5, &x->ids, &r);
+    }
+    emit_done(L, 0);
+    value_drop(L, &W->y, c);
+}
+
+static struct op_attrs *emit_gated(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
+{
+    const struct experts_block *e = weights_of(b);
+    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
+    a->gated.rows = rows;
+    a->gated.dim = e->ffn;
+    a->gated.width = L->m->config.dim;
+    a->gated.k = (int32_t)e->used;
+    a->gated.experts = (int32_t)e->experts;
+    a->gated.dtype = (int32_t)L->s.key.dtype;
+    a->gated.kind = (int32_t)e->gate;
+    a->gated.interleaved = e->alternate;
+    if (e->gate == GATE_CLAMPED) {
+        a->gated.limit = (float)L->m->config.gate_limit;
+        a->gated.alpha = (float)L->m->config.gate_alpha;
+    }
+    return a;
+}
+
+/* --- Forward --- */
+
+static void produce_gate_up(struct lowering *L, struct value *v, int c)
+{
+    const struct block *b = v->block;
+    sort_pairs(L, b, c);
+    block_norm(L, b, c);
+    multiply(L, b, &(struct product){&weights_of(b)->gate_up, v, b->normed, 1}, c);
+}
+
+static void fetch(struct lowering *L, const struct block *b, int c)
+{
+    struct experts_layer *x = b->values;
+    value_get(L, &x->ids, c);
+    value_get(L, &x->p, c);
+    sort_pairs(L, b, c);
+    value_get(L, &x->gate_up, c);
+}
+
+static void branch(struct lowering *L, const struct block *b, int c, int accumulate)
+{
+    struct experts_work *W = work_of(L);
+    struct experts_layer *x = b->values;
+    const struct rows r = rows_of(b, c);
+    emit_gated(L, b, OP_GATED, r.n);
+    write_rows(L, 0, &W->act, &r, c);
+    read_rows(L, 1, &x->gate_up, &r);
+    read_rows(L, 2, &x->p, &r);
+    read_rows(L, 3, &W->place, &r);
+    emit_done(L, 0);
+    multiply_without_bias(L, b, &(struct product){&weights_of(b)->down, &W->y, &W->act, 0}, c);
+    value_drop(L, &W->act, c);
+    combine(L, b, c, accumulate, weights_of(b)->down.bias >= 0);
+}
+
+/* --- Backward --- */
+
+/* Turns gate_up into its gradient, and dact, the gradient of act, into act; makes dp. */
+static void gated_backward(struct lowering *L, const struct block *b, struct value *df, int c)
+{
+    struct experts_work *W = work_of(L);
+    struct experts_layer *x = b->values;
+    const struct rows r = rows_of(b, c);
+    emit_gated(L, b, OP_GATED_GRAD, r.n);
+    arg_update(L, 0, &x->gate_up, r.first, r.end, DEV);
+    arg_update(L, 1, &W->dact, r.first, r.end, DEV);
+    write_rows(L, 2, &W->dp, &r, c);
+    read_rows(L, 3, &x->p, &r);
+    read_rows(L, 4, &W->place, &r);
+    if (weights_of(b)->down.bias >= 0) {
+        read_rows(L, 5, df, &r);
+        arg_param(L, 6, weights_of(b)->down.bias);
+        read_rows(L, 7, &x->ids, &r);
+    }
+    emit_done(L, 0);
+}
+
+static void gradient(struct lowering *L, const struct block *b, struct value *df, int c, int accumulate)
+{
+    struct experts_work *W = work_of(L);
+    struct experts_layer *x = b->values;
+    const struct experts_block *e = weights_of(b);
+    multiply_back(L, b, &(struct product){&e->down, &W->dact, df, 1}, c);
+    gated_backward(L, b, df, c);
+    stack_gradient(L, b, &e->down, df, &W->dact, GATHERS_DY, c);
+    value_drop(L, &W->dact, c);
+    block_norm(L, b, c);
+    stack_gradient(L, b, &e->gate_up, &x->gate_up, b->normed, GATHERS_X, c);
+    multiply_back(L, b, &(struct product){&e->gate_up, &W->y, &x->gate_up, 0}, c);
+    combine(L, b, c, accumulate, 0);
+    router_backward(L, b, c);
+}
+
+static void drop(struct lowering *L, const struct block *b, int c)
+{
+    struct experts_work *W = work_of(L);
+    struct experts_layer *x = b->values;
+    struct value *all[] = {&x->ids, &x->p, &x->gate_up, &W->order, &W->place, &W->offsets};
+    for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
+        value_drop(L, all[i], c);
+}
+
+/* Returns no map: biases of the second maps are added pair by pair. */
+static const struct model_linear *last(const struct block *b)
+{
+    (void)b;
+    return NULL;
+}
+
+/* --- Creation --- */
+
+static void layer_values(struct lowering *L, struct block *b)
+{
+    struct experts_layer *x = b->values = memory_new(L, 1, sizeof *x);
+    const struct experts_block *e = weights_of(b);
+    if (!x)
+        return;
+    activation_of_layer(L, b, -1, &(struct activation){&x->ids, "ids", e->used, I32, CHUNKS, produce_choice, .kept = 1});
+    activation_of_layer(L, b, -1, &(struct activation){&x->p, "p", e->used, F32, CHUNKS, produce_choice, .kept = 1});
+    activation_of_layer(
+        L, b, -1, &(struct activation){&x->gate_up, "gate_up", 2 * e->used * e->ffn, L->s.key.dtype, CHUNKS, produce_gate_up});
+}
+
+static void work_value(struct lowering *L, struct value *v, const char *name, int64_t columns, enum dtype type)
+{
+    activation_of_work(L, RES_NONE, -1, &(struct activation){v, name, columns, type, CHUNKS});
+}
+
+/* Creates the values that all layers share; experts are alike in all layers of a model. */
+static void chunk_values(struct lowering *L)
+{
+    struct experts_work *W = L->shared[BLOCK_EXPERTS] = memory_new(L, 1, sizeof *W);
+    const struct model_config *c = &L->m->config;
+    const enum dtype T = L->s.key.dtype;
+    if (!W)
+        return;
+    work_value(L, &W->logits, "logits.router", c->experts, F32);
+    work_value(L, &W->order, "order", c->experts_used, I32);
+    work_value(L, &W->place, "place", c->experts_used, I32);
+    value_create(L, &W->offsets, "offsets", CLASS_WORK, L->n_chunks, (c->experts + 1) * dtype_size(I32), 1, RES_NONE);
+    work_value(L, &W->act, "act.pairs", c->experts_used * c->expert_ffn, T);
+    work_value(L, &W->dact, "dact.pairs", c->experts_used * c->expert_ffn, T);
+    work_value(L, &W->y, "y.pairs", c->experts_used * c->dim, T);
+    work_value(L, &W->dp, "dp", c->experts_used, F32);
+}
+
+static const struct row_block rows = {.fetch = fetch, .branch = branch, .gradient = gradient, .drop = drop, .last = last};
+const struct block_lowering experts_lowering = {
+    .layer_values = layer_values, .chunk_values = chunk_values, .rows = &rows, .produce = rows_output, .backward = rows_backward};

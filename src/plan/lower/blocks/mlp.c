@@ -1,5 +1,5 @@
 /* The MLP: a gated unit of two maps, or GELU of one, and a map back. */
-#include "plan/lower/blocks/block.h"
+#include "plan/lower/blocks/rows.h"
 
 #include "plan/lower/activation.h"
 #include "plan/lower/emit.h"
@@ -25,6 +25,7 @@ struct mlp_width {
 struct mlp_work {
     int n;
     struct mlp_width of[MODEL_KINDS];
+    struct value scalar; /* fp32: each token's number, whose sigmoid multiplies the output, then its gradient */
 };
 
 /* Returns the columns between an MLP's maps. */
@@ -42,9 +43,14 @@ static struct mlp_width *find_width(struct mlp_work *W, int64_t columns)
     return &W->of[i];
 }
 
+static struct mlp_work *mlp_all(const struct lowering *L)
+{
+    return L->shared[BLOCK_MLP];
+}
+
 static struct mlp_width *mlp_work(const struct lowering *L, const struct block *b)
 {
-    return find_width(L->shared[BLOCK_MLP], width_of(b->weights));
+    return find_width(mlp_all(L), width_of(b->weights));
 }
 
 static int is_gated(const struct block *b)
@@ -52,17 +58,9 @@ static int is_gated(const struct block *b)
     return b->weights->mlp.gate.weight >= 0;
 }
 
-/* Drops the values that a chunk's visit used. */
-static void drop_chunk(struct lowering *L, const struct block *b, int c)
+static int has_scalar(const struct block *b)
 {
-    struct mlp_layer *v = b->values;
-    block_drop_stream(L, b, c);
-    value_drop(L, b->normed, c);
-    if (is_gated(b))
-        value_drop(L, &v->gate, c);
-    value_drop(L, &v->up, c);
-    value_drop(L, &mlp_work(L, b)->act, c);
-    value_drop(L, &L->acc, c);
+    return b->weights->mlp.scalar.weight >= 0;
 }
 
 static void activation_attrs(const struct lowering *L, const struct block *b, struct op_attrs *a, int64_t rows)
@@ -91,10 +89,12 @@ static void activate(struct lowering *L, const struct block *b, int c)
     if (gated)
         arg_read(L, 1, &v->gate, r0, r1, DEV);
     arg_read(L, gated ? 2 : 1, &v->up, r0, r1, DEV);
+    if (has_scalar(b))
+        arg_read(L, 3, &mlp_all(L)->scalar, r0, r1, DEV);
     emit_done(L, 0);
 }
 
-/* Turns gate and up into their gradients in place, and dact, the activation's gradient, into the activation. */
+/* Turns gate, up and the scalar into their gradients in place, and dact, the activation's gradient, into the activation. */
 static void activate_backward(struct lowering *L, const struct block *b, int c)
 {
     struct mlp_layer *v = b->values;
@@ -106,7 +106,9 @@ static void activate_backward(struct lowering *L, const struct block *b, int c)
     if (gated)
         arg_update(L, arg++, &v->gate, r0, r1, DEV);
     arg_update(L, arg++, &v->up, r0, r1, DEV);
-    arg_update(L, arg, &W->dact, r0, r1, DEV);
+    arg_update(L, arg++, &W->dact, r0, r1, DEV);
+    if (has_scalar(b))
+        arg_update(L, arg, &mlp_all(L)->scalar, r0, r1, DEV);
     emit_done(L, 0);
 }
 
@@ -132,96 +134,90 @@ static void produce_up(struct lowering *L, struct value *v, int c)
     produce(L, v, c, &v->block->weights->mlp.up);
 }
 
-static void produce_output(struct lowering *L, struct value *v, int c)
+/* Computes the number of each token that weighs the MLP's output. */
+static void compute_scalar(struct lowering *L, const struct block *b, int c)
 {
-    const struct block *b = v->block;
-    const struct model_linear *down = &b->weights->mlp.down;
-    struct mlp_layer *kept = b->values;
+    const struct model_linear *w = &b->weights->mlp.scalar;
+    struct value *v = &mlp_all(L)->scalar;
     int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
-    value_get(L, b->in, c);
+    block_norm(L, b, c);
+    value_new(L, v, c);
+    lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {v, r0, F32}, .x = {b->normed, r0, L->s.key.dtype}});
+}
+
+static void fetch(struct lowering *L, const struct block *b, int c)
+{
+    struct mlp_layer *v = b->values;
     if (is_gated(b))
-        value_get(L, &kept->gate, c);
-    value_get(L, &kept->up, c);
-    value_drop(L, b->normed, c);
+        value_get(L, &v->gate, c);
+    value_get(L, &v->up, c);
+    if (has_scalar(b))
+        compute_scalar(L, b, c);
+}
+
+static const struct model_linear *last(const struct block *b)
+{
+    return &b->weights->mlp.down;
+}
+
+static void branch(struct lowering *L, const struct block *b, int c, int accumulate)
+{
+    struct value *act = &mlp_work(L, b)->act;
+    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     activate(L, b, c);
-    value_new(L, &L->acc, c);
-    lower_linear(L, &(struct linear_call){down, .rows = r1 - r0, .y = {&L->acc, r0, F32},
-                                          .x = {&mlp_work(L, b)->act, r0, L->s.key.dtype}});
-    block_add(L, b, v, down, c);
-    drop_chunk(L, b, c);
+    rows_begin(L, c, accumulate);
+    lower_linear(L, &(struct linear_call){last(b), .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {act, r0, L->s.key.dtype},
+                                          .accumulate = accumulate});
+    value_drop(L, act, c);
+}
+
+static void drop(struct lowering *L, const struct block *b, int c)
+{
+    struct mlp_layer *v = b->values;
+    if (is_gated(b))
+        value_drop(L, &v->gate, c);
+    value_drop(L, &v->up, c);
+    if (has_scalar(b))
+        value_drop(L, &mlp_all(L)->scalar, c);
 }
 
 /* --- Backward --- */
 
 /* Makes the gradients of one of the MLP's first maps from dy, the gradient of that map's output, and adds to L->acc, the gradient
  * of the map's input. */
-static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy, int c,
+static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct linear_side dy, int c,
                            int accumulate)
 {
-    int64_t r0 = dy->tiles[c].row0, r1 = dy->tiles[c].row1;
-    enum dtype T = L->s.key.dtype;
-    struct linear_call call = {w, .rows = r1 - r0, .y = {dy, r0, T}, .x = {b->normed, r0, T}};
+    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    struct linear_call call = {w, .rows = r1 - r0, .y = dy, .x = {b->normed, r0, L->s.key.dtype}};
     lower_linear_dw(L, &call);
-    lower_bias_grad(L, w, dy, T, r0, r1);
+    lower_bias_grad_of(L, w, &dy, r1 - r0);
     call.x = (struct linear_side){&L->acc, r0, F32};
     call.accumulate = accumulate;
     lower_linear_dx(L, &call);
 }
 
-/* Makes the gradient of the MLP's branch; a normalised branch is computed again first. */
-static void make_gradient(struct lowering *L, const struct block *b, int c)
+static void gradient(struct lowering *L, const struct block *b, struct value *df, int c, int accumulate)
 {
-    const struct model_linear *down = &b->weights->mlp.down;
-    struct value *act = &mlp_work(L, b)->act;
-    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
-    if (b->weights->after.kind != NORM_NONE) {
-        activate(L, b, c);
-        value_new(L, &L->acc, c);
-        lower_linear(L, &(struct linear_call){down, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {act, r0, L->s.key.dtype}});
-        value_drop(L, act, c);
-    }
-    block_make_gradient(L, b, down, c);
-    value_drop(L, &L->acc, c);
-}
-
-static void backward_chunk(struct lowering *L, const struct block *b, int c)
-{
-    const struct model_linear *down = &b->weights->mlp.down;
+    const struct mlp_block *w = &b->weights->mlp;
     struct mlp_layer *v = b->values;
-    struct value *dact = &mlp_work(L, b)->dact, *df = block_gradient(L, b);
+    struct value *dact = &mlp_work(L, b)->dact;
     enum dtype T = L->s.key.dtype;
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
-    block_get_gradient(L, b, c);
-    value_get(L, b->source, c);
-    if (is_gated(b))
-        value_get(L, &v->gate, c);
-    value_get(L, &v->up, c);
-    if (df != &L->dx)
-        make_gradient(L, b, c);
     value_new(L, dact, c);
-    struct linear_call call = {down, .rows = r1 - r0, .y = {df, r0, T}, .x = {dact, r0, T}};
+    struct linear_call call = {&w->down, .rows = r1 - r0, .y = {df, r0, T}, .x = {dact, r0, T}};
     lower_linear_dx(L, &call);
     activate_backward(L, b, c);
     lower_linear_dw(L, &call);
-    lower_bias_grad(L, down, df, T, r0, r1);
-    if (df != &L->dx)
-        value_drop(L, df, c);
+    lower_bias_grad(L, &w->down, df, T, r0, r1);
     value_drop(L, dact, c);
     block_norm(L, b, c);
-    value_new(L, &L->acc, c);
+    rows_begin(L, c, accumulate);
     if (is_gated(b))
-        input_backward(L, b, &b->weights->mlp.gate, &v->gate, c, 0);
-    input_backward(L, b, &b->weights->mlp.up, &v->up, c, is_gated(b));
-    lower_norm_backward(L, b->norm, b->source, &L->acc, c);
-    value_put(L, &L->dx, c);
-    value_drop(L, &L->dx, c);
-    drop_chunk(L, b, c);
-}
-
-static void backward(struct lowering *L, struct block *b)
-{
-    for (int c = 0; c < L->n_chunks; c++)
-        backward_chunk(L, b, c);
+        input_backward(L, b, &w->gate, (struct linear_side){&v->gate, r0, T}, c, accumulate);
+    input_backward(L, b, &w->up, (struct linear_side){&v->up, r0, T}, c, accumulate || is_gated(b));
+    if (has_scalar(b))
+        input_backward(L, b, &w->scalar, (struct linear_side){&mlp_all(L)->scalar, r0, F32}, c, 1);
 }
 
 /* --- Creation --- */
@@ -259,6 +255,8 @@ static void chunk_values(struct lowering *L)
         const struct model_block *b = model_find_block(&L->m->layers[L->m->kinds[k].first], BLOCK_MLP);
         if (b)
             create_width(L, W, width_of(b));
+        if (b && b->mlp.scalar.weight >= 0 && W->scalar.n_tiles == 0)
+            activation_of_work(L, RES_NONE, -1, &(struct activation){&W->scalar, "scalar", 1, F32, CHUNKS});
     }
 }
 
@@ -272,8 +270,10 @@ static int grad_cuts(const struct lowering *L, const struct block *b, int64_t *c
     return linear_cuts(L, &w->up, 1, OF_OUTPUTS, cuts, n, max);
 }
 
+static const struct row_block rows = {.fetch = fetch, .branch = branch, .gradient = gradient, .drop = drop, .last = last};
 const struct block_lowering mlp_lowering = {.grad_cuts = grad_cuts,
                                             .layer_values = layer_values,
                                             .chunk_values = chunk_values,
-                                            .produce = produce_output,
-                                            .backward = backward};
+                                            .rows = &rows,
+                                            .produce = rows_output,
+                                            .backward = rows_backward};
