@@ -8,6 +8,7 @@
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/memo.h"
 #include "plan/search/probe.h"
 #include "plan/search/tuning.h"
 
@@ -447,7 +448,9 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
                            "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
                            m->config.name, (long long)m->config.max_positions, LENGTH_SHORTEST);
     memcpy(x.limit, limit, sizeof x.limit);
+    memo_hold();
     enum status st = find_longest(&x, limit, &chosen, out);
+    memo_release();
     model_destroy(x.m);
     TRY(st);
     chosen.row_chunk =

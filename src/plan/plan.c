@@ -6,6 +6,7 @@
 #include "plan/lower/program.h"
 #include "plan/passes/passes.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/memo.h"
 #include "plan/search/tuning.h"
 
 #include <assert.h>
@@ -138,7 +139,6 @@ static enum status plan_before_memory(const struct model *m, const struct plan_r
     enum status st = run_passes(&x, PASS_MEMORY, NULL);
     if (st == OK) {
         *out = x.choice;
-        out->problem.needs = NULL; /* ends with the search */
         x.choice.plan = NULL;
     }
     planning_end(&x);
@@ -211,6 +211,7 @@ enum status plan_create(const struct model *m, const struct plan_request *s, con
     struct planning x = {.model = m, .given = s, .limit = limit};
     struct pass_time took[PASSES] = {{0}};
     double began = clock_seconds();
+    memo_hold();
     enum status st = run_all(&x, took);
     const struct plan_request more = request_at(s, EFFORT_NORMAL);
     if (st == OK && s->effort == EFFORT_QUICK &&
@@ -228,6 +229,7 @@ enum status plan_create(const struct model *m, const struct plan_request *s, con
         (*out)->took = clock_seconds() - began;
     }
     planning_end(&x);
+    memo_release();
     return st;
 }
 

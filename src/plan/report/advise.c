@@ -6,6 +6,7 @@
 #include "plan/report/advise_proposals.h"
 #include "plan/report/describe.h"
 #include "plan/report/figures.h"
+#include "plan/search/memo.h"
 #include "plan/search/probe.h"
 
 #include <math.h>
@@ -204,7 +205,9 @@ enum status advise_find(const struct plan *p, const struct model *m, const struc
 {
     struct advisor x = {.p = p, .m = m, .s = s, .out = out};
     memset(out, 0, sizeof *out);
+    memo_hold();
     enum status st = seek(&x);
+    memo_release();
     model_destroy(x.sized);
     return st;
 }

@@ -4,6 +4,7 @@
 #include "base/parallel.h"
 #include "base/sys.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/memo.h"
 #include "plan/search/needs.h"
 #include "plan/search/tuning.h"
 
@@ -40,11 +41,6 @@ struct differences {
         [2]; /* the update's program alone, by place of the update (device, host); classes change its needs otherwise than a step's */
 };
 
-static enum status find_need(const struct subject *x, const struct strategy *s, int duties, struct need *out)
-{
-    return needs_find(x->problem->needs, x, s, duties, out);
-}
-
 /* Measures by how much each further option of a class changes the needs `first`, measured with the first option. */
 static enum status find_elsewhere(const struct subject *x, const struct options *o, const struct strategy *s, int duties,
                                   enum decision_id class, const struct need *first, struct need *out)
@@ -52,7 +48,7 @@ static enum status find_elsewhere(const struct subject *x, const struct options 
     struct strategy elsewhere = *s;
     for (int i = 1; i < o->n[class]; i++) {
         decision_set(&elsewhere, class, o->value[class][i]);
-        TRY(find_need(x, &elsewhere, duties, &out[i]));
+        TRY(needs_find(x, &elsewhere, duties, &out[i]));
         need_add(&out[i], -1, first);
     }
     return OK;
@@ -86,7 +82,7 @@ static enum status find_base(const struct subject *x, const struct options *o, c
 {
     const struct strategy base = first_options(o, fixed);
     memset(d, 0, sizeof *d);
-    return find_need(x, &base, duties, &d->base);
+    return needs_find(x, &base, duties, &d->base);
 }
 
 static enum status find_differences(const struct subject *x, const struct options *o, const struct strategy *fixed, int duties,
@@ -95,7 +91,7 @@ static enum status find_differences(const struct subject *x, const struct option
     struct strategy base = first_options(o, fixed);
     const int n_acts = o->n[DECISION_ACTS];
     memset(d, 0, sizeof *d);
-    TRY(find_need(x, &base, duties, &d->base));
+    TRY(needs_find(x, &base, duties, &d->base));
     for (int i = 0; i < n_acts; i++)
         for (int fewest = 0; fewest < 2; fewest++) {
             struct strategy s = base;
@@ -107,7 +103,7 @@ static enum status find_differences(const struct subject *x, const struct option
                 d->acts[i][1] = d->acts[i][0];
                 continue;
             }
-            TRY(find_need(x, &s, duties, &d->acts[i][fewest]));
+            TRY(needs_find(x, &s, duties, &d->acts[i][fewest]));
             need_add(&d->acts[i][fewest], -1, &d->base);
         }
     /* measured with activations off the device, the case when memory is scarce: the peak then comes at another moment */
@@ -120,7 +116,7 @@ static enum status find_differences(const struct subject *x, const struct option
     TRY(find_elsewhere(x, o, &away, duties, DECISION_GRADS, &first, d->grads));
     for (int u = 0; u < o->n[DECISION_UPDATE]; u++) {
         base.placement.update_on_host = o->value[DECISION_UPDATE][u];
-        TRY(find_need(x, &base, DUTY_UPDATE, &d->update[u].base));
+        TRY(needs_find(x, &base, DUTY_UPDATE, &d->update[u].base));
         TRY(find_elsewhere(x, o, &base, DUTY_UPDATE, DECISION_PARAMS, &d->update[u].base, d->update[u].params));
         TRY(find_elsewhere(x, o, &base, DUTY_UPDATE, DECISION_GRADS, &d->update[u].base, d->update[u].grads));
         TRY(find_elsewhere(x, o, &base, DUTY_UPDATE, DECISION_OPTIM, &d->update[u].base, d->update[u].optim));
@@ -140,7 +136,7 @@ static enum status find_beside(const struct subject *x, const struct options *o,
     for (int i = 1; i < o->n[DECISION_ACTS]; i++) {
         struct need half;
         set_activations(o, i, &s);
-        TRY(find_need(x, &s, duties, &half));
+        TRY(needs_find(x, &s, duties, &half));
         need_add(&half, -1, &d->base);
         need_add(&half, s.placement.device_chunks / chunks - 1, &d->acts[i][1]);
         need_add(&half, -s.placement.device_chunks / chunks, &d->acts[0][1]);
@@ -364,7 +360,7 @@ static enum status measure_layers(void *job)
         duties = DUTY_FORWARD;
     int of_kind[MODEL_KINDS];
     TRY(problem_few(e->problem, e->short_layers, more, x->which - 1, x->which == SHORT ? e->short_kinds : of_kind, &few));
-    const struct subject subject = {e->problem, few, {e->short_layers, more, x->which - 1}};
+    const struct subject subject = {e->problem, few, memo_model(few)};
     enum status st = x->what(&subject, &e->options, &e->fixed, duties, &e->measured[x->which]);
     model_destroy(few);
     return st;

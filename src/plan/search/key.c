@@ -7,7 +7,6 @@
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
 #include "plan/search/local.h"
-#include "plan/search/needs.h"
 #include "plan/search/price.h"
 #include "plan/search/search.h"
 #include "plan/search/start.h"
@@ -288,14 +287,10 @@ enum status key_search_start(const struct model *m, const struct plan_request *s
     struct key_search *b = sys_calloc(1, sizeof *b);
     if (!b)
         return status_no_memory("while planning");
-    *b = (struct key_search){
-        .from = {m, limit, NULL, finer}, .given = *s, .zero_is_open = s->zero == AUTO, .default_price = INFINITY};
+    *b = (struct key_search){.from = {m, limit, finer}, .given = *s, .zero_is_open = s->zero == AUTO, .default_price = INFINITY};
     b->given.zero = b->zero_is_open ? stages[0] : s->zero;
-    enum status st = needs_create(&b->from.needs);
-    if (st == OK)
-        st = meshes_choose(&b->from, &b->given, &b->meshes, &b->best, &b->trials);
+    enum status st = meshes_choose(&b->from, &b->given, &b->meshes, &b->best, &b->trials);
     if (st != OK) {
-        needs_destroy(b->from.needs);
         free(b);
         return st;
     }
@@ -374,6 +369,5 @@ void key_search_end(struct key_search *b)
         return;
     pool_destroy(b->pool);
     start_destroy(b->best);
-    needs_destroy(b->from.needs);
     free(b);
 }

@@ -34,17 +34,11 @@ static inline double larger(double a, double b)
 void add_terms(double *a, double factor, const double *b, int n);
 void need_add(struct need *a, double factor, const struct need *b);
 
-/* Arguments of problem_few. */
-struct subject_layers {
-    int64_t few, more;
-    int kind;
-};
-
 /* A model of a few of the layers of a problem's model. */
 struct subject {
     const struct problem *problem;
     const struct model *model;
-    struct subject_layers layers;
+    uint64_t hash; /* memo_model(model) */
 };
 
 /* Measures the program of s with these duties. Programs of many row chunks are not lowered: their needs are those of two programs

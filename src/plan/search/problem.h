@@ -7,8 +7,6 @@
 #include "model/model.h"
 #include "settings/settings.h"
 
-struct needs;
-
 /* Constant once set, one for each mesh. The caller owns the model and the request's pointers. */
 struct problem {
     const struct model *model;
@@ -16,7 +14,6 @@ struct problem {
     struct cost_model cost;      /* costs on one rank of that mesh */
     uint64_t costs;              /* hash of cost */
     int64_t limit[TIERS];        /* bytes */
-    struct needs *needs;         /* borrowed: needs that problems of the same request share (needs.h); or NULL */
 };
 
 void problem_set(struct problem *out, const struct model *m, const struct plan_request *s, const int64_t limit[TIERS]);

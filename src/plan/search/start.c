@@ -116,7 +116,6 @@ enum status start_create(const struct start *from, const struct plan_request *s,
     if (!v)
         return status_no_memory("while planning");
     problem_set(&v->problem, from->m, s, from->limit);
-    v->problem.needs = from->needs;
     enum status st = plan_fixed(from->m, &v->problem.request, &v->default_grid);
     for (int i = 0; st == OK && i < from->finer && plan_finer_tiles(from->m, &v->problem.request, &v->default_grid);)
         i++;

@@ -9,7 +9,6 @@
 struct start {
     const struct model *m;
     const int64_t *limit;
-    struct needs *needs;
     int finer; /* steps by which the default grid is refined; below 0: coarsened */
 };
 

@@ -5,6 +5,7 @@
 #include "plan/lower/fixed.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/memo.h"
 #include "plan/search/tuning.h"
 
 #include <math.h>
@@ -30,6 +31,14 @@ double trial_instrs(const struct trials *x, const struct candidate *c)
                                                        (double)(2 * n - c->strategy.placement.keep_inputs);
 }
 
+/* Outcome of a program on the virtual clock. */
+struct outcome {
+    int level; /* the prefetch level found */
+    double seconds, slow;
+    double messages; /* seconds of messages between all ranks */
+    int64_t arena[TIERS];
+};
+
 /* A model of `layers` layers on the virtual clock, from a prefetch level on, as a job. */
 struct scheduled {
     const struct trials *trials;
@@ -42,6 +51,15 @@ struct scheduled {
     int64_t arena[TIERS];
 };
 
+/* Everything that an outcome depends on. */
+struct outcome_key {
+    struct strategy strategy;
+    uint64_t model, costs; /* hashes */
+    int64_t limit[TIERS];
+    double slack;
+    int duties, level, last_level;
+};
+
 /* Returns the seconds that a lane is busy. */
 static double busy_seconds(const struct program *p, enum lane lane)
 {
@@ -51,16 +69,53 @@ static double busy_seconds(const struct program *p, enum lane lane)
     return busy;
 }
 
+/* Makes a key, padding included. */
+static void set_key(const struct scheduled *x, const struct model *m, const struct strategy *s, int duties,
+                    struct outcome_key *out)
+{
+    memset(out, 0, sizeof *out);
+    memcpy(&out->strategy, s, sizeof *s);
+    if (s->placement.promoted_layers == 0) {
+        out->strategy.placement.promoted_class = CLASS_PARAM;
+        out->strategy.placement.promote_tier = RES_DEVICE;
+    }
+    out->model = memo_model(m);
+    out->costs = x->trials->problem->costs;
+    memcpy(out->limit, x->limit, sizeof out->limit);
+    out->slack = x->trials->slack;
+    out->duties = duties;
+    out->level = x->level;
+    out->last_level = x->trials->last_level;
+}
+
+/* Schedules a model's program. At FIT_SERIAL only bytes are found. */
+static enum status schedule(const struct trials *x, const struct model *m, const struct outcome_key *k, struct outcome *out)
+{
+    struct program *p = NULL;
+    struct io_buffers io;
+    struct cost_model slow;
+    out->level = k->level;
+    if (k->level == FIT_SERIAL)
+        return fit_serially(m, &k->strategy, k->duties, out->arena);
+    TRY(fit_program(m, &k->strategy, &x->problem->cost, k->duties, k->limit, k->slack, k->last_level ? k->last_level : FIT_SERIAL,
+                    &out->level, &io, &p));
+    out->seconds = out->slow = p->seconds;
+    memcpy(out->arena, p->arena, sizeof out->arena);
+    out->messages = busy_seconds(p, LANE_WORLD);
+    cost_with_links(&x->problem->cost, FIT_SLOW, &slow);
+    enum status st = isinf(p->seconds) ? OK : schedule_simulate(p, &slow, &out->slow);
+    program_destroy(p);
+    return st;
+}
+
 static enum status schedule_layers(void *job)
 {
     struct scheduled *out = job;
     const struct trials *x = out->trials;
     struct model *m;
-    struct program *p = NULL;
-    struct io_buffers io;
-    struct cost_model slow;
     struct strategy s = *out->strategy;
-    int duties = out->duties ? out->duties : plan_first_duties(&x->problem->request);
+    struct outcome_key key;
+    struct outcome found = {0};
     s.placement.promoted_layers =
         /* promotes the same share of the layers as in the whole model */
         (int)(s.placement.promoted_layers * out->layers / x->problem->model->config.layers);
@@ -68,26 +123,22 @@ static enum status schedule_layers(void *job)
         x->problem->model->config.layers) /* shortened models keep the mean number of chunks in all kinds of layers */
         plan_keep_as_given(x->problem->model, &x->problem->request, &s);
     TRY(problem_shortened(x->problem, out->layers, &m));
-    enum status st;
-    if (out->level == FIT_SERIAL) { /* seconds mean nothing */
-        st = fit_serially(m, &s, duties, out->arena);
-        goto done;
+    set_key(out, m, &s, out->duties ? out->duties : plan_first_duties(&x->problem->request), &key);
+    enum status st = OK;
+    if (!memo_find(&key, sizeof key, &found, sizeof found)) {
+        st = schedule(x, m, &key, &found);
+        if (st == OK)
+            memo_keep(&key, sizeof key, &found, sizeof found);
     }
-    TRY_GOTO(fit_program(m, &s, &x->problem->cost, duties, out->limit, x->slack, x->last_level ? x->last_level : FIT_SERIAL,
-                         &out->level, &io, &p),
-             done);
-    out->seconds = out->slow = p->seconds;
-    memcpy(out->arena, p->arena, sizeof out->arena);
-    if (out->messages)
-        *out->messages = busy_seconds(p, LANE_WORLD);
-    if (isinf(p->seconds))
-        goto done;
-    cost_with_links(&x->problem->cost, FIT_SLOW, &slow);
-    st = schedule_simulate(p, &slow, &out->slow);
-done:
-    program_destroy(p);
     model_destroy(m);
-    return st;
+    TRY(st);
+    out->level = found.level;
+    out->seconds = found.seconds;
+    out->slow = found.slow;
+    if (out->messages)
+        *out->messages = found.messages;
+    memcpy(out->arena, found.arena, sizeof out->arena);
+    return OK;
 }
 
 static void conclude(const struct trials *x, struct candidate *c, const struct scheduled *larger)

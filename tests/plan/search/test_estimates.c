@@ -131,7 +131,7 @@ static void a_few_chunks_say_what_many_need(void **state)
         assert_int_equal(plan_fixed(m, &s, &fixed), OK);
         problem_set(&problem, m, &s, ample);
         options_of(m, &s, &fixed, &o);
-        const struct subject x = {&problem, m, {3, 0, 0}};
+        const struct subject x = {&problem, m, 0};
         const int chunks = (int)ceil_div(fixed.rows, fixed.key.row_chunk);
         for (int at = 0; at < options_count(&o); at += 37) {
             struct strategy placed = fixed;
