@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Cases of golden/moe that are not trained yet. */
-static const char *const waiting[] = {
-    "moe/qwen3-moe", "moe/mixtral",      "moe/olmoe",       "moe/qwen2-moe",  "moe/gpt-oss", "moe/granitemoe", "moe/granitemoeshared", "moe/glm4-moe",
-    "moe/dots1",     "moe/ernie4_5-moe", "moe/hunyuan-moe", "moe/minimax-m2", "moe/afmoe",   "moe/hy-v3",      "moe/exaone-moe",       "moe/solar-open",
-};
-enum { WAITING = sizeof waiting / sizeof *waiting };
+static const char *const cases[] = {
+    "moe/qwen3-moe",   "moe/mixtral",          "moe/olmoe",    "moe/qwen2-moe", "moe/gpt-oss",
+    "moe/granitemoe",  "moe/granitemoeshared", "moe/glm4-moe", "moe/dots1",     "moe/ernie4_5-moe",
+    "moe/hunyuan-moe", "moe/minimax-m2",       "moe/afmoe",    "moe/hy-v3",     "moe/exaone-moe",
+    "moe/solar-open"};
+enum { CASES = sizeof cases / sizeof *cases };
 
 /* Makes sure that the results have the parameter's gradient, and its value after the steps. */
 static void check_results(const struct golden *g, const struct model_param *p)
@@ -35,12 +35,12 @@ static void check_results(const struct golden *g, const struct model_param *p)
 static void results_are_the_models(void **state)
 {
     (void)state;
-    for (int k = 0; k < WAITING; k++) {
+    for (int k = 0; k < CASES; k++) {
         struct golden g;
         struct model *m;
         struct st_file *weights;
         int trained = 0, here = 0;
-        assert_int_equal(golden_open(waiting[k], &g), OK);
+        assert_int_equal(golden_open(cases[k], &g), OK);
         if (golden_model(&g, &m) != OK || st_open(g.path, &weights) != OK || weights_check(weights, m, NULL, 0) != OK)
             fail_msg("%s", status_message());
         for (int i = 0; i < m->n_params; i++) {
@@ -69,9 +69,9 @@ static void loads_are_unequal(void **state)
 {
     (void)state;
     int unhit = 0;
-    for (int k = 0; k < WAITING; k++) {
+    for (int k = 0; k < CASES; k++) {
         struct golden g;
-        assert_int_equal(golden_open(waiting[k], &g), OK);
+        assert_int_equal(golden_open(cases[k], &g), OK);
         const json_t *rows = json_object_get(g.info, "rows"), *layer;
         size_t l;
         assert_true(json_number_value(json_object_get(g.info, "margin")) >= 2e-4);
@@ -89,11 +89,52 @@ static void loads_are_unequal(void **state)
         }
         golden_close(&g);
     }
-    assert_true(unhit >= WAITING / 2);
+    assert_true(unhit >= CASES / 2);
 }
+
+#define CASE(test, index)                      \
+    static void test(void **state)             \
+    {                                          \
+        (void)state;                           \
+        golden_check_everywhere(cases[index]); \
+    }
+
+CASE(qwen3_moe, 0)
+CASE(mixtral, 1)
+CASE(olmoe, 2)
+CASE(qwen2_moe, 3)
+CASE(gpt_oss, 4)
+CASE(granitemoe, 5)
+CASE(granitemoeshared, 6)
+CASE(glm4_moe, 7)
+CASE(dots1, 8)
+CASE(ernie4_5_moe, 9)
+CASE(hunyuan_moe, 10)
+CASE(minimax_m2, 11)
+CASE(afmoe, 12)
+CASE(hy_v3, 13)
+CASE(exaone_moe, 14)
+CASE(solar_open, 15)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(results_are_the_models), cmocka_unit_test(loads_are_unequal)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(results_are_the_models),
+                                       cmocka_unit_test(loads_are_unequal),
+                                       cmocka_unit_test(qwen3_moe),
+                                       cmocka_unit_test(mixtral),
+                                       cmocka_unit_test(olmoe),
+                                       cmocka_unit_test(qwen2_moe),
+                                       cmocka_unit_test(gpt_oss),
+                                       cmocka_unit_test(granitemoe),
+                                       cmocka_unit_test(granitemoeshared),
+                                       cmocka_unit_test(glm4_moe),
+                                       cmocka_unit_test(dots1),
+                                       cmocka_unit_test(ernie4_5_moe),
+                                       cmocka_unit_test(hunyuan_moe),
+                                       cmocka_unit_test(minimax_m2),
+                                       cmocka_unit_test(afmoe),
+                                       cmocka_unit_test(hy_v3),
+                                       cmocka_unit_test(exaone_moe),
+                                       cmocka_unit_test(solar_open)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
