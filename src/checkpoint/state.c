@@ -49,9 +49,12 @@ static int64_t header_bytes(const struct model *m, int kinds, int all)
 
 int64_t checkpoint_export_bytes(const struct model *m, enum dtype dtype)
 {
+    int64_t wider = 0;
     if (m->adapter_params > 0) /* fp32; a checkpoint's adapters are no larger */
         return m->trained_params * dtype_size(F32) + header_bytes(m, 1, 0) + SMALL_FILES;
-    return m->total_params * dtype_size(dtype) + header_bytes(m, 1, 1) + SMALL_FILES;
+    for (int u = 0; u < m->n_units; u++)
+        wider += m->units[u].fp32 ? m->units[u].elements * (dtype_size(F32) - dtype_size(dtype)) : 0;
+    return m->total_params * dtype_size(dtype) + wider + header_bytes(m, 1, 1) + SMALL_FILES;
 }
 
 int64_t checkpoint_bytes(const struct model *m, enum dtype dtype, enum dtype moments)

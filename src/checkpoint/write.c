@@ -95,7 +95,9 @@ static void list_param(const struct session *s, int n_files, const struct shard_
         else
             name_tensor(s, n_files, f->kind[k], t.name, f->names[f->n]);
         f->decls[f->n] = (struct st_decl){
-            .name = f->names[f->n], .dtype = adapter ? F32 : file_type(session_state_type(s, f->kind[k])), .n_dims = t.n_dims};
+            .name = f->names[f->n],
+            .dtype = adapter ? F32 : file_type(session_state_type(s, &s->model->whole->units[p->unit], f->kind[k])),
+            .n_dims = t.n_dims};
         memcpy(f->decls[f->n].shape, t.shape, sizeof t.shape);
     }
 }

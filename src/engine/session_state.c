@@ -49,17 +49,20 @@ int session_sharded(const struct session *s, enum state_kind kind)
     return s->plan->strategy.key.zero >= (kind == STATE_PARAM ? 3 : 1);
 }
 
-enum dtype session_state_type(const struct session *s, enum state_kind kind)
+enum dtype session_state_type(const struct session *s, const struct model_unit *unit, enum state_kind kind)
 {
     const struct strategy *st = &s->plan->strategy;
-    return kind == STATE_PARAM ? st->key.dtype : kind == STATE_M || kind == STATE_V ? st->key.moments : F32;
+    return kind == STATE_PARAM ? plan_unit_type(st, unit) : kind == STATE_M || kind == STATE_V ? st->key.moments : F32;
 }
 
 /* Returns the kind of binding by which the flush program binds a kind of state. At ZeRO stage 1 the update reads sums of gradients, not
- * gradients. */
-static enum binding_kind binding_of(const struct session *s, enum state_kind kind)
+ * gradients. In bf16 runs, which have masters, an fp32 unit is its own. */
+static enum binding_kind binding_of(const struct session *s, int unit, enum state_kind kind)
 {
     static const enum binding_kind kinds[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
+    const struct strategy *st = &s->plan->strategy;
+    if (kind == STATE_MASTER && st->key.dtype != F32 && !plan_has_masters(st, &s->model->units[unit]))
+        return BINDING_PARAM;
     return kind == STATE_GRAD && s->plan->strategy.key.zero == 1 ? BINDING_GRAD_SUM : kinds[kind];
 }
 
@@ -105,7 +108,7 @@ static int next_of_kind(struct walk *w, struct piece *x)
 {
     const struct program *flush = w->s->plan->programs[PLAN_FLUSH], *p = flush ? flush : plan_any(w->s->plan);
     const enum state_kind kind = (enum state_kind)w->kind;
-    const enum binding_kind as = binding_of(w->s, kind);
+    const enum binding_kind as = binding_of(w->s, w->unit, kind);
     while (w->at < p->n_live_in) {
         x->at = p->live_in[w->at++];
         if (x->at.kind != as || x->at.unit != w->unit)
@@ -125,7 +128,7 @@ static int next_piece(struct walk *w, struct piece *x)
 {
     for (; w->unit < w->range.unit + w->range.n_units; w->unit++, w->kind = (int)w->range.first_kind)
         for (; w->kind <= (int)w->range.last_kind; w->kind++, w->at = w->index = 0) {
-            *x = (struct piece){.type = session_state_type(w->s, (enum state_kind)w->kind),
+            *x = (struct piece){.type = session_state_type(w->s, &w->s->model->units[w->unit], (enum state_kind)w->kind),
                                 .unit = w->unit,
                                 .kind = (enum state_kind)w->kind,
                                 .packing = w->kind == STATE_V ? BLOCKS8_SQUARES : BLOCKS8_SIGNED};

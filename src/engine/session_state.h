@@ -10,8 +10,8 @@ enum state_kind { STATE_PARAM, STATE_MASTER, STATE_M, STATE_V, STATE_GRAD };
 _Static_assert(ORIGIN_KINDS == STATE_V + 1, "kinds of state that are copied");
 enum state_access { STATE_READ, STATE_WRITE };
 
-/* Returns the type in which a kind of state is stored. */
-enum dtype session_state_type(const struct session *s, enum state_kind kind);
+/* Returns the type in which a unit's state of a kind is stored. */
+enum dtype session_state_type(const struct session *s, const struct model_unit *unit, enum state_kind kind);
 /* Tells whether each rank holds its shards only, instead of all of the state. */
 int session_sharded(const struct session *s, enum state_kind kind);
 

@@ -3,10 +3,14 @@
 
 #include <string.h>
 
-int model_stacks_unit(const struct model *m, int64_t layer)
+int model_expert_units(const struct model *m, int64_t layer, int units[EXPERT_UNITS])
 {
     const struct model_block *b = model_find_block(&m->layers[layer], BLOCK_EXPERTS);
-    return b ? m->params[b->experts.gate_up.weight].unit : -1;
+    if (!b)
+        return 0;
+    units[0] = m->params[b->experts.router.weight].unit;
+    units[1] = m->params[b->experts.gate_up.weight].unit;
+    return EXPERT_UNITS;
 }
 
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind)

@@ -57,7 +57,7 @@ static int describe(struct model *m, const struct adapter_rules *rules, enum bui
     end_unit(&b);
     for (int unit = model_head_unit(m) + 1; unit < m->n_units; unit++) {
         begin_unit(&b, unit);
-        experts_stacks(&b, m->units[unit].layer);
+        (m->units[unit].fp32 ? experts_router : experts_stacks)(&b, m->units[unit].layer);
         end_unit(&b);
     }
     return b.n_params;
@@ -302,20 +302,23 @@ static int count_units(const struct model_config *c)
 {
     int units = (int)c->layers + 2;
     for (int64_t l = 0; l < c->layers; l++)
-        units += experts_has(c, l);
+        units += EXPERT_UNITS * experts_has(c, l);
     return units;
 }
 
-/* Gives each unit its layer: the embedding's comes first, then a unit for each layer, then the head's, then one for the experts of
- * each layer that has some. */
+/* Gives each unit its layer: the embedding's comes first, then a unit for each layer, then the head's, then two for each layer with
+ * experts: the router's and that of the stacks. */
 static void number_units(struct model *m)
 {
     const int head = model_head_unit(m);
     for (int u = 0; u <= head; u++)
         m->units[u].layer = u - model_unit_of_layer(0);
     for (int l = 0, unit = head + 1; l < (int)m->config.layers; l++)
-        if (experts_has(&m->config, l))
-            m->units[unit++].layer = l;
+        if (experts_has(&m->config, l)) {
+            m->units[unit].fp32 = 1;
+            m->units[unit].layer = m->units[unit + 1].layer = l;
+            unit += EXPERT_UNITS;
+        }
 }
 
 static enum status declare_params(struct model *m, const struct adapter_rules *rules)

@@ -1,7 +1,7 @@
 /* Model families as logical layer graphs: the parameters, the place of each in its unit, and their use in layers.
  *
- * A unit moves as one piece: unit 0 is the embedding, units 1..L the layers, unit L+1 the final norm and (untied) head; the units
- * behind it are the experts of each layer that has some. A unit's
+ * A unit moves as one piece: unit 0 is the embedding, units 1..L the layers, unit L+1 the final norm and (untied) head; behind it
+ * are two units for each layer with experts, its router's and its experts'. A unit's
  * parameters form one flat range of elements without padding: trained matrices, then trained vectors, then frozen ones. Frozen
  * quantised matrices are not elements but bytes, in a range of their own. */
 #ifndef LTRAIN_MODEL_MODEL_H
@@ -176,6 +176,7 @@ struct model_param {
 
 struct model_unit {
     int layer;                 /* layer whose parameters it has; -1: embedding; number of layers: final norm and head */
+    int fp32;                  /* 1: its parameters are fp32 in bf16 runs, too */
     int64_t elements;          /* all elements */
     int64_t trained_elements;  /* trained ones, which come first */
     int64_t decay_elements;    /* elements of trained matrices, which come first of all and get weight decay */
@@ -339,8 +340,9 @@ static inline int model_head_unit(const struct model *m)
 {
     return 1 + (int)m->config.layers;
 }
-/* Returns the unit of the stacks of a layer's experts; -1: it has none. */
-int model_stacks_unit(const struct model *m, int64_t layer);
+/* Lists the units of a layer's experts: the router's, in fp32, and that of the stacks. Returns their number, 0 without experts. */
+enum { EXPERT_UNITS = 2 };
+int model_expert_units(const struct model *m, int64_t layer, int units[EXPERT_UNITS]);
 /* Tells whether a unit belongs to a layer: to neither the embedding nor the head. */
 static inline int model_unit_in_layer(const struct model *m, int unit)
 {

@@ -249,22 +249,27 @@ static void test_names(void **state)
     model_destroy(m);
 }
 
-/* Experts' stacks are a unit of their own behind the head, for each layer that has experts. */
+/* The router and the stacks are units of their own behind the head, for each layer that has experts; the router's is fp32. */
 static void test_units(void **state)
 {
     (void)state;
     char path[512];
     struct model *m = open_model("exaone_moe", 0, path);
     const int head = model_head_unit(m);
-    assert_int_equal(m->n_units, m->config.layers + 2 + 3);
+    assert_int_equal(m->n_units, m->config.layers + 2 + 2 * 3);
     for (int i = 0; i < m->n_params; i++)
-        assert_true((m->params[i].experts > 1) == (m->params[i].unit > head));
+        assert_true(m->params[i].experts < 2 || m->params[i].unit > head);
     assert_null(model_find_block(&m->layers[0], BLOCK_EXPERTS));
     for (int l = 1; l < m->config.layers; l++) {
         const struct experts_block *e = &model_find_block(&m->layers[l], BLOCK_EXPERTS)->experts;
-        assert_int_equal(m->params[e->gate_up.weight].unit, head + l);
-        assert_int_equal(m->params[e->down.weight].unit, head + l);
-        assert_int_equal(m->params[e->router.weight].unit, 1 + l);
+        int own[EXPERT_UNITS];
+        assert_int_equal(model_expert_units(m, l, own), EXPERT_UNITS);
+        assert_int_equal(own[0], head + 2 * l - 1);
+        assert_int_equal(m->params[e->router.weight].unit, own[0]);
+        assert_int_equal(m->params[e->router_bias].unit, own[0]);
+        assert_int_equal(m->params[e->gate_up.weight].unit, own[1]);
+        assert_int_equal(m->params[e->down.weight].unit, own[1]);
+        assert_true(m->units[own[0]].fp32 && !m->units[own[1]].fp32);
         assert_int_equal(m->params[e->router_bias].trained, 0);
         assert_true(model_find_block(&m->layers[l], BLOCK_MLP)->parallel);
     }

@@ -23,19 +23,10 @@ void experts_set(struct model_config *c, int64_t l, int has)
 
 /* ---- parameters ---- */
 
-/* Declares the router: a matrix that is no linear map of torch, with neither an adapter nor a quantised form. */
-static void build_router(struct builder *b, struct experts_block *e)
+static void describe_block(struct builder *b, struct experts_block *e)
 {
     const struct model_config *c = &b->m->config;
     const struct experts_form *f = b->experts;
-    char name[64];
-    e->router = (struct model_linear){.bias = -1, .transposed = 1, .in = c->dim, .out = c->experts, .ld = c->dim};
-    e->router.weight = build_matrix(b, f->gate, c->experts, c->dim, c->init_std);
-    snprintf(name, sizeof name, "%s.bias", f->gate);
-    if (f->biased)
-        e->router.bias = build_vector(b, name, c->experts, 0);
-    if (f->bias)
-        e->router_bias = build_frozen_vector(b, f->bias, c->experts, f->bias_rows);
     e->kind = f->router;
     e->normalises = c->router_normalises;
     e->scale = c->router_scale > 0.0 ? (float)c->router_scale : 1.0f;
@@ -86,7 +77,7 @@ void experts_mlp(struct builder *b, int l, const char *norm)
         common_mlp(b, &block->mlp, 0);
         return;
     }
-    build_router(b, &block->experts);
+    describe_block(b, &block->experts);
     if (c->shared_ffn > 0)
         build_shared(b, l, &block->norm);
 }
@@ -99,6 +90,23 @@ static struct experts_block *block_of(struct builder *b, int l)
     while (layer->blocks[i].kind != BLOCK_EXPERTS)
         i++;
     return &layer->blocks[i].experts;
+}
+
+/* Declares the router: a matrix that is no linear map of torch, with neither an adapter nor a quantised form. */
+void experts_router(struct builder *b, int l)
+{
+    const struct model_config *c = &b->m->config;
+    const struct experts_form *f = b->experts;
+    struct experts_block *e = block_of(b, l);
+    char name[64];
+    build_prefix(b, "model.layers.%d.", l);
+    e->router = (struct model_linear){.bias = -1, .transposed = 1, .in = c->dim, .out = c->experts, .ld = c->dim};
+    e->router.weight = build_matrix(b, f->gate, c->experts, c->dim, c->init_std);
+    snprintf(name, sizeof name, "%s.bias", f->gate);
+    if (f->biased)
+        e->router.bias = build_vector(b, name, c->experts, 0);
+    if (f->bias)
+        e->router_bias = build_frozen_vector(b, f->bias, c->experts, f->bias_rows);
 }
 
 void experts_stacks(struct builder *b, int l)

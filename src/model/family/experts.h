@@ -1,7 +1,7 @@
 /* Layers, names and keys that families with experts have in common. Private to model.
  *
- * A layer with experts has a block of experts and, if there are shared experts, an MLP parallel to it. Other layers have an MLP. The
- * stacks of a layer's experts are a unit of their own. */
+ * A layer with experts has a block of experts and, if there are shared experts, an MLP joined to it. Other layers have an MLP. The
+ * router and the stacks of a layer's experts are units of their own. */
 #ifndef LTRAIN_MODEL_FAMILY_EXPERTS_H
 #define LTRAIN_MODEL_FAMILY_EXPERTS_H
 
@@ -37,9 +37,11 @@ extern const char *const experts_gate_up[], *const experts_down[], *const expert
 int experts_has(const struct model_config *c, int64_t l);
 /* Sets whether layer l has experts. */
 void experts_set(struct model_config *c, int64_t l, int has);
-/* Declares what follows a layer's attention, with the norm before it; all but the stacks of experts. */
+/* Declares what follows a layer's attention, with the norm before it; all but router and experts. */
 void experts_mlp(struct builder *b, int l, const char *norm);
-/* Declares the stacks of a layer that has experts, in a unit of their own. */
+/* Declares the router of a layer that has experts, in a unit of its own. */
+void experts_router(struct builder *b, int l);
+/* Declares the stacks of such a layer, in another unit. */
 void experts_stacks(struct builder *b, int l);
 /* Refuses numbers of experts and groups that do not go together. */
 enum status experts_check(const struct model_config *c);

@@ -12,6 +12,17 @@ struct group {
     enum lane lane;
 };
 
+/* Returns the type in which a unit's parameters are kept and used. */
+static inline enum dtype plan_unit_type(const struct strategy *s, const struct model_unit *unit)
+{
+    return unit->fp32 ? F32 : s->key.dtype;
+}
+/* Tells whether a unit's trained parameters have fp32 masters of their own: if they are kept in a smaller type, or if only masters
+ * are sharded. */
+static inline int plan_has_masters(const struct strategy *s, const struct model_unit *unit)
+{
+    return plan_unit_type(s, unit) != F32 || s->key.zero == 1 || s->key.zero == 2;
+}
 /* Returns the index-th group of a unit's elements. */
 struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index);
 /* Returns the number of groups that hold the first `elements` elements of a unit, which end at a group's border. */

@@ -22,7 +22,7 @@ static void create_blocks(struct lowering *L, int l)
     const struct model_layer *from = &L->m->layers[l];
     struct layer *layer = &L->layers[l];
     layer->n_blocks = from->n_blocks;
-    layer->stacks = model_stacks_unit(L->m, l);
+    layer->n_own = model_expert_units(L->m, l, layer->own);
     layer->blocks = memory_new(L, layer->n_blocks, sizeof *layer->blocks);
     for (int i = 0; L->st == OK && i < layer->n_blocks; i++) {
         const struct model_block *b = &from->blocks[i];
@@ -203,38 +203,38 @@ void layers_cache_bind(struct lowering *L, int end)
                 L->layers[l].blocks[i].lowering->cache_bind(L, &L->layers[l].blocks[i], end);
 }
 
-/* --- Stacks of experts --- */
+/* --- Units of experts --- */
 
-/* Fetches the stacks of a layer's experts, if it has some. */
-static void stacks_fetch(struct lowering *L, int l)
+/* Fetches the router and the experts of a layer, if it has some. */
+static void experts_fetch(struct lowering *L, int l)
 {
-    if (L->layers[l].stacks >= 0)
-        unit_fetch(L, L->layers[l].stacks);
+    for (int i = 0; i < L->layers[l].n_own; i++)
+        unit_fetch(L, L->layers[l].own[i]);
 }
 
-static void stacks_drop(struct lowering *L, int l)
+static void experts_drop(struct lowering *L, int l)
 {
-    if (L->layers[l].stacks >= 0)
-        unit_drop(L, L->layers[l].stacks);
+    for (int i = 0; i < L->layers[l].n_own; i++)
+        unit_drop(L, L->layers[l].own[i]);
 }
 
 /* Begins the backward pass of a layer's experts. */
-static void stacks_begin(struct lowering *L, int l)
+static void experts_begin(struct lowering *L, int l)
 {
-    stacks_fetch(L, l);
-    if (L->layers[l].stacks >= 0)
-        grads_begin(L, L->layers[l].stacks);
+    experts_fetch(L, l);
+    for (int i = 0; i < L->layers[l].n_own; i++)
+        grads_begin(L, L->layers[l].own[i]);
 }
 
 /* Ends the backward pass of a layer's experts, whose gradients leave before the layer's other blocks have theirs. */
-static void stacks_finish(struct lowering *L, int l)
+static void experts_finish(struct lowering *L, int l)
 {
     const int unit = L->unit;
-    stacks_drop(L, l);
-    if (L->layers[l].stacks < 0)
-        return;
-    L->unit = L->layers[l].stacks;
-    grads_finish(L, L->unit);
+    experts_drop(L, l);
+    for (int i = 0; i < L->layers[l].n_own; i++) {
+        L->unit = L->layers[l].own[i];
+        grads_finish(L, L->unit);
+    }
     L->unit = unit;
 }
 
@@ -315,7 +315,7 @@ void lower_forward(struct lowering *L)
         L->unit = model_unit_of_layer(l);
         unit_fetch(L, L->unit);
         layer_forward(L, l);
-        stacks_fetch(L, l);
+        experts_fetch(L, l);
         if (l == layers - 1 && L->s.cached_tokens > 0)
             output_and_logits(L, l);
         else if (l == layers - 1)
@@ -323,7 +323,7 @@ void lower_forward(struct lowering *L)
         for (int c = 0; l < layers - 1 && c < L->n_chunks; c++)
             layer_output(L, l, c);
         unit_drop(L, model_unit_of_layer(l));
-        stacks_drop(L, l);
+        experts_drop(L, l);
         layer_leave(L, l);
     }
     unit_drop(L, last);
@@ -345,13 +345,13 @@ static void restore_inputs(struct lowering *L, int l)
     for (int j = first; j < l; j++) {
         L->unit = model_unit_of_layer(j);
         unit_fetch(L, L->unit);
-        stacks_fetch(L, j);
+        experts_fetch(L, j);
         for (int c = 0; c < L->n_chunks; c++) {
             value_get(L, &L->x[j + 1], c);
             value_drop(L, &L->x[j + 1], c);
         }
         unit_drop(L, L->unit);
-        stacks_drop(L, j);
+        experts_drop(L, j);
     }
 }
 
@@ -360,7 +360,7 @@ static void restore_inputs(struct lowering *L, int l)
 static void layer_backward(struct lowering *L, int l)
 {
     const struct layer *layer = &L->layers[l];
-    stacks_begin(L, l);
+    experts_begin(L, l);
     for (int last = layer->n_blocks - 1, first; last >= 0; last = first - 1) {
         first = last;
         while (layer->blocks[first].weights->parallel)
@@ -375,7 +375,7 @@ static void layer_backward(struct lowering *L, int l)
             experts |= layer->blocks[i].weights->kind == BLOCK_EXPERTS;
         }
         if (experts)
-            stacks_finish(L, l);
+            experts_finish(L, l);
     }
 }
 

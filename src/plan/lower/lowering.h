@@ -19,7 +19,7 @@ struct memory;
 /* A layer's blocks (blocks/block.h), in the order in which they add to the residual stream. */
 struct layer {
     int n_blocks;
-    int stacks; /* unit of the experts' stacks; -1: the layer has none */
+    int n_own, own[EXPERT_UNITS]; /* units of the layer's experts */
     struct block *blocks;
 };
 

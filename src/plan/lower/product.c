@@ -48,6 +48,12 @@ static void arg_weight(struct lowering *L, int arg, const struct model_linear *w
     arg_read(L, arg, &L->units[p->unit].param, p->offset + s.first, p->offset + s.first + s.elements, DEV);
 }
 
+/* Returns the type of a parameter's elements. */
+static enum dtype type_of(const struct lowering *L, int param)
+{
+    return plan_unit_type(&L->s, &L->m->units[param_of(L, param)->unit]);
+}
+
 static int64_t inputs(const struct linear_call *c)
 {
     return c->in > 0 ? c->in : c->w->in;
@@ -123,7 +129,7 @@ static void multiply(struct lowering *L, const struct linear_call *c, const stru
     a->gemm.ldc = result->ld;
     a->gemm.tb = transposed;
     a->gemm.a_type = source->type;
-    a->gemm.b_type = (int32_t)L->s.key.dtype;
+    a->gemm.b_type = (int32_t)type_of(L, c->w->weight);
     a->gemm.c_type = result->type;
     a->gemm.c_first = (int32_t)first;
     a->gemm.accumulate = c->accumulate ? GEMM_ADDS : keeps ? GEMM_KEEPS : GEMM_WRITES;
@@ -216,7 +222,7 @@ static void bias_attrs(struct op_attrs *a, const struct lowering *L, const struc
 {
     a->bias.rows = rows;
     a->bias.dim = w->out;
-    a->bias.dtype = (int32_t)L->s.key.dtype;
+    a->bias.dtype = (int32_t)type_of(L, w->bias);
     a->bias.y_type = (int32_t)y->type;
     a->bias.ld = y->ld == w->out ? 0 : y->ld;
 }

@@ -261,7 +261,8 @@ static void create_parameters(struct lowering *L, int unit)
 {
     const struct model_unit *mu = &L->m->units[unit];
     struct unit_values *v = &L->units[unit];
-    int64_t size = dtype_size(L->s.key.dtype);
+    const enum dtype type = plan_unit_type(&L->s, mu);
+    int64_t size = dtype_size(type);
     unit_value(L, &v->param, unit, "param", CLASS_PARAM, mu->elements, size, NULL);
     if (L->s.key.zero == 3) {
         transient(&v->param);
@@ -269,10 +270,10 @@ static void create_parameters(struct lowering *L, int unit)
         home_create(L, &v->param_shard, unit, unit_residency(L, unit, CLASS_PARAM));
     } else {
         home_create(L, &v->param, unit, unit_residency(L, unit, CLASS_PARAM));
-        if (optim_sharded(L) && L->s.key.dtype != F32)
+        if (optim_sharded(L) && type != F32)
             shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->trained_elements, size);
     }
-    if (L->s.cached_tokens == 0 && (L->s.key.dtype != F32 || L->s.key.zero == 1 || L->s.key.zero == 2))
+    if (L->s.cached_tokens == 0 && plan_has_masters(&L->s, mu))
         optim_value(L, &v->master, unit, "master", F32);
 }
 

@@ -174,7 +174,7 @@ static void update_group(struct lowering *L, int unit, int index)
     struct unit_values *u = &L->units[unit];
     const struct group g = unit_group(L, unit, index);
     struct value *master = unit_master(L, unit), *grad = L->s.key.zero == 1 ? &u->grad_shard : &u->grad;
-    struct value *low = L->s.key.dtype == F32 ? NULL : optim_sharded(L) ? &u->param_shard : &u->param;
+    struct value *low = plan_unit_type(&L->s, &L->m->units[unit]) == F32 ? NULL : optim_sharded(L) ? &u->param_shard : &u->param;
     int on_host = is_updated_on_host(L, unit), at = on_host ? TIER_HOST : DEV;
     int64_t a = first_row(L, g), b = end_row(L, g), decay = L->m->units[unit].decay_elements;
     const struct worked all[] = {worked_of(master, index, a, b), worked_of(&u->m, index, a, b), worked_of(&u->v, index, a, b),

@@ -8,6 +8,7 @@
 #include "plan/lower/emit.h"
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"
+#include "plan/lower/pieces.h"
 #include "plan/lower/value.h"
 #include "plan/lower/visit.h"
 
@@ -20,6 +21,7 @@ struct experts_layer {
 
 /* Values that all layers share. */
 struct experts_work {
+    struct value input;                 /* fp32: the router's input, in bf16 runs */
     struct value logits;                /* fp32, then their gradient */
     struct value order, place, offsets; /* pairs sorted by expert (ops/permute.h) */
     struct value act, dact;             /* columns between an expert's maps, by pair */
@@ -67,10 +69,17 @@ static void write_rows(struct lowering *L, int arg, struct value *v, const struc
 
 /* --- The router --- */
 
+static int converts_input(const struct lowering *L)
+{
+    return L->s.key.dtype != F32;
+}
+
+/* Returns the router's product, which is in fp32 in bf16 runs, too. */
 static struct linear_call router_call(const struct lowering *L, const struct block *b, const struct rows *r)
 {
+    struct value *x = converts_input(L) ? &work_of(L)->input : b->normed;
     return (struct linear_call){&weights_of(b)->router, .rows = r->n, .y = {&work_of(L)->logits, r->first, F32},
-                                .x = {b->normed, r->first, L->s.key.dtype}};
+                                .x = {x, r->first, F32}};
 }
 
 static void compute_logits(struct lowering *L, const struct block *b, int c)
@@ -78,9 +87,20 @@ static void compute_logits(struct lowering *L, const struct block *b, int c)
     const struct rows r = rows_of(b, c);
     const struct linear_call call = router_call(L, b, &r);
     block_norm(L, b, c);
+    if (converts_input(L)) {
+        value_new(L, &work_of(L)->input, c);
+        lower_cast_rows(L, &work_of(L)->input, r.first, F32, b->normed, r.first, L->s.key.dtype, r.n);
+    }
     value_new(L, &work_of(L)->logits, c);
     linear_product(L, &call);
     lower_bias_of(L, call.w, &call.y, r.n);
+}
+
+static void drop_logits(struct lowering *L, int c)
+{
+    value_drop(L, &work_of(L)->logits, c);
+    if (converts_input(L))
+        value_drop(L, &work_of(L)->input, c);
 }
 
 static struct op_attrs *emit_route(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
@@ -115,12 +135,8 @@ static void produce_choice(struct lowering *L, struct value *v, int c)
     read_rows(L, 5, &work_of(L)->logits, &r);
     if (weights_of(b)->router_bias >= 0)
         arg_param(L, 6, weights_of(b)->router_bias);
-    if (weights_of(b)->router_bias >= 0 && L->s.key.dtype != F32 && L->st == OK)
-        L->st =
-            status_fail(ERR_INVALID, "--dtype bf16: the bias that chooses experts of model %s is an fp32 number: --dtype fp32",
-                        L->m->config.name);
     emit_done(L, 0);
-    value_drop(L, &work_of(L)->logits, c);
+    drop_logits(L, c);
     value_put(L, v == &x->ids ? &x->p : &x->ids, c);
 }
 
@@ -144,7 +160,7 @@ static void router_backward(struct lowering *L, const struct block *b, int c)
     call.x = (struct linear_side){&L->acc, r.first, F32};
     call.accumulate = 1;
     linear_product_dx(L, &call);
-    value_drop(L, &W->logits, c);
+    drop_logits(L, c);
     value_drop(L, &W->dp, c);
 }
 
@@ -414,6 +430,8 @@ static void chunk_values(struct lowering *L)
     const enum dtype T = L->s.key.dtype;
     if (!W)
         return;
+    if (converts_input(L))
+        work_value(L, &W->input, "input.router", c->dim, F32);
     work_value(L, &W->logits, "logits.router", c->experts, F32);
     work_value(L, &W->order, "order", c->experts_used, I32);
     work_value(L, &W->place, "place", c->experts_used, I32);
