@@ -104,7 +104,7 @@ static enum status plan_texts(struct settings *s, struct comm *comm, const struc
     if (s->nvme_path.n == 0)
         s->plan.nvme_max = 0;
     TRY(machine_here(s, comm, 1, m, &p));
-    train_show_progress(s, comm);
+    train_show_planning(s, comm);
     enum status st = plan_sampling(m, &s->plan, p.limit, plan);
     if (st == OK && !(*plan)->fits) {
         st = refuse_length(m, s, *plan);

@@ -68,7 +68,8 @@ static int by_seconds(const void *a, const void *b)
                                     : (int)x->cached - (int)y->cached;
 }
 
-static double cache_bytes(const struct model *m, const struct strategy *s)
+/* Returns the bytes of the cache. all: 1 with blocks that are being filled and states of a whole text, 0 whole blocks only. */
+static double cache_bytes(const struct model *m, const struct strategy *s, int all)
 {
     double bytes = 0;
     for (const struct model_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
@@ -76,9 +77,9 @@ static double cache_bytes(const struct model *m, const struct strategy *s)
             const struct model_block *b = &m->layers[k->first].blocks[i];
             const int64_t token = block_cached_per_token(m, b) * dtype_size(s->key.dtype), text = block_cached_per_text(m, b);
             if (token > 0)
-                bytes +=
-                    (double)k->layers * (double)(1 + cached_slots(m, s, block_mask(b))) * (double)s->cache_block * (double)token;
-            bytes += (double)k->layers * (double)text * (double)sizeof(float);
+                bytes += (double)k->layers * (double)(all + cached_slots(m, s, block_mask(b))) * (double)s->cache_block *
+                         (double)token;
+            bytes += all * (double)k->layers * (double)text * (double)sizeof(float);
         }
     return bytes;
 }
@@ -89,7 +90,7 @@ static int list_options(const struct model *m, const struct plan_request *s, con
                         struct option out[OPTIONS])
 {
     int n = 0;
-    double params = (double)m->total_params * (double)dtype_size(s->dtype), cache = cache_bytes(m, fixed);
+    double params = (double)m->total_params * (double)dtype_size(s->dtype), cache = cache_bytes(m, fixed, 1);
     for (enum residency p = RES_DEVICE; p <= RES_NVME; p++)
         for (enum residency c = RES_DEVICE; c <= RES_NVME; c++)
             if (is_allowed(s->params, p) && is_allowed(s->acts, c))
@@ -134,6 +135,17 @@ static enum status fits_serially(const struct model *m, const struct strategy *s
     return OK;
 }
 
+/* Tells whether whole blocks of the cache alone exceed their tier, which needs no program to be known. need: their bytes. */
+static int cache_exceeds(const struct model *m, const struct strategy *s, const int64_t limit[TIERS], int64_t need[TIERS])
+{
+    static const enum tier tiers[] = {[RES_DEVICE] = TIER_DEVICE, [RES_HOST] = TIER_HOST, [RES_NVME] = TIER_NVME};
+    const enum tier t = tiers[s->placement.cached];
+    const double bytes = cache_bytes(m, s, 0);
+    memset(need, 0, sizeof(int64_t) * TIERS);
+    need[t] = (int64_t)bytes;
+    return bytes > (double)limit[t];
+}
+
 /* Makes the programs of a placement. */
 static enum status make_programs(const struct model *m, const struct strategy *s, struct plan *plan)
 {
@@ -154,7 +166,8 @@ static enum status make_programs(const struct model *m, const struct strategy *s
     return OK;
 }
 
-/* Chooses the fastest placement that fits if nothing is fetched ahead; if none fits, the smallest one. *fits: 1 if it fits. */
+/* Chooses the fastest placement that fits if nothing is fetched ahead; if none fits, the smallest one. *fits: 1 if it fits.
+ * Programs of texts whose cache alone exceeds its tier are not made: for a text of a billion tokens they take long. */
 static enum status choose(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct strategy *out,
                           int64_t need[TIERS], int *fits)
 {
@@ -170,7 +183,8 @@ static enum status choose(const struct model *m, const struct plan_request *s, c
         double excess = 0;
         next.placement.params = option[i].params;
         next.placement.cached = option[i].cached;
-        TRY(fits_serially(m, &next, limit, bytes, fits));
+        if (!cache_exceeds(m, &next, limit, bytes))
+            TRY(fits_serially(m, &next, limit, bytes, fits));
         for (int t = 0; t < TIERS; t++)
             excess = fmax(excess, (double)bytes[t] / fmax(1, (double)limit[t]));
         if (*fits || excess < least) {

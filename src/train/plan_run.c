@@ -35,8 +35,7 @@ static int64_t planning_silence_ns(void)
     return seconds ? (int64_t)(strtod(seconds, NULL) * 1e9) : PROGRESS_AFTER_NS;
 }
 
-/* Shows on stderr that planning goes on, even where output is kept (rank 0 only). */
-static void show_planning(const struct settings *s, const struct comm *comm)
+void train_show_planning(const struct settings *s, const struct comm *comm)
 {
     if (comm_rank(comm) != 0 || (comm_size(comm) == 1 && s->json && isatty(STDOUT_FILENO)))
         return;
@@ -168,7 +167,7 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     struct machine_ranks p;
     TRY(s->plan.machine ? machine_elsewhere(s, m, &p) : machine_here(s, comm, ranks, m, &p));
     memcpy(limit, p.limit, sizeof p.limit);
-    show_planning(s, comm);
+    train_show_planning(s, comm);
     enum status st = plan_prepared(s, &p, m, out);
     progress_end();
     TRY(st);

@@ -62,6 +62,8 @@ enum status train_say_length(const struct settings *s, int64_t seq_len, enum sta
 /* Shows on a terminal that planning goes on, until progress_end (base/progress.h). Uses stderr, if this process is alone and the
  * terminal does not get JSON. train_plan does so by itself. */
 void train_show_progress(const struct settings *s, const struct comm *comm);
+/* Shows on stderr that planning goes on, even where output is kept (rank 0 only); ended by progress_end. */
+void train_show_planning(const struct settings *s, const struct comm *comm);
 /* Returns the number of ranks that the settings ask a single process to plan for. */
 int train_planned_ranks(const struct settings *s);
 

@@ -30,6 +30,11 @@ sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --device
     --nvme-path . --nvme-max 100M --tiles rows=8 --seq-len 64 && ids >other
 same "everything on drives" resident other
 
+# A text that no memory has room for is refused without its programs being made.
+refused 3 "a text of 1,073,741,828 tokens and its model need 1.0 TiB on the " --model tiny --prompt aaaa --max-new-tokens 1073741824 \
+    --device-mem 1G --host-mem 1G
+says err " tokens fit"
+
 # The seed decides which tokens are drawn.
 for seed in 1 2; do
     sample --model "$model" --prompt-file prompt --json --max-new-tokens 12 --temperature 1 --top-k 50 --seed $seed && ids >seed$seed
@@ -245,7 +250,7 @@ refused 2 "both give a prompt" --model "$model" --prompt a --prompt-file prompt
 for option in "system b" "chat-template chatml" "template-var a=b"; do
     refused 2 "--${option% *} is of a chat, and the prompt is read on as it is: give --chat" --model "$model" --prompt a --${option% *} ${option#* }
 done
-for option in "mesh dp=2" "zero 3" "alpha 0.5" "update host" "effort quick" "out x" "deterministic no"; do
+for option in "mesh dp=2" "zero 3" "alpha 0.5" "update host" "effort quick" "deterministic no"; do
     refused 2 "--${option% *} is of steps and their ranks, of which ltrain sample has none" --model "$model" --prompt a --${option% *} ${option#* }
 done
 refused 2 "--prompt-file: an empty name" --model "$model" --prompt-file ""
