@@ -506,7 +506,8 @@ static enum status begin(struct eval *x)
     TRY(read_lengths(x));
     TRY(prepare_tasks(x));
     TRY(check_files(x->s, &x->held_out));
-    return x->s->out_is_default ? replace(&x->s->out, ".") : OK; /* place of the nvme tier unless --nvme-path is given */
+    return x->s->out_is_default ? replace(&x->s->out, ".")
+                                : OK; /* place of the nvme tier unless --nvme-path or a run's file gives another one */
 }
 
 /* Returns the shortest length, which a --stride is most likely to exceed. */

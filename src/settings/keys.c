@@ -296,7 +296,7 @@ const struct settings_key settings_keys[] = {
     {"data-changed", KEY_CHOICE, AT(data_changed), "stop", .choices = on_changed_data, .arg = "WORD",
      .shown = TRAIN | EVAL, .flags = KEY_FLAG_ONLY, .scope = SCOPE_RESUMED,
      .help = "where a resumed run finds other data than its checkpoint was trained on: stop, or continue with those, in another order"},
-    {"out", KEY_STRING, AT(out), .arg = "DIR", .shown = TRAIN | EVAL, .scope = SCOPE_STEPS, .help = "the run's directory (default: runs/DATE-MODEL)"},
+    {"out", KEY_STRING, AT(out), .arg = "DIR", .shown = TRAIN, .scope = SCOPE_OUT, .help = "the run's directory (default: runs/DATE-MODEL)"},
     {"save-every", KEY_COUNT, AT(save_every), "0", STEPS(0), .arg = "STEPS", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "checkpoints; 0: none on the way"},
     {"keep", KEY_COUNT, AT(keep), "2", STEPS(1), .arg = "N", .shown = TRAIN, .scope = SCOPE_TRAINING,

@@ -47,6 +47,7 @@ enum key_scope {
     SCOPE_ANY,
     SCOPE_TRAINING,      /* steps and checkpoints of training */
     SCOPE_STEPS,         /* plans of steps: ranks, placements and the effort of searching them */
+    SCOPE_OUT,           /* the directory of a run */
     SCOPE_EVALUATION,    /* evaluation during training */
     SCOPE_ADAPTERS,      /* making adapters */
     SCOPE_RESUMED,       /* continuing a run */

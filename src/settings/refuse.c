@@ -77,6 +77,8 @@ static int wants_explanation(const struct settings *s)
 #define TRAINS_NOTHING(command) "is for training, and ltrain " command " trains nothing: leave it out"
 #define MAKES_ADAPTERS(command) \
     "makes new adapters, and ltrain " command " trains none: give the trained ones by --adapter DIR, or leave it out"
+#define NO_RUN(command) \
+    "is the directory of a run, and ltrain " command " makes none: give --nvme-path DIR if drives are meant, or leave it out"
 #define NO_DATA "is of data, and ltrain sample reads none: leave it out"
 #define READ_ONCE "is for training, and ltrain eval reads --eval-data once: leave it out"
 #define IDLE_WITHOUT(option) "does nothing to these tasks without " option ": leave it out"
@@ -92,6 +94,8 @@ static const struct {
     {SCOPE_TRAINING, SETTINGS_EVAL, TRAINS_NOTHING("eval")},
     {SCOPE_TRAINING, SETTINGS_SAMPLE, TRAINS_NOTHING("sample")},
     {SCOPE_STEPS, SETTINGS_SAMPLE, "is of steps and their ranks, of which ltrain sample has none: leave it out"},
+    {SCOPE_OUT, SETTINGS_SAMPLE, NO_RUN("sample")},
+    {SCOPE_OUT, SETTINGS_EVAL, NO_RUN("eval")},
     {SCOPE_EVALUATION, SETTINGS_EVAL, READ_ONCE},
     {SCOPE_ADAPTERS, SETTINGS_EVAL, MAKES_ADAPTERS("eval"), has_no_adapter},
     {SCOPE_ADAPTERS, SETTINGS_SAMPLE, MAKES_ADAPTERS("sample"), has_no_adapter},

@@ -938,6 +938,42 @@ static void test_lora(void **state)
     FAILS("--lora: give r=16, or none", REQUIRED, "--lora", "");
 }
 
+/* Returns the settings of a command that reads a training run's file and the model of a flag; NULL: the file's. */
+static struct settings read_for(enum settings_use use, const char *model)
+{
+    char *args[] = {"--config", "trained.yaml", model ? "--model" : NULL, (char *)model, NULL};
+    struct settings s;
+    struct settings_flags *f = parse(args);
+    if (settings_read(f, use, &s) != OK)
+        fail_msg("%s", status_message());
+    settings_flags_free(f);
+    return s;
+}
+
+/* Commands that train nothing take the model's keys of a run's file unless a flag gives another model, and none of training. */
+static void keys_of_another_model(void **state)
+{
+    (void)state;
+    static const struct {
+        enum settings_use use;
+        const char *model;
+        int of_model, of_run;
+    } cases[] = {{SETTINGS_TRAIN, "other", 1, 1}, {SETTINGS_TRAIN, NULL, 1, 1},   {SETTINGS_EVAL, NULL, 1, 0},
+                 {SETTINGS_EVAL, "m", 1, 0},      {SETTINGS_EVAL, "other", 0, 0}, {SETTINGS_SAMPLE, "m", 1, 0},
+                 {SETTINGS_SAMPLE, "other", 0, 0}};
+    write_file("trained.yaml", "model: m\ndata: a\nseq-len: 64\nseed: 3\nrope: yarn:4\nrope-base: 9e5\ntokenizer: t\nbase: nf4\n"
+                               "ignore-tensors: x*\nchat-template: chatml\ntemplate-var: b=c\nlora: r=4\neval-fraction: 0.1\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct settings s = read_for(cases[i].use, cases[i].model);
+        const int n = cases[i].of_model;
+        assert_true(s.seed == 3 && s.plan.seq_len == 64);
+        assert_true(!s.rope == !n && (s.rope_base > 0) == n && !s.tokenizer == !n && (s.plan.base == FROZEN_NF4) == n);
+        assert_true(s.ignore_tensors.n == n && !s.chat_template == !n && s.template_var.n == n);
+        assert_true((s.plan.lora.rank > 0) == cases[i].of_run && (s.eval_fraction > 0) == cases[i].of_run);
+        settings_free(&s);
+    }
+}
+
 /* Options that a command would ignore are refused with the reason, and taken where they count. */
 static void ignored_options(void **state)
 {
@@ -974,6 +1010,9 @@ static void ignored_options(void **state)
          {"--tasks", "needle", "--stride", "2"},
          "--stride does nothing to these tasks without --eval-data: leave it out"},
         {SETTINGS_EVAL, {"--mesh", "dp=1"}, NULL},
+        {SETTINGS_EVAL,
+         {"--out", "run"},
+         "--out is the directory of a run, and ltrain eval makes none: give --nvme-path DIR if drives are meant, or leave it out"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *args[11] = {"--model", "tiny"};
@@ -995,6 +1034,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lora),
+        cmocka_unit_test(keys_of_another_model),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_defaults_of_plan),
         cmocka_unit_test(test_values),
