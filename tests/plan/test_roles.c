@@ -7,11 +7,12 @@
 
 #include "model/part.h"
 #include "plan/cells.h"
-#include "plan/roles.h"
 #include "plan/schedule/order.h"
 #include "verify/grid.h"
 #include "verify/mutate.h"
 #include "verify/verify.h"
+
+#include "../../src/plan/roles.c" /* request_like is its own */
 
 #include <math.h>
 
@@ -226,7 +227,7 @@ static void decisions_of_the_first(void **state)
     static const struct model_part part[] = {{0, 7, 0, 1}, {7, 1, 0, 1}};
     static const int64_t limit[TIERS] = {3000 << 10, INT64_MAX, INT64_MAX};
     struct model *m, *last;
-    struct plan *p, *alone;
+    struct plan *p = NULL, *alone = NULL;
     struct plan_request s;
     assert_int_equal(cell_model(FAMILY_LLAMA, 8, &m), OK);
     assert_int_equal(model_part_create(m, &part[1], &last), OK);
@@ -249,6 +250,29 @@ static void decisions_of_the_first(void **state)
     model_destroy(m);
 }
 
+/* A further role is asked for with each decision of the first one that may change bits, where the settings leave it open. */
+static void request_of_a_further_role(void **state)
+{
+    (void)state;
+    const struct strategy
+        first = {.key = {.mesh = {{2, 4, 3}}, .zero = 2, .row_chunk = 7, .loss_tile = 5, .head_tile = 3, .group = 11},
+                 .ranks = 24},
+        alone = {.key = {.mesh = {{1, 1, 1}}, .zero = 0}, .ranks = 1};
+    struct plan_request s, r;
+    cell_settings(&s, 60, F32);
+    s.mesh = mesh_uniform(AUTO);
+    s.open_degrees = 7;
+    s.zero = s.row_chunk = s.loss_tile = s.head_tile = s.group = AUTO;
+    s.batch = 6;
+    r = request_like(&s, &first);
+    assert_true(mesh_equal(&r.mesh, &first.key.mesh) && r.open_degrees == 0 &&
+                r.grad_accum == ceil_div(6, first.key.mesh.degree[MESH_DP]));
+    assert_true(r.zero == 2 && r.row_chunk == 7 && r.loss_tile == 5 && r.head_tile == 3 && r.group == 11);
+    assert_true(r.seq_len == 60 && r.batch == 6);
+    s.zero = 3; /* one rank has no stage, and the request keeps its own */
+    assert_true(request_like(&s, &alone).zero == 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +281,7 @@ int main(void)
         cmocka_unit_test(stages),
         cmocka_unit_test(other_roles),
         cmocka_unit_test(decisions_of_the_first),
+        cmocka_unit_test(request_of_a_further_role),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
