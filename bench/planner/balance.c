@@ -14,9 +14,8 @@ struct worst {
     double zigzag_sent, sent; /* share of ring blocks that some query attends, mean over the seeds */
 };
 
-static double share_sent(const struct seq_layout *l, const int32_t *lo, uint8_t *needs)
+static double share_sent(const struct seq_layout *l, int ring, const int32_t *lo, uint8_t *needs)
 {
-    int ring = seq_layout_shape(l)->ring;
     int64_t count = 0;
     seq_needs(l, lo, needs);
     for (int b = 0; b < ring * ring; b++)
@@ -42,8 +41,8 @@ static enum status measure(int ring, enum mix mix, int seeds, struct worst *out)
             st = seq_layout_assign(l[k], lo);
         out->zigzag = fmax(out->zigzag, seq_imbalance(l[0]));
         out->balanced = fmax(out->balanced, seq_imbalance(l[1]));
-        out->zigzag_sent += share_sent(l[0], lo, needs) / seeds;
-        out->sent += share_sent(l[1], lo, needs) / seeds;
+        out->zigzag_sent += share_sent(l[0], ring, lo, needs) / seeds;
+        out->sent += share_sent(l[1], ring, lo, needs) / seeds;
     }
     free(lo), free(needs);
     seq_layout_destroy(l[0]), seq_layout_destroy(l[1]);

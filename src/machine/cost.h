@@ -87,14 +87,4 @@ double cost_memo_seconds(struct cost_memo *memo, const struct instr *in);
 /* Copies the machine with all links `speed` times as fast: copies, drives, messages. */
 void cost_with_links(const struct cost_model *m, double speed, struct cost_model *out);
 
-/* A program's lanes over its simulated time, all in seconds. */
-struct lane_times {
-    double total;
-    double busy[LANES];
-    double exposed[LANES]; /* transfer lanes: time during which the lane is busy and compute is not */
-    double stall;          /* time during which compute is not busy */
-    double exposed_any;    /* time during which compute is not busy and some transfer lane is */
-};
-void program_lane_times(const struct program *p, struct lane_times *out);
-
 #endif

@@ -122,11 +122,6 @@ void seq_layout_destroy(struct seq_layout *l)
     free(l);
 }
 
-const struct seq_shape *seq_layout_shape(const struct seq_layout *l)
-{
-    return &l->shape;
-}
-
 /* ---- results of the last assignment ---- */
 
 enum seq_kind seq_layout_kind(const struct seq_layout *l)

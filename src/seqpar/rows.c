@@ -13,13 +13,6 @@ int64_t seq_token_of(const struct seq_layout *l, int member, int64_t row)
     return l->held[member * l->per + row / chunk] * chunk + row % chunk;
 }
 
-void seq_row_of(const struct seq_layout *l, int64_t token, int *member, int64_t *row)
-{
-    int64_t c = token / l->shape.chunk;
-    *member = l->owner[c];
-    *row = l->place[c] * l->shape.chunk + token % l->shape.chunk;
-}
-
 void seq_gather(const struct seq_layout *l, int i, int j, const int32_t *full, int32_t *local)
 {
     int64_t rows = seq_rank_rows(&l->shape), row = j * rows, chunk = l->shape.chunk;

@@ -64,7 +64,6 @@ struct seq_layout;
 /* Creates a layout in zigzag order. ERR_NOMEM; ERR_INVALID: the shape does not divide as described above. */
 enum status seq_layout_create(const struct seq_shape *shape, struct seq_layout **out);
 void seq_layout_destroy(struct seq_layout *l); /* NULL is fine */
-const struct seq_shape *seq_layout_shape(const struct seq_layout *l);
 
 /* Distributes the chunks for the mask lo [padded], and counts attended pairs. ERR_INVALID: lo is no mask as described above.
  *
@@ -90,8 +89,6 @@ uint64_t seq_layout_digest(const struct seq_layout *l);
 /* Returns the global token number of row `row` (0 .. S_pad/ring - 1) of a ring member. Row r of rank (i, j) is row j *
  * seq_rank_rows() + r of member i. */
 int64_t seq_token_of(const struct seq_layout *l, int member, int64_t row);
-/* Finds the ring member and row of a token, the inverse of seq_token_of. */
-void seq_row_of(const struct seq_layout *l, int64_t token, int *member, int64_t *row);
 
 /* Sets local[r] = full[token of rank (i, j)'s row r], r < seq_rank_rows(). */
 void seq_gather(const struct seq_layout *l, int i, int j, const int32_t *full, int32_t *local);
@@ -157,18 +154,5 @@ struct seq_volume {
     int64_t all_to_all_forward, all_to_all_backward, ring_forward, ring_backward;
 };
 struct seq_volume seq_volume(const struct seq_shape *s, const struct seq_heads *h, enum seq_resend resend);
-/* Computes the bytes of a ring in which member i's program runs with these predicates: each block that another member needs is
- * sent once. */
-struct seq_volume seq_volume_pruned(const struct seq_shape *s, const struct seq_heads *h, enum seq_resend resend,
-                                    const uint8_t *needs, int i);
-
-/* Returns the bytes that rank `rank` of `ranks` sends per optimizer step for one group of n parameters under ZeRO `stage`. Every
- * share of ceil(n / ranks) elements is sent straight to the ranks that need it:
- *   0  gradients reduced to shares once, their fp32 sums gathered once
- *   1  gradients reduced to shares once, parameters gathered once
- *   2  gradients reduced for each micro-batch, parameters gathered once
- *   3  gradients reduced for each micro-batch, parameters gathered twice for each (forward, backward)
- * param_bytes, grad_bytes: of an element on the way. */
-int64_t seq_zero_bytes(int stage, int64_t n, int ranks, int rank, int micro_batches, int64_t param_bytes, int64_t grad_bytes);
 
 #endif

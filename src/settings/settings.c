@@ -11,14 +11,6 @@ enum status settings_defaults(struct settings *s, int64_t seq_len)
     return OK;
 }
 
-enum status plan_request_defaults(struct plan_request *r, int64_t seq_len)
-{
-    struct settings s;
-    TRY(settings_defaults(&s, seq_len));
-    *r = s.plan;
-    return OK;
-}
-
 struct mesh settings_sp_mesh(enum sp_kind sp)
 {
     struct mesh m = mesh_uniform(AUTO);

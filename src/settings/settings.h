@@ -104,8 +104,6 @@ struct plan_request {
     struct target *target;     /* not a key: target of programs (program/target.h), owned; needed for planning */
 };
 
-/* Sets the defaults of the keys above, except strings. Fails only for lack of memory. */
-enum status plan_request_defaults(struct plan_request *r, int64_t seq_len);
 /* Returns the mesh that --sp asks for: degree 1 along dimensions that it rules out, AUTO along all others. */
 struct mesh settings_sp_mesh(enum sp_kind sp);
 

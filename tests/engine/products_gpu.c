@@ -14,6 +14,7 @@
 #include "machine/hardware.h"
 #include "ops/gemm.h"
 #include "plan/plan.h"
+#include "plan_request.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,6 +7,7 @@
 #include "comm/launch.h"
 #include "extent.h"
 #include "plan/cells.h"
+#include "seqpar/volumes.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

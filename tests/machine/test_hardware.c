@@ -7,6 +7,7 @@
 #include "machine/hardware.h"
 #include "machine/rank_cost.h"
 #include "plan/plan.h"
+#include "plan_request.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "lane_times.h"
 #include "machine/virtual_clock.h"
 #include "program/drives.h"
 

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "engine/backend_cpu.h"
 #include "plan/plan.h"
+#include "plan_request.h"
 
 #include <stddef.h>
 #include <omp.h>

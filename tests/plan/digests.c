@@ -21,6 +21,7 @@
 #include "plan/report/explain.h"
 #include "plan/report/refuse.h"
 #include "plan/report/text.h"
+#include "plan_request.h"
 #include "program/digest.h"
 
 #include <stdlib.h>

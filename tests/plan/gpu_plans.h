@@ -7,6 +7,7 @@
 #include "machine/hardware.h"
 #include "plan/lower/mesh.h"
 #include "plan/plan.h"
+#include "plan_request.h"
 
 #include <stdio.h>
 #include <string.h>

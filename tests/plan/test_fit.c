@@ -14,6 +14,7 @@
 #include "plan/schedule/hazards.h"
 #include "plan/schedule/prefetch.h"
 #include "plan/schedule/waits.h"
+#include "plan_request.h"
 
 /* --- Packing --- */
 

@@ -8,6 +8,7 @@
 #include "plan/cells.h"
 #include "plan/max_seq.h"
 #include "plan/plan.h"
+#include "plan_request.h"
 
 /* A preset on a GPU with little memory: its longest length, and a length that fits or does not fit. */
 struct little {

@@ -22,6 +22,7 @@ struct rank {
 
 struct mesh {
     const struct problem *x;
+    const struct seq_shape *shape;
     const struct seq_layout *layout;
     int U, R, h, kv; /* degrees of ulysses and ring; query and KV heads of a rank */
     int64_t n, rows;
@@ -202,11 +203,11 @@ static inline void rank_destroy(struct rank *me)
     free(me->token);
 }
 
-static inline void mesh_create(struct mesh *m, const struct problem *x, const struct seq_layout *layout, const uint8_t *needs)
+static inline void mesh_create(struct mesh *m, const struct problem *x, const struct seq_shape *s,
+                               const struct seq_layout *layout, const uint8_t *needs)
 {
-    const struct seq_shape *s = seq_layout_shape(layout);
     memset(m, 0, sizeof *m);
-    m->x = x, m->layout = layout, m->U = s->ulysses, m->R = s->ring;
+    m->x = x, m->shape = s, m->layout = layout, m->U = s->ulysses, m->R = s->ring;
     m->h = x->H / m->U, m->kv = x->K >= m->U ? x->K / m->U : 1;
     m->n = seq_rank_rows(s), m->rows = seq_member_rows(s);
     int32_t *identity = calloc((size_t)s->padded, sizeof *identity);

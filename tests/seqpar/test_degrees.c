@@ -6,6 +6,7 @@
 
 #include "base/num.h"
 #include "seqpar/seqpar.h"
+#include "volumes.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 
 #include "mesh.h"
 #include "mixes.h"
+#include "volumes.h"
 
 enum mask { ONE, DOCUMENTS, ONE_TOKEN, ON_BORDERS, WINDOW, WINDOWED_DOCUMENTS, HALF_PADDING, ALL_PADDING, MASKS };
 
@@ -70,7 +71,7 @@ static void compare(const struct mesh *m)
 
 static void compare_bytes(const struct mesh *m, const uint8_t *needs)
 {
-    const struct seq_shape *s = seq_layout_shape(m->layout);
+    const struct seq_shape *s = m->shape;
     struct seq_heads h = {m->x->H, m->x->K, m->x->D, STORAGE};
     struct seq_volume all = seq_volume(s, &h, SEQ_RESEND_QKV);
     int64_t forward = 0, backward = 0, needed = 0;
@@ -140,7 +141,7 @@ static void run(const struct seq_shape *s, int H, int K, enum mask mask, double 
     assert_int_equal(seq_layout_create(s, &l), OK);
     assert_int_equal(seq_layout_assign(l, x.lo), OK);
     seq_needs(l, x.lo, needs);
-    mesh_create(&m, &x, l, needs);
+    mesh_create(&m, &x, s, l, needs);
     check_schedule(&m, needs);
     mesh_run(&m);
     compare(&m);

@@ -9,6 +9,7 @@
 #include "plan/lower/mesh.h"
 #include "seqpar/seqpar.h"
 #include "verify/verify.h"
+#include "seqpar/volumes.h"
 
 #include <stdlib.h>
 

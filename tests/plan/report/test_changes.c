@@ -7,6 +7,7 @@
 #include "plan/report/advise.h"
 #include "plan/report/changes.h"
 #include "plan/report/refuse.h"
+#include "plan_request.h"
 
 #include <stdlib.h>
 

@@ -8,6 +8,7 @@
 #include "plan/report/changes.h"
 #include "plan/report/refuse.h"
 #include "plan/search/probe.h"
+#include "plan_request.h"
 
 #include <math.h>
 

@@ -11,6 +11,7 @@
 #include "plan/lower/program.h"
 #include "plan/plan.h"
 #include "plan/schedule/order.h"
+#include "plan_request.h"
 
 /* Returns the device's arena of 8b with adapters in 6 layers, with as little as possible on the device. */
 static int64_t arena(enum model_base base, int64_t tokens)

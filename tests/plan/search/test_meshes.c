@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "lane_times.h"
 #include "plan/lower/mesh.h"
 #include "plan/report/explain.h"
 #include "plan/search/mesh_seconds.h"

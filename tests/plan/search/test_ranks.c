@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "lane_times.h"
 #include "extent.h"
 #include "plan/lower/mesh.h"
 #include "plan/search/requests.h"
