@@ -47,8 +47,8 @@ static inline int64_t nf4_bytes(int64_t n, enum nf4_scales s)
 /* The parts of a packed matrix, whose memory is aligned to 4 bytes. */
 struct nf4_parts {
     float *map;
-    float *scale;                /* with plain scales; else NULL */
-    float *mean, *nested, *most; /* with nested scales; else NULL */
+    float *scale;                /* plain scales; NULL: nested ones */
+    float *mean, *nested, *most; /* nested scales; NULL: plain ones */
     uint8_t *scale_code;
     uint8_t *code;
 };

@@ -150,7 +150,7 @@ struct chat_text {
     size_t n_spans;
     struct chat_range *supervised; /* bytes that are trained; ranges are in order, not adjacent, and not empty */
     size_t n_supervised;
-    struct chat_range *ends; /* for each trained turn that is ended by a token, that token's bytes */
+    struct chat_range *ends; /* bytes of the tokens that end trained turns, a range for each such turn */
     size_t n_ends;
     int from_generation; /* 1: the template's {% generation %} blocks decide what is supervised */
     /* trained messages whose reasoning the template leaves out, be it a member of its own or <think> ... </think> in the content */

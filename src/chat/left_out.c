@@ -15,7 +15,7 @@ struct account {
     const struct chat_options *options;
     const struct chat_form *form;
     struct chat_text *text;
-    char begins[256]; /* by byte: 1: some special token begins with this byte */
+    char begins[256]; /* 1 for each byte with which some special token begins */
 };
 
 /* Counts the parts of message i that the text lacks. marks: all marks of the message's bytes in the text, or'ed. */

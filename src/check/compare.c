@@ -208,10 +208,10 @@ enum status check_unit(struct session *given, struct session *alone, int unit, e
 struct moments {
     struct compare parts; /* parameter that each element belongs to */
     struct reach reach;
-    const double *noise; /* for each parameter of the model */
-    double *sum;         /* for each parameter of the unit, sum of v; NULL: slack is added instead */
+    const double *noise; /* noise of each parameter of the model */
+    double *sum;         /* sum of v of each parameter of the unit; NULL: slack is added instead */
     const double *mean;
-    float *slack; /* for each element of the unit */
+    float *slack; /* slack of each element of the unit */
 };
 
 static enum status add_moments(void *user, int unit, int64_t first, int64_t n, float *v)

@@ -10,7 +10,7 @@ extern const char *const ckpt_file_names[CKPT_FILES];
 
 struct manifest {
     struct checkpoint_info info;
-    uint64_t base; /* with adapters: hash of the weights they were trained beside (checkpoint_hash_base); 0: none */
+    uint64_t base; /* hash of the weights that adapters were trained beside (checkpoint_hash_base); 0: no adapters */
     struct {
         int64_t bytes;
         uint64_t xxh3;

@@ -28,7 +28,7 @@ struct part {
 struct merge {
     const struct model *m;
     struct source from;
-    const struct model_linear **map; /* by parameter, as in struct part */
+    const struct model_linear **map; /* maps of the parameters, as in struct part */
     struct st_decl *decls;
     struct part *parts;
     char head[32];  /* name of a head that is no longer tied */

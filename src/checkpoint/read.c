@@ -37,7 +37,7 @@ struct reader {
     const char *dir;
     const struct model *model;
     struct st_file *params, *optimizer;
-    struct source base; /* with adapters: source of the frozen parameters */
+    struct source base; /* source of the frozen parameters, if there are adapters */
     int masters;        /* 1: the optimizer file has masters */
 };
 

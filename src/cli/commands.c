@@ -144,8 +144,8 @@ static const struct command {
     const char *name;
     enum settings_use keys;               /* settings that the command takes; 0: none */
     unsigned is;                          /* STARTS_RANKS, ... */
-    enum status (*run)(struct call *x);   /* with settings, on all ranks */
-    int (*alone)(int argc, char **argv);  /* without settings; returns the exit status */
+    enum status (*run)(struct call *x);   /* function of a command with settings, on all ranks */
+    int (*alone)(int argc, char **argv);  /* function of a command without settings; its result is the exit status */
     const char *usage;                    /* text before the options in the command's help; NULL: the list of all commands */
     const char *summary;                  /* line in the list of commands */
 } commands[] = {

@@ -9,7 +9,7 @@ struct comm_run {
     const struct exec_context *context;
     const struct program *program;
     struct tickets *tickets;
-    const uint8_t *must;      /* by instruction; 1: run it even if the ranks agree on a cut before it (comm_is_cut) */
+    const uint8_t *must;      /* 1 for each instruction that runs even if the ranks agree on a cut before it (comm_is_cut) */
     const atomic_int *others; /* number of other lanes that are not at the program's end */
     /* Called when an instruction of the lane retires. start_ns 0: it was left out. */
     void (*retire)(void *user, enum lane lane, int instr, int64_t start_ns);

@@ -18,8 +18,9 @@ struct decoder {
     int32_t *token;                   /* the text */
     int64_t length, cached, capacity; /* cached <= length: number of tokens whose keys and values are there */
     int64_t tail;                     /* index of the block in the tail */
-    int64_t furthest[MODEL_MASKS]; /* by mask, end of the blocks moved into slots; each overwrites the block `slots` before it */
-    void *block;                   /* scratch for a block that is moved */
+    int64_t
+        furthest[MODEL_MASKS]; /* end of the blocks moved into slots, of each mask; each overwrites the block `slots` before it */
+    void *block;               /* scratch for a block that is moved */
     int64_t block_bytes;
 };
 

@@ -27,9 +27,9 @@ struct marks {
     const struct program *p;
     struct lane_index index;
     int *position; /* position of each instruction on its cursor, from 1 */
-    int *next;     /* by instruction: the next one on the same cursor; n_instrs: none */
+    int *next;     /* next instruction on the same cursor, of each instruction; n_instrs: none */
     uint8_t *plain, *timed;
-    int32_t *after; /* by instruction: ticket of its lane that must retire before the instruction is submitted; 0: none */
+    int32_t *after; /* ticket of its lane that must retire before an instruction is submitted; 0: none */
 };
 
 /* An instruction whose event was recorded. */
@@ -281,7 +281,7 @@ static int is_ready(const struct device_lanes *d, int cursor)
 {
     const struct stream *s = &d->stream[cursor];
     const struct instr *in = &d->p->instrs[s->next];
-    if (atomic_load(&s->retired) < d->marked->position[s->next] - BACKEND_EVENTS) /* its event's slot may still be in use */
+    if (atomic_load(&s->retired) < d->marked->position[s->next] - BACKEND_EVENTS) /* the event's slot may still be in use */
         return 0;
     if (cursor == COMM_CURSOR && comm_cut_holds(d->x->comm))
         return 0;
@@ -482,7 +482,7 @@ enum status device_lanes_submit(struct device_lanes *d)
     if (st != OK) {
         if (st != ERR_CANCELLED)
             tickets_fail(d->tickets, st);
-        (void)b->join(b); /* its error has been reported already; on success all streams are idle */
+        (void)b->join(b); /* an error of a lane has been reported already; on success all streams are idle */
     }
     for (int c = 0; c < d->cursors; c++) {
         struct stream *s = &d->stream[c];

@@ -37,7 +37,7 @@ void device_lanes_destroy(struct device_lanes *d); /* NULL is fine */
 
 /* The executor's part in a program that may be cut (comm_is_cut). */
 struct device_cut {
-    const uint8_t *must; /* by instruction; 1: submitted even after the cut */
+    const uint8_t *must; /* 1 for each instruction that is submitted even after the cut */
     /* Called when the lane's tickets after `from` up to `to` have retired. */
     void (*retired)(void *user, enum lane lane, int64_t from, int64_t to);
     void *user;

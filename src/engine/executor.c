@@ -33,7 +33,7 @@ struct executor {
     struct known {
         const struct program *p;
         struct lane_index index;
-        uint8_t *must; /* by instruction; 1: run even after a cut */
+        uint8_t *must; /* 1 for each instruction that runs even after a cut */
         int n_must;
     } * known;
     int n_known;

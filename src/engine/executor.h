@@ -20,7 +20,7 @@ struct lane_submission {
 /* Start and end of an instruction. If its predicate did not hold, both are when its turn came. */
 struct trace_event {
     int64_t start_ns, end_ns; /* ns since the program's start */
-    int64_t submit_ns;        /* in traces only: time of the submitting thread for the instruction, its awaits and its event */
+    int64_t submit_ns;        /* time of the submitting thread for the instruction, its awaits and its event; in traces only */
 };
 
 /* Makes a timeline of a run's events. */

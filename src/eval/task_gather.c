@@ -10,7 +10,7 @@
 /* Message with an answer; its text is sent afterwards, once the longest length is known. */
 struct message {
     struct task_answer answer; /* text: an address in another process */
-    int64_t text_bytes;        /* with the terminator; 0: there is no answer */
+    int64_t text_bytes;        /* size with the terminator; 0: there is no answer */
 };
 
 /* Adds an answer; r owns the text from here on. */

@@ -31,7 +31,7 @@ struct task_results {
     int64_t *length; /* [n_lengths] */
     int n_lengths;
     int64_t samples;        /* samples of a cell */
-    struct task_cell *cell; /* by length, task, depth */
+    struct task_cell *cell; /* cells in the order of lengths, then tasks, then depths */
     int n_cells;
     struct task_answer *answer;
     int64_t n_answers, answers_room;

@@ -37,7 +37,7 @@ double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_ki
 
 /* Rates of other ops: bytes touched per second, as curves over the bytes that an instruction touches. */
 struct op_rates {
-    struct curve memory; /* for an op that has no curve of its own */
+    struct curve memory; /* rate of ops that have no curve of their own */
     struct curve op[OP_COUNT][COST_TYPES];
 };
 

@@ -14,7 +14,7 @@ struct runner {
     int running;
     double idle;            /* time at which the line last ended an instruction */
     double speed;           /* speed of the running instruction, relative to running alone */
-    double demand[LINKS];   /* while running: share of a link that it takes at full speed */
+    double demand[LINKS];   /* share of a link that a running lane takes at full speed */
     int ahead[DRIVE_DEPTH]; /* instructions after `at`, as far as they have been looked up */
     int first, known;       /* `known` entries of ahead[], a ring that begins at ahead[first] */
 };
@@ -30,7 +30,7 @@ struct simulation {
     const double *release;
     const struct second_lines *second; /* NULL: none */
     int lines;                         /* number of lines in use: LANES, or LINES if there are second lines */
-    struct runner lane[LINES];         /* by line */
+    struct runner lane[LINES];         /* state of each line */
     double load[LINKS];                /* demand of the running lanes, added up */
     int sharing;                       /* 1: some link was asked for more than all of it */
     double now;

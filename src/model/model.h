@@ -238,7 +238,7 @@ enum router_kind { ROUTER_SOFTMAX, ROUTER_TOP, ROUTER_SIGMOID };
 
 /* Experts: MLPs of which each token gets `used`, weighed by a router. Sizes of the stacks' maps are those of an expert. */
 struct experts_block {
-    struct model_linear router; /* to a logit for each expert */
+    struct model_linear router; /* map to a logit for each expert */
     int router_bias;            /* param index of the bias that chooses; -1: none */
     enum router_kind kind;
     int normalises;              /* 1: weights are divided by their sum, at least `floor` */
@@ -277,7 +277,7 @@ struct model_layer {
     int scalar; /* param index of the layer's last factor, which is never trained; -1: none */
     int kind;   /* index in the model's kinds of layers */
     int n_blocks;
-    struct model_block blocks[LAYER_BLOCKS]; /* in the order in which they add to the stream */
+    struct model_block blocks[LAYER_BLOCKS]; /* blocks in the order in which they add to the stream */
 };
 
 /* Heads of attention: each KV head serves equally many query heads. */
@@ -287,7 +287,7 @@ struct attention_shape {
 
 /* A kind of layer: layers whose blocks are of equal kinds, masks and signatures (blocks.h). */
 struct model_kind {
-    int first, layers; /* its first layer; number of its layers */
+    int first, layers; /* the kind's first layer; number of its layers */
 };
 
 /* Rotary frequencies of heads of one size. local: 1: for the layers in `windowed`, if these have a base of their own; 0: for all
@@ -312,8 +312,8 @@ struct model {
     struct model_linear head;      /* tied: the embedding's matrix */
     int n_masks, n_shapes, n_kinds;
     int64_t mask_window[MODEL_MASKS];            /* windows of the masks, widest first; 0: none */
-    struct attention_shape shapes[MODEL_SHAPES]; /* in the order of the first layers that have them */
-    struct model_kind kinds[MODEL_KINDS];        /* by kind of block, then by mask, then by signature, block by block */
+    struct attention_shape shapes[MODEL_SHAPES]; /* shapes in the order of the first layers that have them */
+    struct model_kind kinds[MODEL_KINDS];        /* kinds by kind of block, then by mask, then by signature, block by block */
     int n_ropes;                                 /* 0 if positions are learned */
     struct rope_set ropes[MODEL_ROPES];
     int64_t n_frequencies;  /* number of frequencies in all sets; at least 1 */

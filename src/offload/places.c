@@ -11,7 +11,7 @@
 
 static struct {
     hwloc_topology_t topology; /* NULL: hwloc does not work here */
-    hwloc_cpuset_t cores[2];   /* by place_kind */
+    hwloc_cpuset_t cores[2];   /* cores of each place_kind */
     int nodes, bound, allowed; /* bound: CPUs on which this process was started; allowed: those on which it may run */
     char remark[256];
 } places;

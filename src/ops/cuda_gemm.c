@@ -29,7 +29,7 @@ static struct {
     const struct cublaslt *lt;
     cublasLtHandle_t handle;
     int capability;
-    struct prepared_call **slot; /* by hash, open addressing; NULL: free */
+    struct prepared_call **slot; /* calls by hash, with open addressing; NULL: a free slot */
     int64_t slots, used;         /* slots: a power of 2, at most half of them used */
 } gemm;
 

@@ -38,7 +38,7 @@ template <typename T> struct dequantise_nf4 {
 
 template <typename T> struct dequantise_int8 {
     T *y;
-    const int8_t *codes; /* from element `first` on */
+    const int8_t *codes; /* codes from element `first` on */
     const float *scales;
     int64_t cols, first, ld, columns;
 

@@ -75,7 +75,7 @@ struct index_args {
 };
 
 struct bin_space {
-    int found[WARPS], below[WARPS]; /* for each warp: entries of this bin, and entries of the bins before this one */
+    int found[WARPS], below[WARPS]; /* entries of this bin, and of the bins before this one, of each warp */
     int used;                       /* entries used of the bin's part of sorted_rows */
     uint16_t row[BATCH];            /* rows of the bin's entries, in order */
     uint16_t token[BATCH];          /* tokens of the entries, without the low bits that are equal in the bin */

@@ -173,12 +173,12 @@ struct program {
     int32_t *call_index;  /* hash table of shared calls, open addressing; -1: free slot */
     int cap_call_index;   /* slots of call_index, a power of 2; 0: not made yet */
     int n_persistent;     /* number of persistent buffers, which come first */
-    int64_t arena[TIERS]; /* by tier, bytes that the arena must have: all addresses lie below */
+    int64_t arena[TIERS]; /* bytes of each arena: all addresses lie below */
     /* by tier, least bytes that any packing needs: persistent bytes, and the most transient bytes live at one moment */
     int64_t lower_bound[TIERS];
     /* by tier, the same for instructions in the order of lowering, in which nothing is fetched ahead */
     int64_t serial_bound[TIERS];
-    int64_t peak[TIERS][CLASSES]; /* by tier, most bytes of each class at one moment */
+    int64_t peak[TIERS][CLASSES]; /* most bytes of each class at one moment, of each tier */
     double seconds;               /* simulated seconds of the whole program */
     int write_depth;              /* most blocks of drive writes in flight while reads are in flight, too; 0: DRIVE_DEPTH */
     int discrete;                 /* 1: READ, WRITE and HOST lanes cannot reach the device tier */

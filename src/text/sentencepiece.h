@@ -23,7 +23,7 @@ struct sp_piece {
 
 /* Parts of the file that encoding depends on; the rest describes its training. */
 struct sp_file {
-    struct sp_piece *piece; /* by id */
+    struct sp_piece *piece; /* pieces by id */
     size_t n;
     int64_t room;
     int64_t model; /* enum sp_model */

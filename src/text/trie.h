@@ -16,7 +16,7 @@ struct trie {
     struct trie_edge *edges;
     uint64_t mask;
     uint64_t n_edges;
-    int32_t *values; /* by node; -1: no string ends there */
+    int32_t *values; /* value of each node; -1: no string ends there */
     uint32_t nodes, room;
 };
 

@@ -9,7 +9,7 @@
 
 struct unigram {
     const struct vocab *tokens; /* not owned */
-    double *score;              /* by id */
+    double *score;              /* scores by id */
     double lowest;
     struct trie trie; /* values: ids */
     int32_t unk;      /* id of the unknown token; -1: there is none */

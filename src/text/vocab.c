@@ -20,7 +20,7 @@ struct vocab {
     int64_t n, room;
     uint32_t *slots; /* number of the entry + 1; 0: free slot */
     uint64_t mask;
-    int32_t *by_id; /* by id: number of the entry; -1: none */
+    int32_t *by_id; /* number of the entry, by id; -1: none */
     int64_t end, id_room;
 };
 

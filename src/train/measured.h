@@ -19,7 +19,7 @@ struct run_measured {
         int64_t steps;
         int updated;
     } alike;
-    struct comm_traffic sent[LANES]; /* by all ranks, on comm lanes */
+    struct comm_traffic sent[LANES]; /* traffic of all ranks on comm lanes */
     int64_t steps;                   /* steps made since this start */
     double seconds, planned_seconds; /* sums over these steps, measured and planned */
     int64_t skipped, empty;          /* numbers of these steps: skipped for a norm that was not finite; without a target token */

@@ -17,8 +17,8 @@ struct step_metrics {
     int updated;         /* 1: the step began with the update of the step before */
     const char *skipped; /* reason why the step changed nothing; NULL: it was not skipped */
     int64_t device_bytes, device_limit, host_bytes, nvme_bytes;
-    int64_t read_bytes, written_bytes;     /* by all ranks */
-    struct comm_traffic sent;              /* by all ranks */
+    int64_t read_bytes, written_bytes;     /* sum over all ranks */
+    struct comm_traffic sent;              /* sum over all ranks */
     double hidden;                         /* share of transfer time behind compute; NaN: next to nothing moved */
     double stall_seconds, planned_seconds; /* seconds without compute; planned seconds of the whole step */
     double stalled[LANES][CLASSES];        /* this rank's seconds without compute, by the lane and the class waited for */

@@ -16,7 +16,7 @@ struct run_progress {
     int64_t skipped_in_row;  /* steps in a row, up to now, with a gradient norm that was not finite */
     int signal;              /* signal that all ranks agreed to stop for; 0: none */
     struct thrown_away {     /* parts of a step that was cut short */
-        int64_t micro_batch; /* from 1; 0: nothing */
+        int64_t micro_batch; /* number of the micro-batch, from 1; 0: nothing */
         enum phase phase;    /* phase that compute was in */
     } thrown;
 };

@@ -13,7 +13,7 @@
 struct train_hooks {
     /* Writes the resolved settings as YAML (the format belongs to the command line). */
     enum status (*write_config)(const struct settings *s, FILE *f);
-    const char *version, *command; /* for the model card: this ltrain's version, and the command line */
+    const char *version, *command; /* this ltrain's version and the command line, for the model card */
 };
 
 /* Plans of a run: one for each length of its sequences, the longest first. Whoever holds the struct owns the first `owned` of

@@ -134,7 +134,7 @@ static struct span span_of(const struct footprint *f, enum tier t, int64_t begin
 struct points {
     int64_t *at[TIERS];
     int n[TIERS];
-    unsigned char *ends; /* by buffer: bit 1: its beginning is listed already; bit 2: its end is */
+    unsigned char *ends; /* bits of each buffer: 1: its beginning is listed already; 2: its end is */
 };
 
 static void add_point(struct points *q, enum tier t, int64_t at)

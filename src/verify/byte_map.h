@@ -20,7 +20,7 @@ struct byte_map {
     int n;
     int32_t *directory; /* index of the first end point from at[0] + (k << shift) on, for each k */
     int shift;
-    int32_t *next;                   /* by end point: index of the end of the segment that starts there */
+    int32_t *next;                   /* index of the end of the segment that starts at each end point */
     uint64_t *bits[BYTE_MAP_LEVELS]; /* level 0: a segment starts here; level k: word of level k - 1 is not zero */
     int levels;
     char *cells;

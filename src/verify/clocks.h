@@ -16,9 +16,9 @@ struct clocks {
     const struct program *p;
     struct clock now;          /* clock at the start of the instruction last advanced to */
     struct clock *retired;     /* clocks after retirement, one for each instruction that others wait for */
-    int32_t *awaited;          /* by instruction: index of its clock in `retired`; -1: no instruction waits for it */
-    struct clock last[LANES];  /* by lane: clock after its last instruction so far has retired */
-    struct clock start[LANES]; /* by lane: clock at the start of that instruction */
+    int32_t *awaited;          /* index of each instruction's clock in `retired`; -1: no instruction waits for it */
+    struct clock last[LANES];  /* clock after each lane's last instruction so far has retired */
+    struct clock start[LANES]; /* clock at the start of that instruction */
     int *by_ticket[LANES];     /* instructions by lane and ticket */
     int *by_ticket_table;
 };

@@ -17,10 +17,10 @@ struct progress {
 
 struct run {
     const struct mesh_lanes *x;
-    int32_t *colour;  /* by rank */
+    int32_t *colour;  /* colour of each rank */
     int32_t *rank_of; /* [n_colours]: the first rank of that colour */
     int n_colours;
-    struct lists meets;        /* for colour * LANES + lane, the colours in its groups */
+    struct lists meets;        /* colours in the groups of a colour on a lane, at colour * LANES + lane */
     struct progress *progress; /* [n_colours] */
     int32_t *queue;            /* ring buffer of colours that may be able to advance, [n_colours] */
     unsigned char *queued;

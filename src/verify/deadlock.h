@@ -10,7 +10,7 @@ struct mesh_lanes {
     const struct program *const *roles;
     const struct mesh_roles *m;
     int n_roles;
-    struct lists groups[LANES]; /* by lane: ranks of each group, in the order of members */
+    struct lists groups[LANES]; /* ranks of each group of a lane, in the order of members */
     struct lists *tickets;      /* [n_roles]: instructions by lane and ticket */
 };
 

@@ -10,7 +10,7 @@ struct mesh_roles {
     const int32_t *role; /* [n_ranks]: index of the rank's program */
     /* by comm lane, [n_ranks]: number of each rank's group, 0 .. n_ranks - 1; NULL: the lane is not used */
     const int32_t *group[LANES];
-    const int32_t *member[LANES]; /* by comm lane, [n_ranks]: each rank's index in its group */
+    const int32_t *member[LANES]; /* each rank's index in its group [n_ranks], of each comm lane */
 };
 
 #endif

@@ -31,7 +31,7 @@ struct cell {
     int32_t source;                     /* operand that wrote the content, or -1 - index of the live-in binding */
     int32_t predicate;                  /* predicate under which the content holds; 0: always */
     int32_t writer_lane, writer_ticket; /* last writer; ticket 0: written before the program */
-    int32_t reader[LANES];              /* by lane, ticket of the latest reader since the last write; 0: none */
+    int32_t reader[LANES];              /* ticket of the latest reader since the last write, of each lane; 0: none */
 };
 
 struct verifier {

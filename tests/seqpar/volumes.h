@@ -32,7 +32,8 @@ static inline struct seq_volume seq_volume_pruned(const struct seq_shape *s, con
  *   2  gradients reduced for each micro-batch, parameters gathered once
  *   3  gradients reduced for each micro-batch, parameters gathered twice for each (forward, backward)
  * param_bytes, grad_bytes: of an element on the way. */
-static inline int64_t seq_zero_bytes(int stage, int64_t n, int ranks, int rank, int micro_batches, int64_t param_bytes, int64_t grad_bytes)
+static inline int64_t seq_zero_bytes(int stage, int64_t n, int ranks, int rank, int micro_batches, int64_t param_bytes,
+                                     int64_t grad_bytes)
 {
     int64_t share = ceil_div(n, ranks), own = min_i64(max_i64(n - rank * share, 0), share);
     int64_t gather = own * (ranks - 1), scatter = (n - own) * grad_bytes;

@@ -153,7 +153,7 @@ struct family;
 
 /* A JSON object and the keys asked for so far. */
 struct config_reader {
-    const char *path;            /* for messages */
+    const char *path;            /* name of the file in messages */
     const struct family *family; /* known once model_type has been read */
     const char *section;         /* "", "text_config." or "rope_scaling." */
     const json_t *object;

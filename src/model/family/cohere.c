@@ -87,7 +87,7 @@ static const struct config_key cohere2_keys[] = {
     {"use_gated_activation", KEY_ONLY_TRUE},
     {"use_parallel_block", KEY_ONLY_TRUE},
     {"use_parallel_embedding", KEY_SPECIAL},      /* the makers' way to divide the embedding among devices */
-    {"order_of_interleaved_layers", KEY_SPECIAL}, /* this and the next: older spellings of layer_types */
+    {"order_of_interleaved_layers", KEY_SPECIAL}, /* two older spellings of layer_types */
     {"layer_switch", KEY_SPECIAL},
     {NULL},
 };

@@ -23,7 +23,7 @@ struct family {
     int64_t positions, head_dim;
     const struct experts_form *experts; /* experts' names and keys (experts.h); NULL: no layer has experts */
     int optional_ffn;                   /* 1: config.json may lack intermediate_size, as no layer need have a dense MLP */
-    int all_heads;                      /* for llama_derive: 1: without num_key_value_heads there are as many KV heads as heads */
+    int all_heads;                      /* 1: without num_key_value_heads there are as many KV heads as heads (llama_derive) */
     /* Counts that the text_config of a multimodal model may leave out, with their values; field NO_FIELD ends the list. NULL: no
      * such counts. */
     const struct config_implied *implied;

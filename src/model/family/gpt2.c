@@ -228,7 +228,7 @@ static const struct config_key bigcode_keys[] = {
     GPT2_SHAPE,
     {"multi_query", KEY_SPECIAL, .read = read_multi_query, .write = write_multi_query},
     {"num_key_value_heads", KEY_SPECIAL},
-    {"inference_runner", KEY_SPECIAL}, /* this and the next: how the makers' server ran the model */
+    {"inference_runner", KEY_SPECIAL}, /* two keys of the makers' server */
     {"pad_key_length", KEY_SPECIAL},
     {"pre_allocate_kv_cache", KEY_SPECIAL},
     {"validate_runner_input", KEY_SPECIAL},

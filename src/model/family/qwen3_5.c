@@ -75,7 +75,7 @@ static const struct config_key keys[] = {
     {"layer_types", KEY_SPECIAL, .read = read_layers, .write = config_list_layer_types},
     {"attn_output_gate", KEY_ONLY_TRUE},
     SHARE_KEY,
-    {"linear_conv_kernel_dim", KEY_SPECIAL}, /* this and the next: linear attention, of which there is none */
+    {"linear_conv_kernel_dim", KEY_SPECIAL}, /* two keys of linear attention, of which there is none */
     {"linear_key_head_dim", KEY_SPECIAL},
     {"linear_value_head_dim", KEY_SPECIAL},
     {"linear_num_key_heads", KEY_SPECIAL},

@@ -42,7 +42,7 @@ static const struct config_key keys[] = {
     WINDOW_KEY(common_read_window),
     {"mlp_type", KEY_WORD, NO_FIELD, .words = mlps},
     {"norm_type", KEY_WORD, NO_FIELD, .words = norms},
-    {"activation_function", KEY_SPECIAL}, /* this and the next two: the model from which this one was converted */
+    {"activation_function", KEY_SPECIAL}, /* three keys of the model from which this one was converted */
     {"layer_norm_epsilon", KEY_SPECIAL},
     {"scale_attn_weights", KEY_SPECIAL},
     {"residual_dropout", KEY_DROPOUT},

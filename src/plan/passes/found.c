@@ -87,7 +87,7 @@ enum status plan_searched(const struct searched *v, struct plan **out)
     double seconds; /* seconds on the default grid */
     TRY(plan_first(&v->problem, &v->search, &v->default_grid, out, &seconds));
     if (strategy_same_grid(&(*out)->strategy, &v->default_grid) ||
-        (v->problem.request.effort == EFFORT_QUICK && (*out)->fits)) /* which does not compare grids */
+        (v->problem.request.effort == EFFORT_QUICK && (*out)->fits)) /* effort quick does not compare grids */
         return OK;
     double slower = isfinite(seconds) ? seconds / (*out)->seconds - 1 : v->default_slower;
     (*out)->default_grid = (struct default_grid){v->default_grid.key.row_chunk, v->default_grid.key.loss_tile,

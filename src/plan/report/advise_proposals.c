@@ -211,7 +211,7 @@ static int whole_drives(const struct advisor *x, struct proposal_setup *to, int6
     hardware_limits(h, x->p->strategy.ranks, limit);
     to->limit[TIER_NVME] = limit[TIER_NVME];
     to->change.gives_more = GIVES_MEMORY;
-    if (x->s->nvme_drives == 0) /* then the drives' budget follows from their number */
+    if (x->s->nvme_drives == 0) /* the drives' budget follows from their number */
         set_drives(to, h->drives);
     else
         say(to, "%s auto", budget_flag[TIER_NVME]);

@@ -9,7 +9,7 @@
 struct explainer {
     const struct plan *p;
     const struct model *m;
-    const struct plan_request *s; /* with the plan's grid fixed */
+    const struct plan_request *s; /* request with the plan's grid fixed */
     struct report report;
     struct explanation *out;
 };

@@ -34,7 +34,7 @@ struct schedule {
     int *order;                 /* scratch for sorting */
     int lowered;                /* 1: the program is in the lowered order */
     double *key;                /* sort keys of order_overlapped, in lowered order */
-    struct settling settling;   /* in lowered order */
+    struct settling settling;   /* reductions and sums in lowered order */
 };
 
 /* Puts the program into the order s->order. */

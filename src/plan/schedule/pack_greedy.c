@@ -16,7 +16,7 @@ struct span {
 
 /* An index for few buffers: the moments at which each buffer begins and ends, and the placed buffers by address. */
 struct few {
-    int16_t *begins, *ends; /* by number in the program */
+    int16_t *begins, *ends; /* moments by the buffer's number in the program */
     int16_t first[PACKER_FEW], last[PACKER_FEW];
     struct span span[PACKER_FEW];
     uint8_t meets[PACKER_FEW + sizeof(uint64_t)];

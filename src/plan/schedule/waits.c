@@ -35,7 +35,7 @@ static void clock_join(struct clock *into, const struct clock *from)
  * for those with waits: between these only the lane's own ticket grows. */
 struct clocks {
     int base[LANES];
-    int *kept; /* by ticket: the index of its clock; -1: nothing is known about other lanes */
+    int *kept; /* index of each ticket's clock; -1: nothing is known about other lanes */
     struct clock *clock;
     int n_clock, cap_clock;
     struct clock started[LANES], retired[LANES]; /* clocks of each lane's last instruction */
