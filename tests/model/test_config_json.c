@@ -210,6 +210,11 @@ static void test_rope_spellings(void **state)
            "rope_scaling.type is \"linear\"");
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\"}"), "rope_scaling.factor is missing");
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"beta_fast\": 32}"), "rope_scaling.beta_fast is 32");
+    refuse(
+        "{\"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 96, \"num_attention_heads\": 4, "
+        "\"num_hidden_layers\": 2147483648}",
+        "number of layers is 2147483648, must be at most 4096");
+    refuse(LLAMA(", \"rms_norm_eps\": 1e300"), "rms_norm_eps is 1");
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}"),
            "rope_scaling.factor is 0; must be a positive number");
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}, \"rope_parameters\": {\"rope_type\": \"default\"}"),

@@ -35,8 +35,8 @@ enum { NOT_COMPARED, COMPARED };
     X(kv_heads, COUNT, "number of key-value heads", 1 << 14 /* at most heads */, COMPARED, NULL)            \
     X(head_dim, COUNT, "head size", 1 << 12, COMPARED, NULL)                                                \
     X(ffn, COUNT, "feed-forward size", 1 << 24, COMPARED, NULL)                                             \
-    X(experts, COUNT, "number of experts", 1 << 12, COMPARED, WORDS("none"))                                \
-    X(experts_used, COUNT, "number of experts of a token", 1 << 8, COMPARED, WORDS("none"))                 \
+    X(experts, COUNT, "number of experts", 1 << 10, COMPARED, WORDS("none"))                                \
+    X(experts_used, COUNT, "number of experts of a token", 1 << 6, COMPARED, WORDS("none"))                 \
     X(expert_ffn, COUNT, "size of an expert", 1 << 24, COMPARED, WORDS("none"))                             \
     X(shared_ffn, COUNT, "size of the shared experts", 1 << 24, COMPARED, WORDS("none"))                    \
     X(expert_groups, COUNT, "number of groups of experts", 1 << 12, COMPARED, WORDS("none"))                \

@@ -430,6 +430,9 @@ static enum status read_object(struct config_reader *r, struct model_config *c)
         for (const struct config_key *k = f->keys[i]; k && k->name; k++)
             TRY(read_key(r, k, c));
     TRY(f->derive(r, c));
+    if (c->layers > LAYERS_MOST)
+        return status_fail(ERR_INVALID, "%s: number of layers is %lld, must be at most %d", r->path, (long long)c->layers,
+                           LAYERS_MOST);
     TRY(config_check_own(r, c));
     if (!c->wrapped)
         TRY(config_read_quantised(r, c));

@@ -2,6 +2,7 @@
 #include "model/config/config.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,8 +46,9 @@ enum status config_read_real(struct config_reader *r, const char *key, enum need
     const json_t *v = config_get(r, key);
     if (!v)
         return need == REQUIRED ? config_missing(r, key) : OK;
-    if (!json_is_number(v) || !(json_number_value(v) > 0.0))
-        return config_refuse(r, key, "must be a positive number");
+    const double number = json_number_value(v);
+    if (!json_is_number(v) || !(number > 0.0) || !isfinite((float)number) || (float)number == 0.0f)
+        return config_refuse(r, key, "must be a positive number, and one that fp32 holds");
     *out = json_number_value(v);
     return OK;
 }

@@ -113,9 +113,10 @@ static enum status read_longrope(struct config_reader *r, struct model_config *c
 static enum status read_dynamic(struct config_reader *r, struct model_config *c)
 {
     static const char *const idle[] = {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"};
-    for (size_t i = 0; c->family == FAMILY_HUNYUAN && i < sizeof idle / sizeof *idle; i++)
+    const int knows = c->family == FAMILY_HUNYUAN || c->family == FAMILY_HUNYUAN_MOE;
+    for (size_t i = 0; knows && i < sizeof idle / sizeof *idle; i++)
         config_get(r, idle[i]);
-    return c->family == FAMILY_HUNYUAN ? config_read_real(r, "alpha", OPTIONAL, &c->rope_alpha) : OK;
+    return knows ? config_read_real(r, "alpha", OPTIONAL, &c->rope_alpha) : OK;
 }
 
 static enum status read_kind(struct config_reader *r, struct model_config *c)

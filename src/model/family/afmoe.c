@@ -64,6 +64,14 @@ static const struct config_key afmoe_keys[] = {
     EXPERTS_SHARED("num_shared_experts"),
     EXPERTS_FIRST("num_dense_layers"),
     {"route_scale", KEY_FIELD, AT_router_scale, 1.0},
+    {"route_norm", KEY_ONLY_TRUE},
+    {"score_func", KEY_WORD, NO_FIELD, .words = experts_sigmoid},
+    {"n_group", KEY_ONLY_ONE},
+    {"topk_group", KEY_ONLY_ONE},
+    {"num_expert_groups", KEY_ONLY_ONE},
+    {"num_limited_groups", KEY_ONLY_ONE},
+    {"load_balance_coeff", KEY_SPECIAL}, /* of pretraining; transformers changes no bias */
+    {"use_grouped_mm", KEY_SPECIAL},
     {"output_router_logits", KEY_FIELD, AT_router_aux_used, 0},
     {NULL},
 };

@@ -71,6 +71,7 @@ static json_t *write_interval(const struct model_config *c)
     return json_integer(second < c->layers ? second - first : 1);
 }
 
+static const struct config_word topk[] = {{"topk", 0}, {NULL, 0}};
 static const struct config_key ernie4_5_moe_keys[] = {
     LLAMA_KEYS_BUT(1, 1e-5),
     {"use_bias", KEY_ONLY_FALSE},
@@ -83,6 +84,10 @@ static const struct config_key ernie4_5_moe_keys[] = {
     {"moe_layer_end_index", KEY_SPECIAL, .write = write_end},
     {"moe_layer_interval", KEY_SPECIAL, .write = write_interval},
     EXPERTS_AUX,
+    EXPERTS_FURTHER,
+    {"moe_gate", KEY_WORD, NO_FIELD, .words = topk},
+    {"moe_use_aux_free", KEY_ONLY_TRUE},
+    {"moe_capacity", KEY_SPECIAL}, /* of pretraining; transformers drops no token */
     {NULL},
 };
 static const struct experts_form form = {.router = ROUTER_SOFTMAX,

@@ -51,6 +51,21 @@ static enum status read_windows(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
+/* Reads is_moe_layer, which repeats for each layer if it has experts. */
+static enum status read_marked(struct config_reader *r, struct model_config *c)
+{
+    const json_t *list = config_get(r, "is_moe_layer"), *mark;
+    size_t l;
+    if (list && (json_array_size(list) != (size_t)c->layers || c->layers > LAYERS_MOST))
+        return config_refuse(r, "is_moe_layer", "must be a list with true or false for each of num_hidden_layers");
+    json_array_foreach((json_t *)list, l, mark)
+    {
+        if (!json_is_boolean(mark) || json_is_true(mark) != experts_has(c, (int64_t)l))
+            return config_refuse(r, "is_moe_layer", "first_k_dense_replace or mlp_layer_types says something else");
+    }
+    return OK;
+}
+
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
     if (!c->kv_heads)
@@ -96,6 +111,10 @@ static const struct config_key exaone_moe_keys[] = {
     {"topk_group", KEY_FIELD, AT_groups_used, 1},
     {"routed_scaling_factor", KEY_FIELD, AT_router_scale, 2.5},
     {"output_router_logits", KEY_FIELD, AT_router_aux_used, 0},
+    {"is_moe_layer", KEY_SPECIAL, .read = read_marked},
+    {"first_last_k_dense_replace", KEY_ONLY_ONE},
+    EXPERTS_CHOICE,
+    EXPERTS_FURTHER,
     {NULL},
 };
 /* clang-format on */
@@ -114,4 +133,4 @@ static const struct experts_form form = {.router = ROUTER_SIGMOID,
                                          .first_count = 1,
                                          .listed = 1};
 LLAMA_FAMILY(exaone_moe, "exaone_moe", "ExaoneMoeForCausalLM", 10000, 2048, experts_layer, experts_derive, .all_heads = 1,
-             .experts = &form);
+             .class_before = "ExaoneMoEForCausalLM", .experts = &form);

@@ -8,6 +8,11 @@ const char *const experts_gate_up[] = {"gate_proj.weight", "up_proj.weight", NUL
                   *const experts_down[] = {"down_proj.weight", NULL}, *const experts_w13[] = {"w1.weight", "w3.weight", NULL},
                   *const experts_w2[] = {"w2.weight", NULL};
 
+const struct config_word experts_sigmoid[] = {{"sigmoid", 0}, {"noaux_tc", 0}, {NULL, 0}},
+                         experts_noaux[] = {{"noaux_tc", 0}, {NULL, 0}};
+
+enum { COLUMNS_MOST = 1 << 24 }; /* most columns of a layer's experts together: products of sizes stay below 2^62 */
+
 /* Numbers of lists of blocks in config.blocks_of. */
 enum lists { WITH_EXPERTS, DENSE };
 
@@ -129,6 +134,10 @@ enum status experts_check(const struct model_config *c)
                            (long long)c->experts_used, (long long)c->experts);
     if (c->expert_ffn < 1)
         return status_fail(ERR_INVALID, "model: size of an expert is %lld, must be at least 1", (long long)c->expert_ffn);
+    if (c->experts * c->expert_ffn > COLUMNS_MOST)
+        return status_fail(ERR_INVALID, "model: %lld experts of size %lld are %lld columns, must be at most %d",
+                           (long long)c->experts, (long long)c->expert_ffn, (long long)(c->experts * c->expert_ffn),
+                           COLUMNS_MOST);
     if (c->experts % groups || used > groups || (groups > 1 && c->experts / groups < 2))
         return status_fail(
             ERR_INVALID,
@@ -271,8 +280,8 @@ enum status experts_read_aux(struct config_reader *r, struct model_config *c)
 {
     const json_t *v = config_get(r, "router_aux_loss_coef");
     c->router_aux = v ? json_number_value(v) : r->family->experts->aux;
-    if (v && !(json_is_number(v) && c->router_aux >= 0.0))
-        return config_refuse(r, "router_aux_loss_coef", "must be a number, 0 or more");
+    if (v && !(json_is_number(v) && c->router_aux >= 0.0 && c->router_aux <= 1e6))
+        return config_refuse(r, "router_aux_loss_coef", "must be a number from 0 to a million");
     return OK;
 }
 

@@ -33,6 +33,8 @@ struct experts_form {
 /* Names of tensors for each expert: gate_proj, up_proj, down_proj; w1, w3, w2. */
 extern const char *const experts_gate_up[], *const experts_down[], *const experts_w13[], *const experts_w2[];
 
+extern const struct config_word experts_sigmoid[], experts_noaux[];
+
 /* Tells whether layer l has experts. */
 int experts_has(const struct model_config *c, int64_t l);
 /* Sets whether layer l has experts. */
@@ -87,6 +89,17 @@ enum status experts_read_no_window(struct config_reader *r, struct model_config 
 #define EXPERTS_FIRST(key)                                                          \
     {                                                                               \
         key, KEY_SPECIAL, .read = experts_read_layers, .write = experts_write_first \
+    }
+/* Keys that say what the family computes anyway. */
+#define EXPERTS_CHOICE                                              \
+    {"scoring_func", KEY_WORD, NO_FIELD, .words = experts_sigmoid}, \
+    {                                                               \
+        "topk_method", KEY_WORD, NO_FIELD, .words = experts_noaux   \
+    }
+/* Layers behind the last one, which predict further tokens: no part of the model, as in transformers. */
+#define EXPERTS_FURTHER                         \
+    {                                           \
+        "num_nextn_predict_layers", KEY_SPECIAL \
     }
 /* Keys of windows that are off. */
 #define EXPERTS_NO_WINDOW                                                                                 \

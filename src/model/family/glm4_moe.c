@@ -46,13 +46,12 @@ static json_t *write_null(const struct model_config *c)
         "output_router_logits", KEY_FIELD, AT_router_aux_used, 0                                    \
     }
 
-/* num_nextn_predict_layers: layers behind the last one, which predict further tokens; transformers leaves them out, too. */
 static const struct config_key glm4_moe_keys[] = {
     LLAMA_KEYS_BUT(0, 1e-5),
     ALIKE(1),
     EXPERTS_FIRST("first_k_dense_replace"),
     {"use_qk_norm", KEY_FIELD, AT_qk_norm, 0},
-    {"num_nextn_predict_layers", KEY_SPECIAL},
+    EXPERTS_FURTHER,
     SHARE_KEY,
     {NULL},
 };
@@ -61,6 +60,8 @@ static const struct config_key dots1_keys[] = {
     LLAMA_KEYS(0),
     ALIKE(0),
     EXPERTS_FIRST("first_k_dense_replace"),
+    {"moe_layer_freq", KEY_ONLY_ONE},
+    EXPERTS_CHOICE,
     {"sliding_window", KEY_SPECIAL, .read = read_no_window, .write = write_null},
     {"max_window_layers", KEY_SPECIAL}, /* no effect if sliding_window is null */
     {"layer_types", KEY_SPECIAL},

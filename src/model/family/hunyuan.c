@@ -85,6 +85,12 @@ static enum status read_experts(struct config_reader *r, struct model_config *c)
     return shared == 1 ? OK : config_refuse(r, "num_shared_expert", "only 1 is supported");
 }
 
+static enum status read_skipped(struct config_reader *r, struct model_config *c)
+{
+    (void)c;
+    return config_only_number(r, "moe_layer_num_skipped", 0.0);
+}
+
 static json_t *write_used(const struct model_config *c)
 {
     return json_integer(c->experts_used);
@@ -96,6 +102,9 @@ static const struct config_key hunyuan_moe_keys[] = {
     {"moe_topk", KEY_SPECIAL, .write = write_used},
     {"use_mixed_mlp_moe", KEY_ONLY_TRUE},
     {"pretraining_tp", KEY_ONLY_ONE},
+    {"norm_topk_prob", KEY_ONLY_TRUE},
+    {"moe_layer_num_skipped", KEY_SPECIAL, .read = read_skipped},
+    {"unified_router", KEY_ONLY_FALSE},
     {"output_router_logits", KEY_FIELD, AT_router_aux_used, 0},
     {NULL},
 };

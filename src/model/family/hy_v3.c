@@ -27,6 +27,16 @@ static const struct config_key hy_v3_keys[] = {
     {"mlp_layer_types", KEY_SPECIAL, .read = experts_read_layers, .write = experts_list_layers},
     {"router_scaling_factor", KEY_FIELD, AT_router_scale, 2.826},
     {"enable_moe_fp32_combine", KEY_SPECIAL},
+    {"enable_attention_fp32_softmax", KEY_SPECIAL},
+    {"enable_lm_head_fp32", KEY_SPECIAL},
+    {"expert_hidden_dim", KEY_SPECIAL}, /* repeats moe_intermediate_size */
+    {"first_k_dense_replace", KEY_ONLY_ONE},
+    {"moe_router_use_sigmoid", KEY_ONLY_TRUE},
+    {"moe_router_enable_expert_bias", KEY_ONLY_TRUE},
+    {"route_norm", KEY_ONLY_TRUE},
+    {"qk_norm", KEY_ONLY_TRUE},
+    {"use_grouped_mm", KEY_SPECIAL},
+    EXPERTS_FURTHER,
     {"output_router_logits", KEY_FIELD, AT_router_aux_used, 0},
     {NULL},
 };

@@ -44,6 +44,26 @@ static enum status read_rotated(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
+/* Refuses layers without attention to all tokens, whose number is not 1. */
+static enum status read_types(struct config_reader *r, struct model_config *c)
+{
+    const json_t *list = config_get(r, "attn_type_list"), *type;
+    size_t l;
+    (void)c;
+    json_array_foreach((json_t *)list, l, type)
+    {
+        if (!json_is_integer(type) || json_integer_value(type) != 1)
+            return config_refuse(r, "attn_type_list", "only 1, attention to all tokens, is supported");
+    }
+    return OK;
+}
+
+static enum status read_no_window(struct config_reader *r, struct model_config *c)
+{
+    (void)c;
+    return config_only_null(r, "sliding_window");
+}
+
 /* Refuses noise of the router's input, which transformers adds while it trains. */
 static enum status read_jitter(struct config_reader *r, struct model_config *c)
 {
@@ -61,15 +81,26 @@ static const struct config_key mixtral_keys[] = {
     WINDOW_KEY(read_window),
     {NULL},
 };
-static const struct config_word sigmoid[] = {{"sigmoid", 0}, {NULL, 0}};
+static const struct config_word per_layer[] = {{"per_layer", 0}, {NULL, 0}};
 static const struct config_key minimax_m2_keys[] = {
     LLAMA_KEYS(0),
     ALIKE,
     {"rotary_dim", KEY_SPECIAL, .read = read_rotated},
     SHARE_KEY,
-    {"scoring_func", KEY_WORD, NO_FIELD, .words = sigmoid},
+    {"scoring_func", KEY_WORD, NO_FIELD, .words = experts_sigmoid},
     {"use_qk_norm", KEY_ONLY_TRUE},
+    {"qk_norm_type", KEY_WORD, NO_FIELD, .words = per_layer},
     {"use_routing_bias", KEY_ONLY_TRUE},
+    {"attn_type_list", KEY_SPECIAL, .read = read_types},
+    {"layernorm_full_attention_beta", KEY_SPECIAL}, /* of other models by the same makers, as the next five */
+    {"layernorm_linear_attention_beta", KEY_SPECIAL},
+    {"layernorm_mlp_beta", KEY_SPECIAL},
+    {"mlp_intermediate_size", KEY_SPECIAL},
+    {"shared_moe_mode", KEY_SPECIAL},
+    {"sliding_window", KEY_SPECIAL, .read = read_no_window},
+    {"use_mtp", KEY_SPECIAL}, /* layers that predict further tokens, which transformers leaves out */
+    {"num_mtp_modules", KEY_SPECIAL},
+    {"mtp_transformer_layers", KEY_SPECIAL},
     {NULL},
 };
 

@@ -38,10 +38,7 @@ static const struct config_key qwen2_moe_keys[] = {
     {NULL},
 };
 static const struct config_key qwen3_moe_keys[] = {
-    LLAMA_KEYS(0),
-    {"attention_bias", KEY_FIELD, AT_attention_bias, 0},
-    ALIKE,
-    {NULL},
+    LLAMA_KEYS(0), {"attention_bias", KEY_FIELD, AT_attention_bias, 0}, ALIKE, {"use_qk_norm", KEY_ONLY_TRUE}, {NULL},
 };
 
 static const struct experts_form form2 = {.router = ROUTER_SOFTMAX,
