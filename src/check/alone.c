@@ -16,6 +16,7 @@ void check_alone_settings(const struct settings *given, enum check_tiles tiles, 
     out->plan.ranks = AUTO;
     out->plan.zero = 0;
     out->plan.grad_accum = given->plan.batch;
+    out->plan.experts = OFFLOAD_AUTO;
     out->plan.params = out->plan.grads = out->plan.optim = out->plan.acts = OFFLOAD_NONE;
     out->plan.alpha = out->plan.prefetch = AUTO;
     out->plan.alpha_by_kind = 0;

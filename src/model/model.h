@@ -343,6 +343,11 @@ static inline int model_head_unit(const struct model *m)
 /* Lists the units of a layer's experts: the router's, in fp32, and that of the stacks. Returns their number, 0 without experts. */
 enum { EXPERT_UNITS = 2 };
 int model_expert_units(const struct model *m, int64_t layer, int units[EXPERT_UNITS]);
+/* Tells whether a unit is that of a layer's experts, without their router. */
+static inline int model_unit_has_experts(const struct model *m, int unit)
+{
+    return unit > model_head_unit(m) && !m->units[unit].fp32;
+}
 /* Tells whether a unit belongs to a layer: to neither the embedding nor the head. */
 static inline int model_unit_in_layer(const struct model *m, int unit)
 {

@@ -42,7 +42,7 @@ static const char *const stops[] = {"now", "step", NULL};
 static const char *const modes[] = {"run", "chaos", NULL};
 
 const char *const settings_tiers[] = {"auto", "none", "cpu", "nvme", NULL};
-const char *const settings_classes[] = {"params", "grads", "optim", "acts", "passing", NULL};
+const char *const settings_classes[] = {"params", "grads", "optim", "acts", "passing", "experts", NULL};
 const char *const settings_layer_kinds[] = {"window", "full", NULL};
 const char *const settings_tile_names[] = {"rows", "heads", "loss", "group", NULL};
 
@@ -132,7 +132,7 @@ const struct settings_key settings_keys[] = {
      .help = "what is partitioned over the ranks: 1 optimizer state, 2 also gradients, 3 also parameters; auto: the stage that is fastest, 1 to 3"},
     {"offload", KEY_OFFLOAD, .value = "auto", .arg = "TIER", .shown = TRAIN | PLAN | SAMPLE | EVAL,
      .help = "where data live: none (on the device), cpu (in host memory), nvme (on drives), auto; or per class: "
-             "params=nvme,grads=cpu,optim=nvme,acts=cpu,passing=none (passing: hidden states from layer to layer; no farther away than acts)"},
+             "params=nvme,grads=cpu,optim=nvme,acts=cpu,passing=none (passing: hidden states from layer to layer; no farther away than acts), experts=nvme (all that is trained or frozen of experts)"},
     {"alpha", KEY_ALPHA, .value = "auto", .unset = "auto", LIMITS(0, 1), .arg = "X", .shown = TRAIN | PLAN | EVAL, .scope = SCOPE_STEPS,
      .help = "share of row chunks whose recomputable activations are kept, not computed again: 0 saves memory, 1 time; window=X,full=X where only some layers have a window"},
     {"keep-inputs", KEY_COUNT, AT(plan.keep_inputs), "auto", "auto", LIMITS(1, 65536), .arg = "K", .shown = TRAIN | PLAN | EVAL, .scope = SCOPE_STEPS,

@@ -49,13 +49,15 @@ static void print_pairs(const char *const *names, const int64_t *size, FILE *f)
 static void print_offload(const struct settings *s, FILE *f)
 {
     if (s->plan.params == s->plan.grads && s->plan.params == s->plan.optim && s->plan.params == s->plan.acts &&
-        s->plan.passing == OFFLOAD_AUTO)
+        s->plan.passing == OFFLOAD_AUTO && s->plan.experts == OFFLOAD_AUTO)
         fputs(settings_tiers[s->plan.params], f);
     else
         fprintf(f, "params=%s,grads=%s,optim=%s,acts=%s", settings_tiers[s->plan.params], settings_tiers[s->plan.grads],
                 settings_tiers[s->plan.optim], settings_tiers[s->plan.acts]);
     if (s->plan.passing != OFFLOAD_AUTO)
         fprintf(f, ",passing=%s", settings_tiers[s->plan.passing]);
+    if (s->plan.experts != OFFLOAD_AUTO)
+        fprintf(f, ",experts=%s", settings_tiers[s->plan.experts]);
 }
 
 static void print_mesh(const struct mesh *m, FILE *f)

@@ -75,13 +75,15 @@ struct plan_request {
     enum offload params, grads, optim, acts;
     /* tier of hidden states between layers, set by the same key; not farther away than activations */
     enum offload passing;
-    double alpha;          /* share of row chunks whose recomputable activations are kept, not computed again, 0..1; AUTO */
-    int alpha_by_kind;     /* 1: alpha holds for layers without a window only, window_alpha for the others */
-    double window_alpha;   /* alpha of layers with a window, 0..1 */
-    int64_t keep_inputs;   /* every keep_inputs-th layer keeps its input, the others' are computed again; AUTO */
-    double prefetch;       /* distance by which data are fetched ahead, in row chunks of compute; AUTO: the farthest that fits */
-    enum update_on update; /* device that runs AdamW */
-    int64_t row_chunk;     /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */
+    enum offload
+        experts;         /* tier of experts' parameters, gradients and optimizer state, set by the same key; AUTO: as of others */
+    double alpha;        /* share of row chunks whose recomputable activations are kept, not computed again, 0..1; AUTO */
+    int alpha_by_kind;   /* 1: alpha holds for layers without a window only, window_alpha for the others */
+    double window_alpha; /* alpha of layers with a window, 0..1 */
+    int64_t keep_inputs; /* every keep_inputs-th layer keeps its input, the others' are computed again; AUTO */
+    double prefetch;     /* distance by which data are fetched ahead, in row chunks of compute; AUTO: the farthest that fits */
+    enum update_on update;        /* device that runs AdamW */
+    int64_t row_chunk;            /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */
     int64_t head_tile, loss_tile; /* query heads of a head tile, logits' rows of a loss tile; AUTO */
     int64_t group;                /* elements per update group and parameter transfer: tiles group=N; AUTO */
     enum device_kind device;

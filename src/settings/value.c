@@ -184,19 +184,23 @@ static enum status parse_pairs(const char *where, char *text, const char *const 
 
 static enum status set_offload(const char *where, char *text, struct settings *s)
 {
-    enum offload *const fields[] = {&s->plan.params, &s->plan.grads, &s->plan.optim, &s->plan.acts, &s->plan.passing};
-    int tier[5] = {OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO, OFFLOAD_AUTO};
+    enum offload *const fields[] = {&s->plan.params, &s->plan.grads,   &s->plan.optim,
+                                    &s->plan.acts,   &s->plan.passing, &s->plan.experts};
+    enum { TIERED = sizeof fields / sizeof *fields };
+    int tier[TIERED];
+    for (int i = 0; i < TIERED; i++)
+        tier[i] = OFFLOAD_AUTO;
     if (strchr(text, '=') || strchr(text, ',')) {
-        const char *values[5] = {NULL};
+        const char *values[TIERED] = {NULL};
         TRY(parse_pairs(where, text, settings_classes, "params=nvme,grads=cpu", values));
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < TIERED; i++)
             if (values[i])
                 TRY(parse_choice(where, values[i], settings_tiers, &tier[i]));
     } else {
         TRY(parse_choice(where, text, settings_tiers, &tier[0]));
         tier[1] = tier[2] = tier[3] = tier[0];
     }
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < TIERED; i++)
         *fields[i] = (enum offload)tier[i];
     return OK;
 }

@@ -116,6 +116,32 @@ CASE(hy_v3, 13)
 CASE(exaone_moe, 14)
 CASE(solar_open, 15)
 
+static void experts_nvme(struct settings *s)
+{
+    golden_small_tiles(s);
+    s->plan.params = s->plan.grads = s->plan.optim = OFFLOAD_NONE;
+    s->plan.experts = OFFLOAD_NVME;
+}
+
+static void experts_near(struct settings *s)
+{
+    golden_everything_nvme(s);
+    s->plan.update = UPDATE_HOST;
+    s->plan.experts = OFFLOAD_NONE;
+}
+
+/* Experts that lie elsewhere than other layers give the bits of the resident run. */
+static void experts_apart(void **state)
+{
+    double near[2 * GOLDEN_STEPS], apart[2 * GOLDEN_STEPS];
+    (void)state;
+    golden_check("moe/glm4-moe", golden_small_tiles, near);
+    golden_check("moe/glm4-moe", experts_nvme, apart);
+    assert_memory_equal(near, apart, sizeof near);
+    golden_check("moe/glm4-moe", experts_near, apart);
+    assert_memory_equal(near, apart, sizeof near);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(results_are_the_models),
@@ -135,6 +161,7 @@ int main(void)
                                        cmocka_unit_test(afmoe),
                                        cmocka_unit_test(hy_v3),
                                        cmocka_unit_test(exaone_moe),
-                                       cmocka_unit_test(solar_open)};
+                                       cmocka_unit_test(solar_open),
+                                       cmocka_unit_test(experts_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

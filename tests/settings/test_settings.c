@@ -170,17 +170,17 @@ static void test_values(void **state)
     (void)state;
     struct settings s;
     assert_int_equal(READ(&s, "--model=m", "--data", "a b.txt, x/*.txt", "--data=c=d", "--seq_len=420k", "--zero", "0",
-                          "--offload", "params=nvme,acts=cpu,passing=none", "--alpha", "0.25", "--prefetch", "3", "--update=host",
-                          "--device", "cpu:discrete", "--device-mem", "1.5GiB", "--host-mem", "512M", "--nvme-max", "0",
-                          "--link-gbps", "2.5", "--tiles", "rows=4k,loss=7", "--dtype", "bf16", "--threads", "2", "--seed",
-                          "18446744073709551615", "--verbose", "--betas", "0.8, 0.99", "--trace", "3", "--mode", "chaos",
-                          "--clip", "0", "--lr", "1", "--lr", "2e-5", "--freeze", "*.bias", "--freeze", "", "--schedule", "wsd",
-                          "--nvme-path", "/a,/b"),
+                          "--offload", "params=nvme,acts=cpu,passing=none,experts=cpu", "--alpha", "0.25", "--prefetch", "3",
+                          "--update=host", "--device", "cpu:discrete", "--device-mem", "1.5GiB", "--host-mem", "512M",
+                          "--nvme-max", "0", "--link-gbps", "2.5", "--tiles", "rows=4k,loss=7", "--dtype", "bf16", "--threads",
+                          "2", "--seed", "18446744073709551615", "--verbose", "--betas", "0.8, 0.99", "--trace", "3", "--mode",
+                          "chaos", "--clip", "0", "--lr", "1", "--lr", "2e-5", "--freeze", "*.bias", "--freeze", "", "--schedule",
+                          "wsd", "--nvme-path", "/a,/b"),
                      OK);
     same_list(&s.data, "a b.txt|x/*.txt|c=d");
     assert_true(s.plan.seq_len == 430080 && s.plan.zero == 0);
     assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_AUTO && s.plan.optim == OFFLOAD_AUTO &&
-                s.plan.acts == OFFLOAD_CPU && s.plan.passing == OFFLOAD_NONE);
+                s.plan.acts == OFFLOAD_CPU && s.plan.passing == OFFLOAD_NONE && s.plan.experts == OFFLOAD_CPU);
     assert_true(s.plan.alpha == 0.25 && s.plan.prefetch == 3 && s.plan.update == UPDATE_HOST &&
                 s.plan.device == DEVICE_CPU_DISCRETE);
     assert_true(s.plan.device_mem == 3LL << 29 && s.plan.host_mem == 512LL << 20 && s.plan.nvme_max == 0 &&
@@ -194,7 +194,7 @@ static void test_values(void **state)
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--offload", "nvme", "--verbose=false", "--alpha=auto", "--trace=none"), OK);
     assert_true(s.plan.params == OFFLOAD_NVME && s.plan.grads == OFFLOAD_NVME && s.plan.optim == OFFLOAD_NVME &&
-                s.plan.acts == OFFLOAD_NVME && s.plan.passing == OFFLOAD_AUTO);
+                s.plan.acts == OFFLOAD_NVME && s.plan.passing == OFFLOAD_AUTO && s.plan.experts == OFFLOAD_AUTO);
     assert_true(!s.verbose && s.plan.alpha == AUTO && s.trace == AUTO);
     settings_free(&s);
 }
@@ -318,8 +318,8 @@ static void test_flag_errors(void **state)
           "cosin");
     FAILS("--offload: 'disk' is not one of auto, none, cpu, nvme", REQUIRED, "--offload", "disk");
     FAILS("--offload: 'nvme' is not like params=nvme,grads=cpu", REQUIRED, "--offload", "nvme,acts=cpu");
-    FAILS("--offload: 'param' is not one of params, grads, optim, acts, passing (did you mean params?)", REQUIRED, "--offload",
-          "param=cpu");
+    FAILS("--offload: 'param' is not one of params, grads, optim, acts, passing, experts (did you mean params?)", REQUIRED,
+          "--offload", "param=cpu");
     FAILS("--offload: grads is given twice", REQUIRED, "--offload", "grads=cpu,grads=nvme");
     FAILS("--tiles: rows=0 is out of range, it must be at least 1 and at most 1073741824", REQUIRED, "--tiles", "rows=0");
     FAILS("--tiles: '8' is not like rows=", REQUIRED, "--tiles", "8");

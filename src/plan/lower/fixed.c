@@ -53,14 +53,24 @@ static enum status check_alpha(const struct model *m, const struct plan_request 
     return OK;
 }
 
+/* Refuses a tier of experts for a model that has none. */
+static enum status check_experts(const struct model *m, const struct plan_request *s)
+{
+    if (s->experts != OFFLOAD_AUTO && m->config.experts == 0)
+        return status_fail(ERR_INVALID, "--offload experts: model %s has no experts: leave it out", m->config.name);
+    return OK;
+}
+
 enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     assert(s->target);
     TRY(check_alpha(m, s));
+    TRY(check_experts(m, s));
     struct strategy fixed = {.key.wire = s->grad_dtype,
                              .key.dtype = s->dtype,
                              .key.moments = s->optim_dtype,
                              .placement.prefetch = s->prefetch,
+                             .placement.experts_at = (int)s->experts, /* OFFLOAD_NONE is 1 */
                              .evaluates = s->evaluation || s->eval_before || s->eval_every > 0,
                              .placement.keep_inputs = (int)max_i64(1, s->keep_inputs),
                              .target = s->target,

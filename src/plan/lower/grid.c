@@ -8,6 +8,16 @@
 #include <string.h>
 
 #define RULE_SHORTEST 2048 /* shortest row chunk by rule; shorter ones are taken only to fit */
+/* Rows of a chunk that an expert should have in the mean: fewer make slow products and gradients of matrices. */
+enum { EXPERT_ROWS_CPU = 128, EXPERT_ROWS_GPU = 512 };
+
+/* Returns the shortest row chunk by rule. */
+static int64_t shortest_by_rule(const struct model *m, const struct plan_request *s)
+{
+    const struct model_config *c = &m->config;
+    const int64_t rows = s->target->capability > 0 ? EXPERT_ROWS_GPU : EXPERT_ROWS_CPU;
+    return c->experts == 0 ? RULE_SHORTEST : max_i64(RULE_SHORTEST, round_up(ceil_div(rows * c->experts, c->experts_used), 1024));
+}
 
 /* Tells whether tiles of that number of query heads are legal in at least some layers. Other layers take the next lower legal
  * number. */
@@ -163,7 +173,7 @@ static int64_t default_heads(const struct attention_shape *shape, const struct p
 enum status plan_tiles(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     const struct model_config *c = &m->config;
-    out->key.row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(RULE_SHORTEST, round_up(out->rows / 64, 1024));
+    out->key.row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(shortest_by_rule(m, s), round_up(out->rows / 64, 1024));
     out->key.row_chunk = min_i64(out->key.row_chunk, out->rows);
     if (s->head_tile > 0 && !head_tile_legal(m, out, s->head_tile))
         return refuse_head_tile(m, s->head_tile, out);
@@ -193,7 +203,7 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
 static int other_rows(const struct model *m, const struct plan_request *s, int i, struct strategy *t)
 {
     int64_t other = i == 0 ? min_i64(2 * t->key.row_chunk, t->rows) : t->key.row_chunk / 2;
-    if (i > 1 || other == t->key.row_chunk || t->key.row_chunk % 2 || other < RULE_SHORTEST ||
+    if (i > 1 || other == t->key.row_chunk || t->key.row_chunk % 2 || other < shortest_by_rule(m, s) ||
         (s->loss_tile > 0 && other < t->rows && other % s->loss_tile))
         return 0;
     t->key.row_chunk = other;

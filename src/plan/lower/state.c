@@ -216,6 +216,8 @@ static void transient(struct value *v)
 enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class)
 {
     const int layer = model_unit_in_layer(L->m, unit) ? L->m->units[unit].layer : -1;
+    if (L->s.placement.experts_at > 0 && model_unit_has_experts(L->m, unit))
+        return (enum residency)(L->s.placement.experts_at - 1);
     return strategy_residency(&L->s, class, layer, (int)L->m->config.layers);
 }
 

@@ -25,6 +25,7 @@ struct numerics_key {
 /* Decisions that never change a bit. */
 struct placement {
     enum residency params, grads, optim, acts;
+    int experts_at; /* 1 + the tier of experts' parameters, gradients and optimizer state; 0: where those of other units are */
     enum tensor_class promoted_class; /* parameters, gradients, optimizer state or activations */
     enum residency promote_tier;      /* a tier nearer than that of promoted_class above */
     /* number of layers, evenly spread, that have promoted_class at promote_tier. A layer with optimizer state on the device is
@@ -106,11 +107,12 @@ static inline enum residency strategy_tier(const struct strategy *s, enum tensor
     return of[class];
 }
 
-/* Tells whether AdamW runs on the host, but on the device for promoted layers whose optimizer state is there. */
+/* Tells whether AdamW runs on the host, but on the device for promoted layers or experts whose optimizer state is there. */
 static inline int strategy_updates_on_both(const struct strategy *s)
 {
-    return s->placement.update_on_host && s->placement.promoted_layers > 0 && s->placement.promoted_class == CLASS_OPTIM &&
-           s->placement.promote_tier == RES_DEVICE;
+    const struct placement *p = &s->placement;
+    const int promoted = p->promoted_layers > 0 && p->promoted_class == CLASS_OPTIM && p->promote_tier == RES_DEVICE;
+    return p->update_on_host && (promoted || (p->experts_at == 1 + RES_DEVICE && p->optim != RES_DEVICE));
 }
 
 /* Returns the number of layers among which promoted layers are spread. */

@@ -29,9 +29,9 @@ static int free_offload(struct proposal_setup *to)
 {
     struct plan_request *s = &to->s;
     if (s->params == OFFLOAD_AUTO && s->grads == OFFLOAD_AUTO && s->optim == OFFLOAD_AUTO && s->acts == OFFLOAD_AUTO &&
-        s->passing == OFFLOAD_AUTO)
+        s->passing == OFFLOAD_AUTO && s->experts == OFFLOAD_AUTO)
         return 0;
-    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
+    s->params = s->grads = s->optim = s->acts = s->passing = s->experts = OFFLOAD_AUTO;
     say(to, "--offload auto");
     return 1;
 }

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *residency_name(enum residency r)
 {
@@ -16,7 +17,7 @@ static const char *residency_name(enum residency r)
 static int uses_drives(const struct strategy *s)
 {
     return s->placement.params == RES_NVME || s->placement.grads == RES_NVME || s->placement.optim == RES_NVME ||
-           s->placement.acts == RES_NVME;
+           s->placement.acts == RES_NVME || s->placement.experts_at == 1 + RES_NVME;
 }
 
 /* Writes --alpha, and the number of kept row chunks: for each kind of layer, if they differ. */
@@ -34,7 +35,7 @@ static void describe_kept(const struct strategy *s, long long chunks, char buf[1
 void strategy_describe(const struct strategy *s, char *buf, int size)
 {
     char kept[128];
-    char inputs[32] = "", split[48] = "", passing[32] = "", writes[32] = "", promoted[64] = "";
+    char inputs[32] = "", split[48] = "", passing[48] = "", writes[32] = "", promoted[64] = "";
     long long chunks = ceil_div(s->rows, s->key.row_chunk);
     describe_kept(s, chunks, kept);
     if (s->placement.device_chunks > 0)
@@ -45,6 +46,9 @@ void strategy_describe(const struct strategy *s, char *buf, int size)
                  tier_name((enum tier)s->placement.promote_tier));
     if (s->placement.acts != RES_DEVICE)
         snprintf(passing, sizeof passing, ",passing=%s", residency_name(s->placement.passing));
+    if (s->placement.experts_at > 0)
+        snprintf(passing + strlen(passing), sizeof passing - strlen(passing), ",experts=%s",
+                 residency_name((enum residency)(s->placement.experts_at - 1)));
     if (s->placement.keep_inputs > 1)
         snprintf(inputs, sizeof inputs, "  --keep-inputs %d", s->placement.keep_inputs);
     if (s->placement.write_depth > 0 && uses_drives(s))

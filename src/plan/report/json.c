@@ -100,6 +100,8 @@ static json_t *strategy_json(const struct strategy *s)
     for (int d = 0; d < DECISIONS; d++)
         if (decision_kind(d) == DECISION_IS_TIER)
             put_text(o, decision_json(d), residency[decision_get(s, d)]);
+    if (s->placement.experts_at > 0)
+        put_text(o, "experts", residency[s->placement.experts_at - 1]);
     if (s->placement.promoted_layers > 0) {
         put_text(o, "nearer", class_name(s->placement.promoted_class));
         put_int(o, "nearer_layers", s->placement.promoted_layers);
