@@ -43,14 +43,20 @@ static void list_maps(const struct model *m, char *text, size_t bytes)
     for (int i = 0; i < m->n_params; i++) {
         const struct model_param *p = &m->params[i];
         size_t n = strlen(p->name), used = strlen(text);
-        const char *dot = m->units[p->unit].layer == 0 && p->shape[1] && !p->as_vector && !p->adapter && n > 7 ? p->name + n - 7
-                                                                                                               : NULL,
+        const char *dot =
+                       m->units[p->unit].layer == 0 && p->linear && p->shape[1] && !p->adapter && n > 7 ? p->name + n - 7 : NULL,
                    *from = dot;
         while (from && from > p->name && from[-1] != '.')
             from--;
         if (dot)
             snprintf(text + used, bytes - used, "%s%.*s", used ? ", " : "", (int)(dot - from), from);
     }
+}
+
+/* Returns the end of a sentence about maps that have adapters. */
+static const char *without_experts(const struct model *m)
+{
+    return m->config.experts > 0 ? "; experts and their routers have no adapters yet" : "";
 }
 
 /* Tells whether a target's name is that of the head or the embedding. */
@@ -73,7 +79,8 @@ static enum status refuse_target(const struct model *m, const char *name)
     list_maps(m, maps, sizeof maps);
     if (m->config.lora.saved[0] && some_parameter_of(m, name) && (strstr(maps, name) || is_at_an_end(m, name)))
         return status_fail(ERR_INVALID, "--lora: %s is a target and among modules-to-save: leave out one of them", name);
-    return status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model: its layers have %s", name, maps);
+    return status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model: its layers have %s%s", name, maps,
+                       without_experts(m));
 }
 
 static enum status check_saved(const struct model *m, const char *name)
@@ -197,8 +204,9 @@ enum status model_check_adapters(const struct model *m)
     if (names_targets(l) && strcspn(l->targets, ",") == strlen(l->targets) && !l->layers[0] && !l->excluded[0])
         return refuse_target(m, l->targets);
     list_maps(m, maps, sizeof maps);
-    return status_fail(ERR_INVALID, "--lora: targets=%.200s matches no linear map of the model%s: its layers have %s", l->targets,
-                       l->layers[0] || l->excluded[0] ? " that layers-to-transform and exclude-modules leave" : "", maps);
+    return status_fail(ERR_INVALID, "--lora: targets=%.200s matches no linear map of the model%s: its layers have %s%s",
+                       l->targets, l->layers[0] || l->excluded[0] ? " that layers-to-transform and exclude-modules leave" : "",
+                       maps, without_experts(m));
 }
 
 /* Lists parameters that are trained whole. Parameters of layers are listed for the first layer only, without the layer's prefix. */
@@ -246,10 +254,10 @@ void model_describe_adapters(const struct model *m, char *text, size_t bytes)
     describe_places(l, places, sizeof places);
     const int looked_up = m->embedding.rank > 0;
     size_t n = (size_t)snprintf(
-        text, bytes, "lora: r %d, alpha %g%s%s%s: %d linear maps%s (%s); %s of %s parameters are trained\n", l->rank, l->alpha,
+        text, bytes, "lora: r %d, alpha %g%s%s%s: %d linear maps%s (%s%s); %s of %s parameters are trained\n", l->rank, l->alpha,
         l->rank_stabilised ? " over the root of r" : "", l->ranks[0] || l->alphas[0] ? ", others by pattern" : "", dropout,
-        maps - looked_up, looked_up ? " and the embedding" : "", places, units_format_count(m->trained_params, trained),
-        units_format_count(m->total_params, all));
+        maps - looked_up, looked_up ? " and the embedding" : "", places, without_experts(m),
+        units_format_count(m->trained_params, trained), units_format_count(m->total_params, all));
     list_saved(m, saved, sizeof saved);
     if (l->saved[0] && n < bytes)
         snprintf(text + n, bytes - n, "lora: modules-to-save=%.200s also trains, whole, %s\n", l->saved, saved);

@@ -290,6 +290,28 @@ static void test_active(void **state)
     model_destroy(m);
 }
 
+/* A target that is a map of experts only is refused with a sentence that says so; routers are no linear maps. */
+static void test_adapters(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {"gate_proj", "gate", "all-linear"};
+    for (int i = 0; i < 3; i++) {
+        char path[512];
+        struct model_config c;
+        struct model *m;
+        snprintf(path, sizeof path, "%s/tests/golden/experts/olmoe", getenv("LTRAIN_SOURCE_ROOT"));
+        must(model_config_read(path, &c));
+        c.lora = (struct lora){.rank = 2, .alpha = 4};
+        snprintf(c.lora.targets, sizeof c.lora.targets, "%s", targets[i]);
+        must(model_create(&c, NULL, 0, &m));
+        assert_int_equal(model_check_adapters(m), i < 2 ? ERR_INVALID : OK);
+        assert_true(i == 2 ||
+                    strstr(status_message(), "q_proj, k_proj, v_proj, o_proj; experts and their routers have no adapters yet"));
+        assert_int_equal(m->most_rank, i < 2 ? 0 : 2);
+        model_destroy(m);
+    }
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -305,9 +327,9 @@ static int end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_merged),
-                                       cmocka_unit_test(test_joined),  cmocka_unit_test(test_config),
-                                       cmocka_unit_test(test_pieces),  cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_units),   cmocka_unit_test(test_active)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensors), cmocka_unit_test(test_merged), cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_config),  cmocka_unit_test(test_pieces), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_units),   cmocka_unit_test(test_active), cmocka_unit_test(test_adapters)};
     return cmocka_run_group_tests(tests, begin, end);
 }

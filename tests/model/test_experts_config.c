@@ -192,8 +192,9 @@ static void limits_are_those_of_routing(void **state)
     refuse("qwen3_moe", "num_experts_per_tok", beyond, "number of experts of a token is 65, must be 1 to 64");
 }
 
-static const char *const families_here[] = {"qwen3_moe", "mixtral",   "olmoe",      "qwen2_moe",    "gpt_oss",        "granitemoe", "granitemoeshared", "glm4_moe",
-                                            "dots1",     "solar_open", "exaone_moe", "ernie4_5_moe", "hunyuan_v1_moe", "minimax_m2", "hy_v3",            "afmoe"};
+static const char *const families_here[] = {"qwen3_moe",        "mixtral",    "olmoe", "qwen2_moe",  "gpt_oss",    "granitemoe",
+                                            "granitemoeshared", "glm4_moe",   "dots1", "solar_open", "exaone_moe", "ernie4_5_moe",
+                                            "hunyuan_v1_moe",   "minimax_m2", "hy_v3", "afmoe"};
 
 static uint64_t turn;
 
@@ -205,12 +206,41 @@ static uint64_t draw(uint64_t n)
 /* Returns a value that a file may have by mistake. */
 static json_t *odd_value(const json_t *old)
 {
-    static const char *const values[] = {"0",   "-1",  "1",   "2",  "3",    "7",    "1024",  "1025",       "65",  "4096",           "4097", "2147483647", "2147483648", "9223372036854775807",
-                                         "0.5", "-1.5", "1e30", "1e39", "1e308", "null", "true", "false", "\"\"", "\"sigmoid\"", "[]",    "{}",   "[1]",        "[0, 1]",     "[true, false]", "{\"a\": 1}"};
+    static const char *const values[] = {"0",
+                                         "-1",
+                                         "1",
+                                         "2",
+                                         "3",
+                                         "7",
+                                         "1024",
+                                         "1025",
+                                         "65",
+                                         "4096",
+                                         "4097",
+                                         "2147483647",
+                                         "2147483648",
+                                         "9223372036854775807",
+                                         "0.5",
+                                         "-1.5",
+                                         "1e30",
+                                         "1e39",
+                                         "1e308",
+                                         "null",
+                                         "true",
+                                         "false",
+                                         "\"\"",
+                                         "\"sigmoid\"",
+                                         "[]",
+                                         "{}",
+                                         "[1]",
+                                         "[0, 1]",
+                                         "[true, false]",
+                                         "{\"a\": 1}"};
     const uint64_t at = draw(sizeof values / sizeof *values + 3);
     if (at < sizeof values / sizeof *values)
         return json_loads(values[at], JSON_DECODE_ANY, NULL);
-    return json_is_integer(old) ? json_integer(json_integer_value(old) * (json_int_t)(1 + at % 2) + (json_int_t)(at % 3) - 1) : json_deep_copy(old);
+    return json_is_integer(old) ? json_integer(json_integer_value(old) * (json_int_t)(1 + at % 2) + (json_int_t)(at % 3) - 1)
+                                : json_deep_copy(old);
 }
 
 /* Changes some keys at random, or removes them. */
@@ -242,7 +272,8 @@ static void check_model(const struct model_config *c, const struct model *m)
         if (!b)
             continue;
         const struct experts_block *e = &b->experts;
-        assert_true(e->experts % e->groups == 0 && e->groups_used <= e->groups && e->used <= e->groups_used * (e->experts / e->groups));
+        assert_true(e->experts % e->groups == 0 && e->groups_used <= e->groups &&
+                    e->used <= e->groups_used * (e->experts / e->groups));
         assert_true(isfinite(e->scale) && e->scale > 0 && isfinite(e->floor));
     }
 }
@@ -279,8 +310,9 @@ static void mutated_files_are_read_or_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_models_have_their_parameters), cmocka_unit_test(nonsense_is_refused), cmocka_unit_test(nan_is_refused),
-        cmocka_unit_test(limits_are_those_of_routing), cmocka_unit_test(mutated_files_are_read_or_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published_models_have_their_parameters),
+                                       cmocka_unit_test(nonsense_is_refused), cmocka_unit_test(nan_is_refused),
+                                       cmocka_unit_test(limits_are_those_of_routing),
+                                       cmocka_unit_test(mutated_files_are_read_or_refused)};
     return cmocka_run_group_tests(tests, create_dir, remove_dir);
 }
