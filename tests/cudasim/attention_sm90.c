@@ -7,6 +7,7 @@
 #include <omp.h>
 
 #include "attention_device.h"
+#include "../extent.h"
 
 static struct device_kernels sm90 = {
     "sm90", {90, 3, 227 * 1024, ATTN_DETERMINISTIC}, attn_sm90_forward, attn_sm90_backward, attn_sm90_workspace_bytes};
@@ -249,11 +250,14 @@ static int with_checks(void **state)
     return 0;
 }
 
-/* Arguments: PATTERN runs only the tests whose names match; --skip PATTERN runs only the others. */
+/* Arguments: PATTERN runs only the tests whose names match; --skip PATTERN runs only the others. --candidate: the bits of a
+ * kernel that src has not; those of blocks that wait only with LTRAIN_LONG. */
 int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "--skip") == 0)
         cmocka_set_skip_filter(argv[2]);
+    else if (argc > 1 && strcmp(argv[1], "--candidate") == 0)
+        cmocka_set_test_filter(extent_is_long() ? "same_bits*" : "same_bits_every*");
     else if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
