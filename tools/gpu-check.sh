@@ -8,6 +8,7 @@
 #                keys, odd lengths, both backward modes, determinism
 #     sanitizer  compute-sanitizer (memcheck, racecheck) on small shapes, if it is installed
 #     bench-attention, bench-elements   speed compared with PyTorch's cuDNN and flash backends; with a device copy
+#     experts    (by name only, after build) ops of experts against their CPU twins; their products beside PyTorch's dense ones
 #     bench-ways   (by name only, after build) candidates for Hopper's backward attention (bench/gpu/ways) compared with the kernel and cuDNN
 #   training   needs the folder of gpu-pack.sh, or a program named by LTRAIN; and Python. The most informative sections come first:
 #     machine    driver, libraries, limits; then the full output of three steps of a tiny model, and the driver's messages if they fail
@@ -58,7 +59,7 @@ fi
 sections=''
 [ $# -gt 0 ] || { if [ -x "$pack/ltrain" ]; then set -- training; else set -- kernels; fi; }
 for s in "$@"; do
-    case " $kernels bench-ways $training $second peers kernels training second " in
+    case " $kernels bench-ways experts $training $second peers kernels training second " in
     *" $s "*) ;;
     *) sed -n '2,/^set -u/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
@@ -114,6 +115,9 @@ section_build() {
 }
 
 section_ops() { "$build/test_cuda_ops" && "$python" bench/gpu/check_large.py; }
+section_experts() {
+    "$build/test_cuda_ops" routes pairs experts && "$python" bench/gpu/bench_experts.py --seconds "$(($1 > 50 ? $1 - 40 : 10))"
+}
 section_attention() { "$python" bench/gpu/check_attention.py; }
 section_sanitizer() {
     local tool
@@ -217,6 +221,7 @@ share_of() { # SECTION: its seconds of a call
     faults) echo 30 ;;
     golden | memcheck | limits) echo 50 ;;
     machine | products | ranks | nccl) echo 60 ;;
+    experts) echo 100 ;;
     sample) echo 80 ;;
     check | steps) echo 90 ;;
     long) echo 200 ;;

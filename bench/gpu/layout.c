@@ -38,6 +38,14 @@ int main(void)
     AT("attn.value_dim", struct op_attrs, attn.value_dim);
     AT("loss.vocab", struct op_attrs, loss.vocab);
     AT("loss.gradient_bf16", struct op_attrs, loss.gradient_bf16);
+    AT("route.groups", struct op_attrs, route.groups);
+    AT("route.aux", struct op_attrs, route.aux);
+    AT("experts.in", struct op_attrs, experts.in);
+    AT("experts.gathers", struct op_attrs, experts.gathers);
+    AT("gated.width", struct op_attrs, gated.width);
+    AT("gated.alpha", struct op_attrs, gated.alpha);
+    AT("combine.k", struct op_attrs, combine.k);
+    AT("combine.accumulate", struct op_attrs, combine.accumulate);
     AT("heads.heads", struct op_attrs, heads.heads);
     AT("cast.x_type", struct op_attrs, cast.x_type);
     AT("vec.n_decay", struct op_attrs, vec.n_decay);

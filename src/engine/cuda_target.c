@@ -38,6 +38,8 @@ static int64_t workspace(const struct target *t, enum op_kind op, const struct o
         const struct gemm_shape s = gemm_shape_of(attrs);
         return cuda_product_workspace(&s, t->capability);
     }
+    if (t->capability > 0 && op_class(op) == OPS_MATRIX)
+        return 0; /* experts' products need none */
     return here.workspace(&here, op, attrs, members);
 }
 

@@ -3,11 +3,14 @@
  *
  * Every entry checks its shape, enqueues on `stream` and returns: it never synchronises and never allocates. Any alignment of
  * whole elements is accepted; 16-byte vectors are used if every operand allows them. Results are deterministic: there are no
- * atomic sums. AdamW, the sum of squares, clipping, the embedding's gradient and everything that only moves or adds elements give
- * the CPU twin's bits. The others differ by rounding (exponentials, order of sums).
+ * atomic sums. AdamW, the sum of squares, clipping, the embedding's gradient, routing and its gradient, and everything that only
+ * moves or adds elements give the CPU twin's bits. The others differ by rounding (exponentials, order of sums).
  *
- * OP_LOSS, OP_SUMSQ and OP_EMBED_GRAD have no `work` argument: they keep partial sums and sorted rows in static device memory. So
- * at most one stream per device may run each of them at a time. */
+ * An index of experts, pairs or rows that does not exist is an error on the CPU. Here it is read nowhere, and makes NaN of the sums
+ * that need it.
+ *
+ * OP_LOSS, OP_SUMSQ, OP_EMBED_GRAD and OP_PERMUTE have no `work` argument: they keep partial sums and sorted rows in static device
+ * memory. So at most one stream per device may run each of them at a time. */
 #ifndef LTRAIN_OPS_CUDA_OPS_H
 #define LTRAIN_OPS_CUDA_OPS_H
 
@@ -34,8 +37,8 @@ enum status ops_cuda_scatter_rows(void *dst, const void *src /* [rows, row_bytes
 enum status ops_cuda_cast_rows(bf16 *dst, int64_t dst_ld, const float *src, int64_t src_ld, int64_t rows, int64_t cols,
                                void *stream);
 
-/* The entries of the elementwise ops, each beside its CPU twin: ops_cuda_gelu, ... */
-#define ENTRY_MATRIX(name)
+/* The entries, each beside its CPU twin: ops_cuda_gelu, ... */
+#define ENTRY_MATRIX(name) op_kernel ops_cuda_##name;
 #define ENTRY_ELEMENTWISE(name) op_kernel ops_cuda_##name;
 #define ENTRY_ATTENTION(name)
 #define ENTRY_COLLECTIVE(name)

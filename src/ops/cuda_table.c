@@ -1,4 +1,4 @@
-/* The CUDA kernel table. Matrix multiplication, attention and collectives have no entry (cuda_ops.h). */
+/* The CUDA kernel table. OP_GEMM, attention and collectives have no entry (cuda_ops.h). */
 #include "ops/cuda_ops.h"
 
 void ops_cuda_kernels(op_kernel *table[OP_COUNT])
@@ -10,4 +10,6 @@ void ops_cuda_kernels(op_kernel *table[OP_COUNT])
 #define OP(KIND, name, class, ...) ENTRY_##class(KIND, name)
 #define CPU_OP(...)
 #include "program/op_table.h"
+    table[OP_EXPERTS] = ops_cuda_experts;
+    table[OP_EXPERTS_GRAD] = ops_cuda_experts_grad;
 }

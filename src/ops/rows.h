@@ -3,10 +3,7 @@
 #define LTRAIN_OPS_ROWS_H
 
 #include "base/num.h"
-
-/* Prefix of functions inside functions compiled for several instruction sets (simd.h): one that is not inlined would be compiled
- * for the baseline only. */
-#define INLINE static inline __attribute__((always_inline))
+#include "ops/inline.h"
 
 /* elements that kernels take at a time */
 enum { ROWS_BLOCK = 1024 };

@@ -6,9 +6,11 @@
 #ifndef LTRAIN_OPS_VEXP_H
 #define LTRAIN_OPS_VEXP_H
 
-#include "ops/rows.h"
+#include "ops/inline.h"
 
 #include <math.h>
+#include <stdint.h>
+#include <string.h>
 
 INLINE float vexp_pow2(int32_t n) /* n from -126 to 128 (which gives infinity); for other n the result is undefined */
 {

@@ -132,48 +132,48 @@ OP(GELU_GRAD, gelu_grad, ELEMENTWISE, NEVER, a->act.dtype, 19.0 * a->act.rows * 
  * of their two greatest. counts (+)= tokens of each expert, plain (+)= those of a choice by the softmax alone, sums (+)= the softmax
  * of each expert; tokens whose index is negative count nowhere: ids, p [rows,k], counts, plain, sums, bias [experts], logits
  * [rows,experts], index [rows] */
-CPU_OP(ROUTE, route, ELEMENTWISE, NEVER, F32, 6.0 * a->route.rows * a->route.experts,
+OP(ROUTE, route, ELEMENTWISE, NEVER, F32, 6.0 * a->route.rows * a->route.experts,
    OUT(ids, I32), OUT(p, F32), OPT_SUM(counts, I32, route.accumulate), OPT_SUM(plain, I32, route.accumulate),
    OPT_SUM(sums, F32, route.accumulate), IN(logits, F32), OPT_IN(bias, F32), OPT_IN(index, I32), WORK(work))
 
 /* Sorts pairs by expert: order[n]: each row's pair, place [rows,k]: each pair's row, offsets [experts+1], ids [rows,k] */
-CPU_OP(PERMUTE, permute, ELEMENTWISE, NEVER, F32, 0,
+OP(PERMUTE, permute, ELEMENTWISE, NEVER, F32, 0,
    OUT(order, I32), OUT(place, I32), OUT(offsets, I32), IN(ids, I32))
 
 /* y (+)= each expert's rows of x times its matrix (+ bias); x has all n rows or, with an order, those of tokens, row order[i] / per.
  * A row's bits do not depend on the number of rows: y [n,out], x [..,in], w [count,out,in] or [count,in,out], bias [count,out] */
-CPU_OP(EXPERTS, experts, MATRIX, NEVER, a->experts.x_type == BF16 || a->experts.w_type == BF16 ? BF16 : F32,
+OP(EXPERTS, experts, MATRIX, NEVER, a->experts.x_type == BF16 || a->experts.w_type == BF16 ? BF16 : F32,
    2.0 * a->experts.rows * a->experts.in * a->experts.out * a->experts.count / a->experts.experts,
    SUM(y, AS(experts.y_type), experts.result), IN(x, AS(experts.x_type)), IN(w, AS(experts.w_type)), IN(offsets, I32),
    OPT_IN(order, I32), OPT_IN(bias, AS(experts.w_type)), WORK(work))
 
 /* dw (+)= each expert's dy^T x, 0 without rows, and dbias (+)= its column sums of (p) dy. With an order, rows of x or dy
  * (attrs.experts.gathers) are gathered as above: dw as w, dy [..,out], x [..,in], dbias [count,out], p [n], by pair */
-CPU_OP(EXPERTS_GRAD, experts_grad, MATRIX, NEVER, a->experts.x_type == BF16 || a->experts.y_type == BF16 ? BF16 : F32,
+OP(EXPERTS_GRAD, experts_grad, MATRIX, NEVER, a->experts.x_type == BF16 || a->experts.y_type == BF16 ? BF16 : F32,
    2.0 * a->experts.rows * a->experts.in * a->experts.out * a->experts.count / a->experts.experts,
    OPT_SUM(dw, F32, experts.result), IN(dy, AS(experts.y_type)), IN(x, AS(experts.x_type)), IN(offsets, I32), OPT_IN(order, I32),
    OPT_SUM(dbias, F32, experts.result), OPT_IN(p, F32), WORK(work))
 
 /* act = p f(gate) up, f as of OP_SWIGLU, for each pair's row: act [n,dim], gate_up [n,2 dim], p, place [rows,k] */
-CPU_OP(GATED, gated, ELEMENTWISE, NEVER, a->gated.dtype, 7.0 * a->gated.rows * a->gated.k * a->gated.dim,
+OP(GATED, gated, ELEMENTWISE, NEVER, a->gated.dtype, 7.0 * a->gated.rows * a->gated.k * a->gated.dim,
    OUT(act, T(gated)), IN(gate_up, T(gated)), IN(p, F32), IN(place, I32))
 
 /* gate_up becomes its gradient, g, the gradient of act, becomes OP_GATED's act, and dp that of p, with <dy, bias> of the pair's token
  * and expert if there is a bias: dp [n], by row, dy [rows,width], bias [experts,width], ids [rows,k] */
-CPU_OP(GATED_GRAD, gated_grad, ELEMENTWISE, NEVER, a->gated.dtype, 18.0 * a->gated.rows * a->gated.k * a->gated.dim,
+OP(GATED_GRAD, gated_grad, ELEMENTWISE, NEVER, a->gated.dtype, 18.0 * a->gated.rows * a->gated.k * a->gated.dim,
    INOUT(gate_up, T(gated)), INOUT(g, T(gated)), OUT(dp, F32), IN(p, F32), IN(place, I32), OPT_IN(dy, T(gated)),
    OPT_IN(bias, T(gated)), OPT_IN(ids, I32))
 
 /* acc (+)= the sum of a token's rows of y (+ p times their experts' bias), in the order of its pairs: acc [rows,dim], y [n,dim],
  * place, p, ids [rows,k], bias [experts,dim] */
-CPU_OP(COMBINE, combine, ELEMENTWISE, NEVER, a->combine.y_type, 1.0 * a->combine.rows * a->combine.k * a->combine.dim,
+OP(COMBINE, combine, ELEMENTWISE, NEVER, a->combine.y_type, 1.0 * a->combine.rows * a->combine.k * a->combine.dim,
    SUM(acc, F32, combine.accumulate), IN(y, AS(combine.y_type)), IN(place, I32), OPT_IN(p, F32), OPT_IN(bias, T(combine)),
    OPT_IN(ids, I32))
 
 /* logits become their gradient, from dp, by row. With `plain`, the counts of all that the balancing loss spans, it includes that
  * loss's, for tokens whose index is not negative: logits [rows,experts], ids, p, place [rows,k], dp [n], plain [experts], index
  * [rows] */
-CPU_OP(ROUTE_GRAD, route_grad, ELEMENTWISE, NEVER, F32, 8.0 * a->route.rows * a->route.experts,
+OP(ROUTE_GRAD, route_grad, ELEMENTWISE, NEVER, F32, 8.0 * a->route.rows * a->route.experts,
    INOUT(logits, F32), IN(ids, I32), IN(p, F32), IN(dp, F32), IN(place, I32), OPT_IN(plain, I32), OPT_IN(index, I32))
 
 /* --- Attention: attrs.attn (layouts and mask: attention/attention.h), attrs.heads --- */

@@ -75,5 +75,8 @@ void test_norms(void);
 void test_columns(void);
 void test_loss(void);
 void test_update(void);
+void test_routes(void);
+void test_pairs(void);
+void test_experts(void);
 
 #endif
