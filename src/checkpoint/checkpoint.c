@@ -312,6 +312,18 @@ static enum status write_beside(struct session *s, const char *partial, const st
     return base_write_texts(texts, partial);
 }
 
+/* Finds the file of tensors beside the model, which becomes the export's last one. */
+static enum status find_others(const char *like, const struct model *m, char path[CKPT_PATH], struct shard_form *form)
+{
+    int there;
+    if (!like || m->whole->adapter_params > 0 || (!m->config.wrapped && m->config.further_layers == 0))
+        return OK;
+    TRY(ckpt_path(path, like, CKPT_OTHERS, ""));
+    TRY(ckpt_look(path, &there));
+    form->others = there ? path : NULL;
+    return OK;
+}
+
 enum status checkpoint_export(struct session *s, const char *dir, const struct export_texts *texts, int64_t most)
 {
     struct comm *c = s->comm;
@@ -320,12 +332,9 @@ enum status checkpoint_export(struct session *s, const char *dir, const struct e
     struct shard_form form = {.most = most};
     uint64_t mark;
     TRY(draw_mark(c, &mark));
-    if (s->model->config.wrapped) {
-        const char *like = texts ? texts->like : NULL;
-        TRY(ckpt_path(others, like ? like : ".", CKPT_OTHERS, ""));
-        TRY(checkpoint_check_others(like, s->model));
-        form.others = others;
-    }
+    const char *like = texts ? texts->like : NULL;
+    TRY(checkpoint_check_others(like, s->model));
+    TRY(find_others(like, s->model, others, &form));
     enum status st = ckpt_path(partial, dir, "export.partial", "");
     int may_clean = st == OK && first;
     if (may_clean)

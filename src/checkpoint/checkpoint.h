@@ -86,7 +86,7 @@ struct export_texts {
  * the former files stay. */
 enum status checkpoint_export(struct session *s, const char *dir, const struct export_texts *texts, int64_t most);
 /* Copies the files that exports need, config.json and the tokenizer's, from a model's directory to another one (one rank only).
- * Former files of these names are removed. Of a multimodal model the file of its other tensors is copied, too, if `from` has it.
+ * Former files of these names are removed. The file of tensors beside the model is copied, too, if `from` has it.
  *
  * tokenizer: directory or file of another tokenizer, whose files are copied instead; "": none are; NULL: the model's own. */
 enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const char *to);
@@ -97,12 +97,12 @@ enum status checkpoint_keep_tokenizer(const char *tokenizer, const char *to);
 enum status checkpoint_keep_template(const char *text, const char *tools, const char *to);
 /* Replaces only generation_config.json. */
 enum status checkpoint_keep_generation(const char *text, const char *to);
-/* Writes a multimodal model's tensors beside the text model's into one file of directory `to` (one rank only). Does nothing for
- * other models. */
+/* Writes the tensors beside the model (weights_others) into one file of directory `to` (one rank only). Does nothing if there are
+ * none. */
 enum status checkpoint_keep_others(const char *from, const struct model *m, const char *to);
 /* Refuses a multimodal model if the directory lacks the file that checkpoint_keep_others writes (ERR_INVALID). */
 enum status checkpoint_check_others(const char *dir, const struct model *m);
-/* Returns the bytes of a multimodal model's tensors beside the text model's; 0 if they cannot be read. */
+/* Returns the bytes of the tensors beside the model; 0 if they cannot be read. */
 int64_t checkpoint_others_bytes(const char *from, const struct model *m);
 /* Returns the bytes of the tokenizer's and other text files in a model's directory; or of a tokenizer's file. */
 int64_t checkpoint_texts_bytes(const char *from);

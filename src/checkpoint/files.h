@@ -26,8 +26,7 @@ enum status ckpt_read_text(const char *path, int64_t most, char **text);
 enum { CKPT_SMALL_TEXT = 1 << 20 };
 /* Tells in *there whether the path exists. A dangling link exists: opening it is an error. */
 enum status ckpt_look(const char *path, int *there);
-/* Names in a directory of texts: of the templates' directory, and of the file with a multimodal model's tensors beside the text
- * model's. */
+/* Names in a directory of texts: the templates' directory, and the file with the tensors beside the model. */
 #define CKPT_TEMPLATES "additional_chat_templates"
 #define CKPT_OTHERS "others.safetensors"
 /* Replaces `to` by the bytes of a regular file, and syncs it. */

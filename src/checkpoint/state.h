@@ -16,8 +16,8 @@ enum status state_check_finite(enum state_kind kind, const struct model_param *p
 
 /* Returns the most bytes that a checkpoint of the session takes. */
 int64_t state_bytes(const struct session *s);
-/* Creates the files DIR/ckpt_file_names[0 .. n_files) without data, and syncs them (one rank only). If the form has `others`,
- * tensors get the names that the files of multimodal models use for the text model. */
+/* Creates the files DIR/ckpt_file_names[0 .. n_files) without data, and syncs them (one rank only). If the form has `others`
+ * of a multimodal model, tensors get the names that its files use for the text model. */
 enum status state_create(struct session *s, const char *dir, int n_files, const struct shard_form *form);
 /* Writes the data, every rank its own pieces, and syncs it. dir: marked by rank 0 (ckpt_mark). All ranks call it and get the same
  * status. ERR_DIVERGED names a tensor that is not finite. */

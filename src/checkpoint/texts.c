@@ -164,12 +164,19 @@ static enum status copy_others(const char *from, const char *to)
     return ckpt_copy_named(from, to, others, 1);
 }
 
+/* Tells whether files of the model may have tensors beside it; those of a multimodal model have some. */
+static int may_have_others(const struct model *m)
+{
+    return m->config.wrapped || m->config.further_layers > 0;
+}
+
 enum status checkpoint_keep_others(const char *from, const struct model *m, const char *to)
 {
     char partial[CKPT_PATH], target[CKPT_PATH];
     struct weights_others others;
     struct st_file *f;
-    if (!m->config.wrapped)
+    int some = 0;
+    if (!may_have_others(m))
         return OK;
     TRY(ckpt_path(partial, to, CKPT_OTHERS, ".partial"));
     TRY(ckpt_path(target, to, CKPT_OTHERS, ""));
@@ -177,11 +184,12 @@ enum status checkpoint_keep_others(const char *from, const struct model *m, cons
     TRY(st_open(from, &f));
     enum status st = weights_others(f, m, &others);
     if (st == OK) {
-        st = st_copy(f, others.names, others.n, partial);
+        some = others.n > 0 || m->config.wrapped;
+        st = some ? st_copy(f, others.names, others.n, partial) : OK;
         weights_others_free(&others);
     }
     st_close(f);
-    return st == OK ? ckpt_rename(partial, target) : st;
+    return st == OK && some ? ckpt_rename(partial, target) : st;
 }
 
 /* Refuses a directory without the file of a multimodal model's other tensors: an export would load with random ones. */
@@ -208,7 +216,7 @@ int64_t checkpoint_others_bytes(const char *from, const struct model *m)
     struct weights_others others;
     struct st_file *f;
     int64_t bytes = 0;
-    if (!m->config.wrapped || st_open(from, &f) != OK)
+    if (!may_have_others(m) || st_open(from, &f) != OK)
         return 0;
     if (weights_others(f, m, &others) == OK) {
         bytes = others.bytes;

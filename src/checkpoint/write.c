@@ -82,7 +82,7 @@ static size_t count_tensors(const struct model *m)
     return n;
 }
 
-/* Declares a parameter's tensors of the k-th kind. wrapping: naming scheme if the form has others. */
+/* Declares a parameter's tensors of the k-th kind. wrapping: naming scheme of a multimodal model. */
 static void list_param(const struct session *s, int n_files, const struct shard_form *form, enum wrapping wrapping,
                        struct contents *f, int k, const struct model_param *p)
 {
@@ -90,7 +90,7 @@ static void list_param(const struct session *s, int n_files, const struct shard_
     struct param_tensor t;
     for (int64_t i = 0; i < model_param_tensors(p); i++, f->n++) {
         model_param_tensor(p, i, &t);
-        if (form->others)
+        if (form->others && s->model->config.wrapped)
             model_wrapped_name(t.name, wrapping, f->names[f->n]);
         else
             name_tensor(s, n_files, f->kind[k], t.name, f->names[f->n]);
@@ -114,7 +114,7 @@ static enum status list_contents(const struct session *s, int file, int n_files,
         *f = masters ? (struct contents){.kind = {STATE_MASTER, STATE_M, STATE_V}, .n_kinds = 3}
                      : (struct contents){.kind = {STATE_M, STATE_V}, .n_kinds = 2};
     }
-    if (form->others)
+    if (form->others && m->config.wrapped)
         TRY(find_wrapping(form->others, &wrapping));
     const size_t room = (size_t)f->n_kinds * count_tensors(m);
     f->decls = sys_malloc(room * sizeof *f->decls);

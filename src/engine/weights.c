@@ -3,6 +3,7 @@
 
 #include "base/finite.h"
 #include "base/sys.h"
+#include "model/tensors.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -240,10 +241,11 @@ static int ignored(const char *name, const char *const *ignore, int n_ignore, un
     return any;
 }
 
-/* Tells whether a multimodal model's tensor lies outside the text model. */
+/* Tells whether a tensor lies outside the model that is trained: a multimodal model's text model, or all layers but those that
+ * predict further tokens. */
 static int is_other(const struct model *m, const char *name)
 {
-    return m->config.wrapped && !model_is_wrapped_name(name);
+    return m->config.wrapped ? !model_is_wrapped_name(name) : tensor_is_further(&m->config, name);
 }
 
 static enum status find_surplus(struct st_file *f, const struct model *m, const char **used, int n_used,
@@ -298,7 +300,7 @@ enum status weights_check(struct st_file *f, const struct model *m, const char *
     return st;
 }
 
-/* ---- tensors of multimodal models beside the text model ---- */
+/* ---- tensors beside the model that is trained ---- */
 
 enum status weights_others(const struct st_file *f, const struct model *m, struct weights_others *out)
 {

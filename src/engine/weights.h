@@ -29,7 +29,8 @@ enum status weights_read_tensors(struct st_file *f, const char *prefix, const st
  * NaN or infinite, or would be in bf16. */
 enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, enum dtype type, void *data);
 
-/* Tensors of a multimodal model's files beside the text model: vision tower, projector. Names live as long as the file is open. */
+/* Tensors of files beside the model that is trained: a multimodal model's vision tower and projector, layers that predict further
+ * tokens. Names live as long as the file is open. */
 struct weights_others {
     const char **names;
     int n;

@@ -67,6 +67,7 @@ struct model_config {
     double router_scale, router_floor;         /* factor of these weights; least divisor of them (0: none) */
     double router_aux;                         /* coefficient of the auxiliary loss */
     int router_aux_used;                       /* 1: config.json asks for the auxiliary loss (output_router_logits) */
+    int64_t further_layers; /* layers behind the last one in files, which predict further tokens and are not part of the model */
     int64_t positions; /* learned positions in use: the table's first rows, as many as the run's sequences are long; 0: all */
     int64_t window;    /* window of the layers in `windowed`: keys that a query attends, its own included; 0: all before it */
     uint8_t windowed[LAYERS_MOST / 8], unrotated[LAYERS_MOST / 8]; /* a bit per layer: has the window; has no rotary positions */

@@ -2,6 +2,7 @@
 
 #include "base/sys.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,4 +54,14 @@ int tensor_list_find(const struct tensor_list *list, const char *name)
     strcpy(key.name, name);
     const struct named *found = bsearch(&key, list->of, list->n, sizeof *list->of, compare);
     return found ? found->param : -1;
+}
+
+int tensor_is_further(const struct model_config *c, const char *name)
+{
+    long long l;
+    if (c->further_layers == 0)
+        return 0;
+    if (strncmp(name, "mtp.", 4) == 0 || strncmp(name, "model.mtp", 9) == 0)
+        return 1;
+    return sscanf(name, "model.layers.%9lld.", &l) == 1 && l >= c->layers && l < c->layers + c->further_layers;
 }

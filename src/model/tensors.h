@@ -11,5 +11,7 @@ enum status tensor_list_create(const struct model *m, struct tensor_list **out);
 void tensor_list_destroy(struct tensor_list *list);
 /* Returns the index of the parameter that the tensor belongs to; -1: the model has no such tensor. */
 int tensor_list_find(const struct tensor_list *list, const char *name);
+/* Tells whether a tensor belongs to layers that predict further tokens: layers behind the last one, or `mtp`. */
+int tensor_is_further(const struct model_config *c, const char *name);
 
 #endif

@@ -165,8 +165,9 @@ static enum status say_others(const struct st_file *f, const struct model *m, FI
     TRY(weights_others(f, m, &x));
     if (x.n > 0) {
         snprintf(first, sizeof first, "%s", x.names[0]);
-        fprintf(notes, "note: only the text model is trained: %d other tensors (%s and so on, %s) are exported as they are\n",
-                x.n, first, units_format_bytes(x.bytes, bytes));
+        fprintf(notes, "note: %s: %d other tensors (%s and so on, %s) are exported as they are\n",
+                m->config.wrapped ? "only the text model is trained" : "layers that predict further tokens are not trained", x.n,
+                first, units_format_bytes(x.bytes, bytes));
     }
     weights_others_free(&x);
     return OK;

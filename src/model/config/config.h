@@ -46,6 +46,7 @@ enum { NOT_COMPARED, COMPARED };
     X(router_floor, DOUBLE, "least divisor of weights of experts", 0, COMPARED, WORDS("none"))              \
     X(router_aux, DOUBLE, "coefficient of the auxiliary loss", 0, NOT_COMPARED, WORDS("none"))              \
     X(router_aux_used, SWITCH, "auxiliary loss", 0, NOT_COMPARED, WORDS("no", "yes"))                       \
+    X(further_layers, COUNT, "number of layers that predict further tokens", 1 << 10, NOT_COMPARED, WORDS("none")) \
     X(max_positions, COUNT, "number of positions", INT32_MAX, NOT_COMPARED, NULL)                           \
     X(tied, SWITCH, "tied head", 0, COMPARED, WORDS("no", "yes"))                                           \
     X(norm_eps, FLOAT, "norm epsilon", 0, COMPARED, NULL)                                                   \

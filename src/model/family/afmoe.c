@@ -70,7 +70,7 @@ static const struct config_key afmoe_keys[] = {
     {"topk_group", KEY_ONLY_ONE},
     {"num_expert_groups", KEY_ONLY_ONE},
     {"num_limited_groups", KEY_ONLY_ONE},
-    {"load_balance_coeff", KEY_SPECIAL}, /* of pretraining; transformers changes no bias */
+    {"load_balance_coeff", KEY_SPECIAL}, /* pretraining only: transformers changes no bias */
     {"use_grouped_mm", KEY_SPECIAL},
     {"output_router_logits", KEY_FIELD, AT_router_aux_used, 0},
     {NULL},

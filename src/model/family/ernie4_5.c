@@ -84,10 +84,10 @@ static const struct config_key ernie4_5_moe_keys[] = {
     {"moe_layer_end_index", KEY_SPECIAL, .write = write_end},
     {"moe_layer_interval", KEY_SPECIAL, .write = write_interval},
     EXPERTS_AUX,
-    EXPERTS_FURTHER,
+    EXPERTS_FURTHER("num_nextn_predict_layers"),
     {"moe_gate", KEY_WORD, NO_FIELD, .words = topk},
     {"moe_use_aux_free", KEY_ONLY_TRUE},
-    {"moe_capacity", KEY_SPECIAL}, /* of pretraining; transformers drops no token */
+    {"moe_capacity", KEY_SPECIAL}, /* pretraining only: transformers drops no token */
     {NULL},
 };
 static const struct experts_form form = {.router = ROUTER_SOFTMAX,

@@ -114,7 +114,7 @@ static const struct config_key exaone_moe_keys[] = {
     {"is_moe_layer", KEY_SPECIAL, .read = read_marked},
     {"first_last_k_dense_replace", KEY_ONLY_ONE},
     EXPERTS_CHOICE,
-    EXPERTS_FURTHER,
+    EXPERTS_FURTHER("num_nextn_predict_layers"),
     {NULL},
 };
 /* clang-format on */

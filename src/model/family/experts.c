@@ -290,6 +290,19 @@ json_t *experts_write_aux(const struct model_config *c)
     return json_real(c->router_aux);
 }
 
+enum status experts_read_further(struct config_reader *r, struct model_config *c)
+{
+    static const char *const keys[] = {"num_nextn_predict_layers", "num_mtp_modules"};
+    for (int i = 0; i < 2; i++)
+        TRY(config_read_count(r, keys[i], OPTIONAL, 0, &c->further_layers));
+    return OK;
+}
+
+json_t *experts_write_further(const struct model_config *c)
+{
+    return json_integer(c->further_layers);
+}
+
 enum status experts_read_no_window(struct config_reader *r, struct model_config *c)
 {
     const json_t *types = config_get(r, "layer_types"), *type;

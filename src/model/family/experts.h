@@ -65,6 +65,8 @@ json_t *experts_write_one(const struct model_config *c);
 json_t *experts_list_dense(const struct model_config *c);
 enum status experts_read_aux(struct config_reader *r, struct model_config *c);
 json_t *experts_write_aux(const struct model_config *c);
+enum status experts_read_further(struct config_reader *r, struct model_config *c);
+json_t *experts_write_further(const struct model_config *c);
 /* Refuses windows, for families whose published models have none. */
 enum status experts_read_no_window(struct config_reader *r, struct model_config *c);
 
@@ -96,10 +98,10 @@ enum status experts_read_no_window(struct config_reader *r, struct model_config 
     {                                                               \
         "topk_method", KEY_WORD, NO_FIELD, .words = experts_noaux   \
     }
-/* Layers behind the last one, which predict further tokens: no part of the model, as in transformers. */
-#define EXPERTS_FURTHER                         \
-    {                                           \
-        "num_nextn_predict_layers", KEY_SPECIAL \
+/* Number of layers behind the last one, which predict further tokens: no part of the model, as in transformers. */
+#define EXPERTS_FURTHER(key)                                                           \
+    {                                                                                  \
+        key, KEY_SPECIAL, .read = experts_read_further, .write = experts_write_further \
     }
 /* Keys of windows that are off. */
 #define EXPERTS_NO_WINDOW                                                                                 \

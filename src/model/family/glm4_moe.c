@@ -51,7 +51,7 @@ static const struct config_key glm4_moe_keys[] = {
     ALIKE(1),
     EXPERTS_FIRST("first_k_dense_replace"),
     {"use_qk_norm", KEY_FIELD, AT_qk_norm, 0},
-    EXPERTS_FURTHER,
+    EXPERTS_FURTHER("num_nextn_predict_layers"),
     SHARE_KEY,
     {NULL},
 };

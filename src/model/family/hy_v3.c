@@ -36,7 +36,7 @@ static const struct config_key hy_v3_keys[] = {
     {"route_norm", KEY_ONLY_TRUE},
     {"qk_norm", KEY_ONLY_TRUE},
     {"use_grouped_mm", KEY_SPECIAL},
-    EXPERTS_FURTHER,
+    EXPERTS_FURTHER("num_nextn_predict_layers"),
     {"output_router_logits", KEY_FIELD, AT_router_aux_used, 0},
     {NULL},
 };

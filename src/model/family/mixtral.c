@@ -92,14 +92,14 @@ static const struct config_key minimax_m2_keys[] = {
     {"qk_norm_type", KEY_WORD, NO_FIELD, .words = per_layer},
     {"use_routing_bias", KEY_ONLY_TRUE},
     {"attn_type_list", KEY_SPECIAL, .read = read_types},
-    {"layernorm_full_attention_beta", KEY_SPECIAL}, /* of other models by the same makers, as the next five */
+    {"layernorm_full_attention_beta", KEY_SPECIAL}, /* this and the next four keys concern other models of the makers */
     {"layernorm_linear_attention_beta", KEY_SPECIAL},
     {"layernorm_mlp_beta", KEY_SPECIAL},
     {"mlp_intermediate_size", KEY_SPECIAL},
     {"shared_moe_mode", KEY_SPECIAL},
     {"sliding_window", KEY_SPECIAL, .read = read_no_window},
-    {"use_mtp", KEY_SPECIAL}, /* layers that predict further tokens, which transformers leaves out */
-    {"num_mtp_modules", KEY_SPECIAL},
+    {"use_mtp", KEY_SPECIAL},
+    EXPERTS_FURTHER("num_mtp_modules"),
     {"mtp_transformer_layers", KEY_SPECIAL},
     {NULL},
 };
