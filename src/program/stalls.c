@@ -71,6 +71,7 @@ static void charge(const struct timeline *t, double from, double to, int blame, 
             s->lane[in->lane] += count * (to - since);
             s->class[class] += count * (to - since);
             s->waited[in->lane][class] += count * (to - since);
+            s->apart += t->apart && in->unit >= 0 && t->apart[in->unit] ? count * (to - since) : 0;
         }
         to = since;
         blame = stalls_released_by(t, blame, &ready);

@@ -27,6 +27,7 @@ struct timeline {
     /* 1: instructions of the I/O lanes start when they are submitted, several at once, as in measured times; 0: one after the
      * other */
     int submits;
+    const unsigned char *apart; /* by unit: 1: what it makes wait is also counted in stalls.apart; NULL: no unit */
 };
 
 /* Returns the instruction that kept `instr` from starting earlier, and in *ready the moment until which it did; -1, with *ready
@@ -39,7 +40,7 @@ int stalls_released_by(const struct timeline *t, int instr, double *ready);
 /* Seconds for which compute stands still, by lane and class of the awaited data; summed over classes (lane) and over lanes
  * (class). */
 struct stalls {
-    double waited[LANES][CLASSES], lane[LANES], class[CLASSES];
+    double waited[LANES][CLASSES], lane[LANES], class[CLASSES], apart;
 };
 
 /* Charges compute's pauses to the instructions for which it waited, and on to those that made these late; adds the seconds

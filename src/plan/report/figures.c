@@ -37,6 +37,40 @@ static void add_busy(const struct program *p, enum lane saving, double count, st
     }
 }
 
+/* --- Experts --- */
+
+/* Marks the units of experts. The caller frees the result; NULL: there are no experts. */
+static enum status mark_experts(const struct model *m, unsigned char **out)
+{
+    *out = NULL;
+    if (m->config.experts == 0)
+        return OK;
+    *out = sys_calloc((size_t)m->n_units, 1);
+    if (!*out)
+        return status_no_memory("for the plan's report");
+    for (int u = 0; u < m->n_units; u++)
+        (*out)[u] = (unsigned char)model_unit_has_experts(m, u);
+    return OK;
+}
+
+/* Adds what a program moves of experts, and finds the most that it finds of them at its start. */
+static void add_experts(const struct program *p, const unsigned char *apart, double count, struct report *r)
+{
+    int64_t held[TIERS] = {0};
+    for (int i = 0; i < p->n_live_in; i++) {
+        const struct binding *b = &p->live_in[i];
+        if (b->unit >= 0 && apart[b->unit])
+            held[p->buffers[b->buffer].tier] += (b->row1 - b->row0) * p->tensors[b->tensor].row_bytes;
+    }
+    for (int t = 0; t < TIERS; t++)
+        r->experts.held[t] = max_i64(r->experts.held[t], held[t]);
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (in->unit >= 0 && apart[in->unit] && in->lane != LANE_COMPUTE && in->lane != LANE_HOST)
+            r->experts.moved += (int64_t)count * program_call(p, in)->bytes;
+    }
+}
+
 /* --- Recomputation --- */
 
 /* A set of hashes with open addressing; 0: free. */
@@ -138,34 +172,47 @@ static void add_stalls(const struct stalls *s, struct report *r)
     memcpy(r->exposed, s->class, sizeof r->exposed);
     for (int l = 0; l < LANES; l++)
         r->lane[l].exposed = s->lane[l];
+    r->experts.exposed = s->apart;
 }
 
-enum status report_make(const struct plan *p, const struct model *m, struct report *out)
+/* Adds up the figures of all programs. apart: marks the units of experts, if the model has some. */
+static enum status add_programs(const struct plan *p, const unsigned char *apart, struct report *r)
 {
-    struct report r = {0};
     struct stalls stalls = {0};
     int64_t count[PLAN_PROGRAMS];
     report_counts(p, count);
     for (int k = 0; k < PLAN_PROGRAMS; k++) {
         const struct program *program = p->programs[k];
         struct lane_index index;
-        const struct timeline clock = {.p = program, .index = &index, .span = planned};
+        const struct timeline clock = {.p = program, .index = &index, .span = planned, .apart = apart};
         for (int t = 0; program && t < TIERS; t++) {
-            r.lower_bound[t] = max_i64(r.lower_bound[t], program->lower_bound[t]);
-            r.serial_bound[t] = max_i64(r.serial_bound[t], program->serial_bound[t]);
+            r->lower_bound[t] = max_i64(r->lower_bound[t], program->lower_bound[t]);
+            r->serial_bound[t] = max_i64(r->serial_bound[t], program->serial_bound[t]);
         }
         if (!program || count[k] == 0)
             continue;
         TRY(lane_index_make(program, &index));
-        add_busy(program, p->strategy.placement.acts == RES_NVME ? LANE_WRITE : LANE_D2H, (double)count[k], &r);
+        add_busy(program, p->strategy.placement.acts == RES_NVME ? LANE_WRITE : LANE_D2H, (double)count[k], r);
+        if (apart)
+            add_experts(program, apart, (double)count[k], r);
         stalls_add(&clock, program->seconds, (double)count[k], &stalls);
         lane_index_free(&index);
-        TRY(add_recomputed(program, (double)count[k], &r));
+        TRY(add_recomputed(program, (double)count[k], r));
     }
-    add_stalls(&stalls, &r);
-    add_rates(p, m, &r);
-    *out = r;
+    add_stalls(&stalls, r);
     return OK;
+}
+
+enum status report_make(const struct plan *p, const struct model *m, struct report *out)
+{
+    unsigned char *apart;
+    TRY(mark_experts(m, &apart));
+    memset(out, 0, sizeof *out);
+    enum status st = add_programs(p, apart, out);
+    free(apart);
+    if (st == OK)
+        add_rates(p, m, out);
+    return st;
 }
 
 enum lane report_slowest_lane(const struct report *r)

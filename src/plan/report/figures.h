@@ -10,6 +10,12 @@ struct report_lane {
     double busy, exposed;
 };
 
+/* State and traffic of experts, which the figures by class contain. held: bytes between programs, by tier. */
+struct report_experts {
+    int64_t held[TIERS], moved;
+    double exposed;
+};
+
 /* Figures of one step (all its micro-batches) on one rank, unless said otherwise. If the plan does not fit, of its first program
  * alone. */
 struct report {
@@ -17,6 +23,7 @@ struct report {
     int64_t moved[CLASSES];         /* bytes, over all lanes but compute and host */
     double waited[LANES][CLASSES];  /* seconds that compute stands still for a class on a lane */
     double exposed[CLASSES];        /* seconds over all lanes; their sum is plan.seconds - lane[LANE_COMPUTE].busy */
+    struct report_experts experts;  /* all 0 for a model without experts */
     double compute[OPS_COMPUTED];   /* busy seconds of the compute lane, by class of op */
     int64_t saved;                  /* bytes of activations that the forward pass moves off the device */
     double recomputed;              /* busy seconds of the compute lane that repeat the forward pass */

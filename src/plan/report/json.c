@@ -166,6 +166,15 @@ static json_t *classes_json(const struct plan *p, const struct report *r)
     return all;
 }
 
+static json_t *experts_json(const struct report *r)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "held", by_tier(r->experts.held));
+    put_int(o, "moved", r->experts.moved);
+    put(o, "exposed_seconds", r->experts.exposed);
+    return o;
+}
+
 static json_t *lanes_json(const struct plan *p, const struct report *r)
 {
     json_t *all = json_object();
@@ -347,6 +356,8 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     json_object_set_new(o, "lower_bound", by_tier(r.lower_bound));
     json_object_set_new(o, "serial_bound", by_tier(r.serial_bound));
     json_object_set_new(o, "classes", classes_json(p, &r));
+    if (m->config.experts > 0)
+        json_object_set_new(o, "experts", experts_json(&r));
     json_object_set_new(o, "lanes", lanes_json(p, &r));
     json_object_set_new(o, "programs", programs_json(p));
     json_object_set_new(o, "changes", advice_json(advice));

@@ -190,6 +190,21 @@ static void print_limits(const struct plan *p, const struct plan_request *s, FIL
         prose_print(f, 2, "memory: %s", memory);
 }
 
+/* Prints what the rows above it contain of experts, if there are some. */
+static void print_experts(const struct plan *p, const struct report *r, FILE *f)
+{
+    if (r->experts.held[TIER_DEVICE] + r->experts.held[TIER_HOST] + r->experts.held[TIER_NVME] == 0)
+        return;
+    fprintf(f, "%-14s", "  of experts");
+    for (int t = 0; t < TIERS; t++)
+        bytes_cell(f, r->experts.held[t]);
+    if (p->fits) {
+        bytes_cell(f, r->experts.moved);
+        seconds_cell(f, r->experts.exposed, p->seconds);
+    }
+    fprintf(f, "\n");
+}
+
 /* Prints bytes against limits and, for a plan that fits, the traffic. */
 static void print_memory(const struct plan *p, const struct plan_request *s, const struct report *r, FILE *f)
 {
@@ -208,6 +223,7 @@ static void print_memory(const struct plan *p, const struct plan_request *s, con
         }
         fprintf(f, "\n");
     }
+    print_experts(p, r, f);
     print_limits(p, s, f);
 }
 

@@ -106,6 +106,38 @@ static void json(void **state)
     model_destroy(m);
 }
 
+/* Experts apart: on drives alone, all that lies and moves there is theirs. */
+static void json_experts(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct model *m;
+    struct plan_request s;
+    struct report r;
+    char path[512];
+    int64_t elements = 0;
+    snprintf(path, sizeof path, "%s/tests/golden/experts/qwen3_moe", getenv("LTRAIN_SOURCE_ROOT"));
+    assert_int_equal(model_config_read(path, &c), OK);
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    cell_settings(&s, 64, F32);
+    const struct cell cell = {.alpha = KEEP_HALF};
+    cell_apply(&cell, &s);
+    s.experts = OFFLOAD_NVME;
+    struct plan *plan = plan_for(m, &s);
+    assert_int_equal(report_make(plan, m, &r), OK);
+    for (int u = 0; u < m->n_units; u++)
+        elements += model_unit_has_experts(m, u) ? m->units[u].elements : 0;
+    json_t *o = written_json(plan, m, &s);
+    assert_true(elements > 0);
+    assert_int_equal(int_at(o, "experts", "held", "nvme"), 16 * elements); /* parameters, gradients and two moments */
+    assert_int_equal(int_at(o, "experts", "held", "device"), 0);
+    assert_int_equal(int_at(o, "experts", "moved", NULL), r.lane[LANE_READ].bytes + r.lane[LANE_WRITE].bytes);
+    near(real_at(o, "experts", "exposed_seconds", NULL), r.lane[LANE_READ].exposed + r.lane[LANE_WRITE].exposed);
+    json_decref(o);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
 /* Plans for two of four devices of a data sheet. */
 static struct plan *elsewhere(const struct model *m, struct plan_request *s, struct hardware *h)
 {
@@ -210,7 +242,7 @@ static void json_is_documented(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(json), cmocka_unit_test(machine_in_json),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(json), cmocka_unit_test(json_experts), cmocka_unit_test(machine_in_json),
                                        cmocka_unit_test(json_is_documented)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
