@@ -105,7 +105,7 @@ template <int FORM> struct depths {
     static constexpr int CHUNKS = SIDE / 8, APART = MMA_THREADS / CHUNKS;
     const operand &x;
     int64_t first, end, column;
-    int row[COPIES]; /* of the next step, in memory; -1: NaN; -2: 0 */
+    int row[COPIES]; /* rows in memory for the next step; -1: NaN; -2: 0 */
 
     __device__ __forceinline__ depths(const operand &of, int64_t from, int64_t to, int64_t at)
         : x(of), first(from), end(to), column(at + threadIdx.x % CHUNKS * 8)

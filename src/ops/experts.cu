@@ -12,7 +12,7 @@ constexpr int WARPS = THREADS / LT_WARP;
 struct experts_args {
     void *c; /* y or dw */
     operand a, b;
-    const void *bias; /* of y; NULL: none */
+    const void *bias; /* addend of y; NULL: none */
     const int32_t *offsets;
     int64_t rows, in, out;
     int experts, first, count, tiles; /* tiles: of columns, or of a matrix of dw by rows and by columns */
@@ -335,7 +335,9 @@ enum status ops_cuda_experts_grad(const struct op_attrs *attrs, void *const *arg
     a.offsets = (const int32_t *)arg[3];
     a.tiles = (int)(blocks_of(a.a.cols, SIDE) * blocks_of(a.b.cols, SIDE));
     a.pairs = a.b.cols % 2 == 0 && is_aligned(a.c, 8);
-    TRY(launch(dim3((unsigned)(a.count * a.tiles)), dim3(MMA_THREADS), sizeof(product_space), stream, kernel_of_columns(a), a));
+    if (a.c)
+        TRY(launch(dim3((unsigned)(a.count * a.tiles)), dim3(MMA_THREADS), sizeof(product_space), stream, kernel_of_columns(a),
+                   a));
     if (!arg[5])
         return OK;
     a.tiles = (int)blocks_of(a.out, LT_WARP);

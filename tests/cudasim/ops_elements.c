@@ -96,13 +96,39 @@ static void check_swiglu(int64_t n, enum dtype t, int kind)
     close_to(case_arg(&c, array_new(n * dtype_size(t)), n, t, OUT), ACT_ULPS, tail);
     case_arg(&c, gate, n, t, IN);
     case_arg(&c, up, n, t, IN);
+    case_absent(&c);
     case_run(&c);
     case_start(&c, OP_SWIGLU_GRAD, "swiglu_grad %lld %s kind %d", (long long)n, dtype_name(t), kind);
     set_act(&c, n, t, kind);
     close_to(case_arg(&c, gate, n, t, INOUT), ACT_ULPS, slopes);
     close_to(case_arg(&c, up, n, t, INOUT), ACT_ULPS, tail);
     close_to(case_arg(&c, dy, n, t, INOUT), ACT_ULPS, tail);
+    case_absent(&c);
     case_run(&c);
+    arrays_free();
+}
+
+/* Rows with weights. The CPU rounds bf16 once more, before it multiplies by the weight. */
+static void check_weighed(int64_t rows, int64_t dim, enum dtype t, int kind)
+{
+    struct twin_case c;
+    const int64_t n = rows * dim;
+    void *data[] = {array_random(n, t, 1.5), array_random(n, t, 1.0), array_random(n, t, 1.0)};
+    float *scalar = array_random(rows, F32, 1.0);
+    for (int backward = 0; backward < 2; backward++) {
+        case_start(&c, backward ? OP_SWIGLU_GRAD : OP_SWIGLU, "weighed %lld x %lld %s kind %d, backward %d", (long long)rows,
+                   (long long)dim, dtype_name(t), kind, backward);
+        set_act(&c, dim, t, kind);
+        c.attrs.act.rows = rows;
+        if (!backward)
+            close_to(case_arg(&c, array_new(n * dtype_size(t)), n, t, OUT), 2 * ACT_ULPS, 12e-7);
+        for (int i = 0; i < 2 + backward; i++)
+            close_to(case_arg(&c, data[i], n, t, backward ? INOUT : IN), 2 * ACT_ULPS, 6e-5);
+        for (int i = 0; i < 3; i++)
+            c.arg[i].relative += t == BF16 ? 1.0 / 128 : 0;
+        close_to(case_arg(&c, scalar, rows, F32, backward ? INOUT : IN), 2 * ACT_ULPS, 2e-5 + 1e-6 * (double)dim);
+        case_run(&c);
+    }
     arrays_free();
 }
 
@@ -134,6 +160,9 @@ void test_elements(void)
             check_bias(shapes[s][0], shapes[s][1], 0, (enum dtype)t, (enum dtype)t);
             check_bias(shapes[s][0], shapes[s][1], 1 + (int64_t)(s % 2) * 7, F32, (enum dtype)t); /* logits */
         }
+        check_weighed(9, 40, (enum dtype)t, GATE_SILU);
+        check_weighed(33, 7, (enum dtype)t, GATE_GELU_TANH);
+        check_weighed(2, 520, (enum dtype)t, GATE_CLAMPED);
         for (int s = 0; s < SIZE_COUNT; s++) {
             check_add(1, SIZES[s], (enum dtype)t, 0, s % 2 != 0, s % 3 == 2 ? 0.3f : 0.0f);
             check_swiglu(SIZES[s], (enum dtype)t, GATE_SILU);

@@ -112,7 +112,10 @@ static void check_gradient(const int64_t *extents, const struct way *w, int64_t 
     c.attrs.experts.gathers = w->gathered == 2 ? GATHERS_DY : GATHERS_X;
     const int64_t count = c.attrs.experts.count, dy_rows = w->gathered == 2 ? s.rows / 2 : s.rows;
     const int64_t x_rows = w->gathered == 1 ? s.rows / 2 : s.rows;
-    close_to(case_arg(&c, array_random(count * in * out, F32, 1.0), count * in * out, F32, mode), 16, sum_error(300));
+    if (w->biased && w->gathered == 1) /* only the biases are trained */
+        case_absent(&c);
+    else
+        close_to(case_arg(&c, array_random(count * in * out, F32, 1.0), count * in * out, F32, mode), 16, sum_error(300));
     case_arg(&c, rounded(dy_rows * out, y), dy_rows * out, y, IN);
     case_arg(&c, rounded(x_rows * in, x), x_rows * in, x, IN);
     case_arg(&c, s.offsets, s.experts + 1, I32, IN);
@@ -160,7 +163,7 @@ static void check_bad(int which, int gradient)
     c.attrs.experts.x_type = c.attrs.experts.w_type = BF16;
     c.attrs.experts.y_type = gradient ? BF16 : F32;
     case_arg(&c, array_new(n * 4), n, F32, OUT)->compare = CLOSE;
-    c.arg[0].absolute = 1e9; /* of numbers; NaN must be where NaN is wanted */
+    c.arg[0].absolute = 1e9; /* numbers may differ; NaN must be where NaN is wanted */
     if (gradient)
         case_arg(&c, m, s.rows * OUT_, BF16, IN);
     case_arg(&c, x, s.rows / 2 * IN_, BF16, IN);
