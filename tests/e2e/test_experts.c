@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDS " --data ids.bin --token-type u16 --seq-len 128 --tiles rows=64,loss=64,group=4096 --threads 1 --effort quick --lr 1e-2 "
+#define IDS \
+    " --data ids.bin --token-type u16 --seq-len 128 --tiles rows=64,loss=64,group=4096 --threads 1 --effort quick --lr 1e-2 "
 
 enum { IDS_MOST = 32, IDS_COUNT = 4096 };
 
@@ -66,7 +67,8 @@ static void exports_are_models(void **state)
     for (int i = 0; i < 3; i++) {
         copy_model(models[i], "model");
         e2e_succeeds(NULL, IDS "--model model --dtype fp32 --steps 2 --out run");
-        e2e_succeeds(NULL, "eval --model run/hf --eval-data ids.bin --token-type u16 --lengths 64,128 --effort quick --dtype fp32 --json");
+        e2e_succeeds(
+            NULL, "eval --model run/hf --eval-data ids.bin --token-type u16 --lengths 64,128 --effort quick --dtype fp32 --json");
         e2e_succeeds(NULL, IDS "--model run/hf --dtype fp32 --steps 1 --out more");
         struct curve a = e2e_curve("run"), b = e2e_curve("more");
         assert_true(b.loss[0] < a.loss[0]);
@@ -120,7 +122,9 @@ static void untrained_tensors_are_the_same(void **state)
     static const struct {
         const char *model, *freeze, *part;
         int tensors; /* number of frozen tensors and of biases that only choose */
-    } cases[] = {{"glm4-moe", "*.experts.*", ".experts.", 19}, {"granitemoe", "*_linear.weight", "_linear.weight", 2}, {"gpt-oss", "*.experts.*", ".experts.", 4}};
+    } cases[] = {{"glm4-moe", "*.experts.*", ".experts.", 19},
+                 {"granitemoe", "*_linear.weight", "_linear.weight", 2},
+                 {"gpt-oss", "*.experts.*", ".experts.", 4}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         copy_model(cases[i].model, "model");
         e2e_succeeds(NULL, IDS "--model model --dtype bf16 --freeze %s --steps 2 --out run", cases[i].freeze);
@@ -145,7 +149,9 @@ static void add_further(const char *model, const char *const *names, int n)
     assert_int_equal(st_open(path, &f), OK);
     for (; count < st_count(f); count++) {
         bytes[count] = bytes_of(f, st_name(f, count), &raw[count]);
-        decls[count] = (struct st_decl){.name = strdup(st_name(f, count)), .n_dims = raw[count].n_dims, .type = strcmp(raw[count].type, "F32") ? "BF16" : "F32"};
+        decls[count] = (struct st_decl){.name = strdup(st_name(f, count)),
+                                        .n_dims = raw[count].n_dims,
+                                        .type = strcmp(raw[count].type, "F32") ? "BF16" : "F32"};
         memcpy(decls[count].shape, raw[count].shape, sizeof decls[count].shape);
     }
     for (int i = 0; i < n; i++)
@@ -167,8 +173,9 @@ static void add_further(const char *model, const char *const *names, int n)
 static void further_layers_are_kept(void **state)
 {
     (void)state;
-    static const char *const further[] = {"model.layers.2.eh_proj.weight", "model.layers.2.mlp.experts.0.gate_proj.weight", "mtp.norm.weight"},
-                            *const beyond[] = {"model.layers.3.eh_proj.weight"};
+    static const char *const further[] = {"model.layers.2.eh_proj.weight", "model.layers.2.mlp.experts.0.gate_proj.weight",
+                                          "mtp.norm.weight"},
+                             *const beyond[] = {"model.layers.3.eh_proj.weight"};
     copy_model("glm4-moe", "model");
     add_further("model", further, 3);
     struct result r = e2e_succeeds(NULL, IDS "--model model --dtype bf16 --steps 1 --save-every 1 --out run");
@@ -198,6 +205,7 @@ static void further_layers_are_kept(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
-    const struct CMUnitTest tests[] = {TEST(resumed_bit_for_bit), TEST(exports_are_models), TEST(untrained_tensors_are_the_same), TEST(further_layers_are_kept)};
+    const struct CMUnitTest tests[] = {TEST(resumed_bit_for_bit), TEST(exports_are_models), TEST(untrained_tensors_are_the_same),
+                                       TEST(further_layers_are_kept)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
