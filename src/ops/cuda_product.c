@@ -20,6 +20,12 @@ static enum status check_matrix(const char *name, int64_t cols, int64_t ld, int3
     return OK;
 }
 
+/* Tells whether both operands are fp32: a router's gradient. Nothing is cast then. */
+static int is_fp32(const struct gemm_shape *s)
+{
+    return s->a_type == F32 && s->b_type == F32;
+}
+
 enum status cuda_product_check(const struct gemm_shape *s)
 {
     if (s->m < 1 || s->n < 1 || s->k < 1 || s->m >= MOST || s->n >= MOST || s->k >= MOST)
@@ -28,8 +34,9 @@ enum status cuda_product_check(const struct gemm_shape *s)
     TRY(check_matrix("a", s->ta ? s->m : s->k, s->lda, s->a_type));
     TRY(check_matrix("b", s->tb ? s->k : s->n, s->ldb, s->b_type));
     TRY(check_matrix("c", s->n, s->ldc, s->c_type));
-    if (s->a_type == F32 && s->b_type == F32)
-        return status_fail(ERR_INVALID, "gemm on cuda: one operand at least is bf16: use --dtype bf16");
+    if (is_fp32(s) && s->c_type != F32)
+        return status_fail(ERR_INVALID, "gemm on cuda: the product of two fp32 matrices is fp32, not %s",
+                           dtype_name((enum dtype)s->c_type));
     return OK;
 }
 
@@ -41,7 +48,7 @@ static int k_in_rows(const struct gemm_shape *s, int operand)
 
 struct cuda_slabs cuda_product_slabs(const struct gemm_shape *s)
 {
-    struct cuda_slabs all = {.cast = s->a_type == F32 ? 1 : s->b_type == F32 ? 2 : 0, .count = 1};
+    struct cuda_slabs all = {.cast = is_fp32(s) ? 0 : s->a_type == F32 ? 1 : s->b_type == F32 ? 2 : 0, .count = 1};
     const int64_t lines = all.cast == 2 ? s->n : s->m;
     all.size = lines;
     if (all.cast == 0)
@@ -70,6 +77,7 @@ struct cuda_slab cuda_product_slab(const struct gemm_shape *call, const struct c
     struct gemm_shape s = *call;
     struct cuda_slab out = {0};
     const int64_t first = index * all->size;
+    const int32_t type = is_fp32(call) ? F32 : BF16;
     if (all->cast) {
         int64_t *lines = all->cast == 1 ? &s.m : &s.n, *ld = all->cast == 1 ? &s.lda : &s.ldb;
         const int by_rows = k_in_rows(&s, all->cast);
@@ -81,8 +89,8 @@ struct cuda_slab cuda_product_slab(const struct gemm_shape *call, const struct c
         out.at[all->cast] = first * (by_rows ? *ld : 1) * dtype_size(F32);
         out.cast_ld = *ld = round_up(by_rows ? s.k : all->size, PAD);
     }
-    out.product = (struct cuda_product){.a = by_columns(s.tb ? s.n : s.k, s.tb ? s.k : s.n, s.ldb, BF16, s.tb),
-                                        .b = by_columns(s.ta ? s.k : s.m, s.ta ? s.m : s.k, s.lda, BF16, s.ta),
+    out.product = (struct cuda_product){.a = by_columns(s.tb ? s.n : s.k, s.tb ? s.k : s.n, s.ldb, type, s.tb),
+                                        .b = by_columns(s.ta ? s.k : s.m, s.ta ? s.m : s.k, s.lda, type, s.ta),
                                         .d = by_columns(s.m, s.n, s.ldc, s.c_type, 0),
                                         .accumulate = s.accumulate};
     return out;

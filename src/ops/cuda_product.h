@@ -1,10 +1,10 @@
-/* Calls of OP_GEMM as cuBLASLt computes them: products of bf16 matrices stored by columns, and casts. Plain C: plans need the
+/* Calls of OP_GEMM as cuBLASLt computes them: products of matrices stored by columns, bf16 or fp32 both, and casts. Plain C: plans need the
  * scratch on machines without CUDA.
  *
  * Row-major C = op(A) op(B) is, by columns, C^T = op(B)^T op(A)^T. A matrix stored by rows as [r, c] is [c, r] by columns with
  * the same leading dimension. So the operands change places and nothing moves.
  *
- * cuBLASLt has no product of an fp32 and a bf16 matrix. An fp32 operand is cast to bf16 in `work`, one slab of C's rows (A is
+ * cuBLASLt has no product of an fp32 and a bf16 matrix. An fp32 operand beside one in bf16 is cast in `work`, one slab of C's rows (A is
  * cast) or columns (B is cast) after the other. k is never divided, so slabs change no sum's order. */
 #ifndef LTRAIN_OPS_CUDA_PRODUCT_H
 #define LTRAIN_OPS_CUDA_PRODUCT_H
