@@ -15,6 +15,17 @@ def report(case, ours, beside, unit, marks={}, better="higher", **more):
     print(json.dumps({"case": case, "unit": unit, "better": better, "ours": ours, "beside": beside, "ratio": ratio, "marks": marks, **more}), flush=True)
 
 
+def run(command, **more):
+    """Its output, and the peak resident bytes of the process."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more) as p:
+        out = p.stdout.read()
+        status, usage = os.wait4(p.pid, 0)[1:]
+        p.returncode = os.waitstatus_to_exitcode(status)
+    if p.returncode:
+        sys.exit(f"{command[0]}: exit status {p.returncode}\n{out}")
+    return out, usage.ru_maxrss * 1024
+
+
 class Worker:
     """A program that prints one line of JSON for each line that it reads: a contender kept alive between its turns."""
 

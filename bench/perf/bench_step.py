@@ -24,23 +24,12 @@ OURS = {"resident": (1.5, ["--offload", "none"]),
 PEERS = {"PyTorch": [], "checkpointing": ["checkpointing"], "autocast": ["bf16"]}
 
 
-def run(command, **more):
-    """Its output, and the peak resident bytes of the process."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more) as p:
-        out = p.stdout.read()
-        status, usage = os.wait4(p.pid, 0)[1:]
-        p.returncode = os.waitstatus_to_exitcode(status)
-    if p.returncode:
-        sys.exit(f"{command[0]}: exit status {p.returncode}\n{out}")
-    return out, usage.ru_maxrss * 1024
-
-
 def ours(build, tokens, threads, where, placement):
     """The second step of two, from a directory of its own: seconds, peak bytes, its metrics with executed FLOPs and the seconds of each op."""
     text, out = os.path.join(where, "text"), os.path.join(where, f"run{len(os.listdir(where))}")
     with open(text, "w") as f:
         f.write("".join(chr(97 + i * i % 26) for i in range(4 * tokens)))
-    _, peak = run([os.path.join(build, "src", "cli", "ltrain"), "--model", "25m", "--data", text, "--seq-len", str(tokens), *placement,
+    _, peak = bench.run([os.path.join(build, "src", "cli", "ltrain"), "--model", "25m", "--data", text, "--seq-len", str(tokens), *placement,
                    "--threads", str(threads), "--steps", "2", "--trace", "2", "--out", out])
     step = json.loads(open(os.path.join(out, "metrics.jsonl")).readlines()[-1])
     step["executed_flops"] = json.load(open(os.path.join(out, "plan.json")))["step"]["hardware_flops"]
@@ -52,7 +41,7 @@ def ours(build, tokens, threads, where, placement):
 
 
 def peer(tokens, threads, *more):
-    out, peak = run([os.path.join(bench.PEERS, "bin", "python"), os.path.join(HERE, "peer_step.py"), str(tokens), str(threads), *more])
+    out, peak = bench.run([os.path.join(bench.PEERS, "bin", "python"), os.path.join(HERE, "peer_step.py"), str(tokens), str(threads), *more])
     return json.loads(out)["seconds"], peak
 
 
