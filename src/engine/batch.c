@@ -118,6 +118,13 @@ static void shift_positions(const struct batch *b, int32_t *positions)
         positions[i] += first;
 }
 
+/* Gives padding the position -1, by which routers know the tokens that no expert's count has. */
+static void mark_padding(struct batch *b, int64_t used)
+{
+    for (int64_t i = used; b->s->model->config.experts > 0 && i < b->shape.padded; i++)
+        b->whole.positions[i] = -1;
+}
+
 enum status batch_publish(struct batch *b, int64_t used)
 {
     const struct seq_tokens t = {b->whole.tokens, b->whole.targets, b->whole.positions, b->whole.lo};
@@ -125,6 +132,7 @@ enum status batch_publish(struct batch *b, int64_t used)
     const struct io_buffers *io = &b->s->plan->io;
     struct sequence in = inputs(b->s);
     seq_pad(&b->shape, used, &t);
+    mark_padding(b, used);
     TRY(seq_layout_assign(b->layout, t.lo));
     if (!b->memory) { /* the arrays are the program's inputs already; only the masks of padding are missing */
         for (int64_t i = used; i < b->shape.padded; i++)

@@ -13,6 +13,14 @@ int model_expert_units(const struct model *m, int64_t layer, int units[EXPERT_UN
     return EXPERT_UNITS;
 }
 
+int model_expert_layers(const struct model *m)
+{
+    int n = 0;
+    for (int64_t l = 0; m->config.experts > 0 && l < m->config.layers; l++)
+        n += model_find_block(&m->layers[l], BLOCK_EXPERTS) != NULL;
+    return n;
+}
+
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind)
 {
     for (int i = 0; i < layer->n_blocks; i++)

@@ -349,6 +349,13 @@ static inline int model_unit_has_experts(const struct model *m, int unit)
 {
     return unit > model_head_unit(m) && !m->units[unit].fp32;
 }
+/* Returns the number of layers with experts. */
+int model_expert_layers(const struct model *m);
+/* Returns the coefficient of the auxiliary loss that is trained; 0: there is none. */
+static inline double model_aux(const struct model_config *c)
+{
+    return c->router_aux_used ? c->router_aux : 0;
+}
 /* Tells whether a unit belongs to a layer: to neither the embedding nor the head. */
 static inline int model_unit_in_layer(const struct model *m, int unit)
 {

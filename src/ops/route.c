@@ -275,11 +275,14 @@ static int gather_gradients(const struct route_shape *s, const struct route_choi
 /* Computes the balancing loss's gradient by each expert's softmax in one token. Returns 0 if no token counts. */
 static int balance_of(const struct route_shape *s, const int32_t *plain, float *balance)
 {
-    double tokens = 0;
+    double count[ROUTE_EXPERTS] = {0}, tokens = 0;
+    for (int32_t part = 0; part < (s->parts > 1 ? s->parts : 1); part++)
+        for (int32_t e = 0; e < s->experts; e++)
+            count[e] += plain[(int64_t)part * s->experts + e];
     for (int32_t e = 0; e < s->experts; e++)
-        tokens += (double)plain[e] / s->k;
+        tokens += count[e] / s->k;
     for (int32_t e = 0; e < s->experts; e++)
-        balance[e] = (float)((double)s->aux * s->experts * plain[e] / (tokens * tokens));
+        balance[e] = (float)((double)s->aux * s->experts * count[e] / (tokens * tokens));
     return tokens > 0;
 }
 
@@ -310,6 +313,7 @@ struct route_shape route_shape_of(const struct op_attrs *a)
                                 .groups = a->route.groups,
                                 .group_k = a->route.group_k,
                                 .accumulate = a->route.accumulate,
+                                .parts = a->route.parts,
                                 .scale = a->route.scale != 0.0f ? a->route.scale : 1.0f,
                                 .eps = a->route.eps,
                                 .least = a->route.least,

@@ -14,7 +14,7 @@ enum { ROUTE_EXPERTS = 1024, ROUTE_K = 64 }; /* most experts, and most of a toke
 
 struct route_shape {
     int64_t rows;
-    int32_t experts, k, kind, normalise, groups, group_k, accumulate;
+    int32_t experts, k, kind, normalise, groups, group_k, accumulate, parts;
     float scale, eps, least, aux;
 };
 
@@ -38,7 +38,7 @@ struct route_choice {
     const int32_t *ids; /* [rows,k] */
     const float *p;     /* [rows,k] */
     const float *dp;    /* [n]: by row of a pair */
-    const int32_t *place, *plain, *index;
+    const int32_t *place, *plain /* [parts,experts] */, *index;
 };
 
 /* Turns logits into their gradient. The balancing loss is aux E sum of f P: f is an expert's part of the tokens that `plain`

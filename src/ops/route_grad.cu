@@ -21,13 +21,22 @@ template <int PER> struct grad_space {
     int tokens[WARPS];
 };
 
+/* Returns the tokens that chose an expert by the softmax alone, of all parts. */
+__device__ __forceinline__ int64_t plain_of(const grad_args &a, int e)
+{
+    int64_t n = a.plain[e];
+    for (int part = 1; part < a.s.parts; part++)
+        n += a.plain[(int64_t)part * a.s.experts + e];
+    return n;
+}
+
 /* Computes the gradient by the softmax. Returns 0 if no token counts. Called by all threads of the block. */
 template <int PER> __device__ __forceinline__ bool find_balance(const grad_args &a, grad_space<PER> &space)
 {
     const int lane = threadIdx.x % LT_WARP, warp = threadIdx.x / LT_WARP;
     unsigned mine = 0;
     for (int e = threadIdx.x; e < a.s.experts; e += THREADS)
-        mine += (unsigned)a.plain[e];
+        mine += (unsigned)plain_of(a, e);
     mine = __reduce_add_sync(LT_FULL_MASK, mine);
     if (lane == 0)
         space.tokens[warp] = (int)mine;
@@ -37,7 +46,7 @@ template <int PER> __device__ __forceinline__ bool find_balance(const grad_args 
         pairs += space.tokens[w];
     const double tokens = (double)pairs / a.s.k;
     for (int e = threadIdx.x; e < a.s.experts; e += THREADS)
-        space.balance[e] = (float)((double)a.s.aux * a.s.experts * a.plain[e] / (tokens * tokens));
+        space.balance[e] = (float)((double)a.s.aux * a.s.experts * (double)plain_of(a, e) / (tokens * tokens));
     __syncthreads();
     return pairs > 0;
 }

@@ -170,9 +170,9 @@ OP(COMBINE, combine, ELEMENTWISE, NEVER, a->combine.y_type, 1.0 * a->combine.row
    SUM(acc, F32, combine.accumulate), IN(y, AS(combine.y_type)), IN(place, I32), OPT_IN(p, F32), OPT_IN(bias, T(combine)),
    OPT_IN(ids, I32))
 
-/* logits become their gradient, from dp, by row. With `plain`, the counts of all that the balancing loss spans, it includes that
- * loss's, for tokens whose index is not negative: logits [rows,experts], ids, p, place [rows,k], dp [n], plain [experts], index
- * [rows] */
+/* logits become their gradient, from dp, by row. With `plain`, the counts of all that the balancing loss spans, in parts, it
+ * includes that loss's, for tokens whose index is not negative: logits [rows,experts], ids, p, place [rows,k], dp [n], plain
+ * [parts,experts], index [rows] */
 OP(ROUTE_GRAD, route_grad, ELEMENTWISE, NEVER, F32, 8.0 * a->route.rows * a->route.experts,
    INOUT(logits, F32), IN(ids, I32), IN(p, F32), IN(dp, F32), IN(place, I32), OPT_IN(plain, I32), OPT_IN(index, I32))
 

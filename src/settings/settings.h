@@ -159,6 +159,8 @@ struct settings {
     enum schedule_kind schedule;
     int64_t warmup;
     double weight_decay, beta1, beta2, eps, clip;
+    double
+        router_aux; /* coefficient of the auxiliary loss of models with experts; AUTO: config.json's, if it asks for that loss */
     uint64_t seed;
     char *out;          /* run directory */
     int out_is_default; /* not a key: 1: `out` is a default name, which may be changed if it is taken */

@@ -41,20 +41,21 @@ void metrics_print_evaluation(const struct step_metrics *m, FILE *f)
 
 void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
 {
-    char device[32], limit[32], host[32], nvme[32], hidden[16] = "-", speed[32], flops[32];
+    char device[32], limit[32], host[32], nvme[32], hidden[16] = "-", speed[32], flops[32], load[EXPERT_STATS_TEXT];
     int64_t eta = (int64_t)m->eta_seconds;
     double rate = m->model_flops / m->seconds;
     if (isfinite(m->hidden))
         snprintf(hidden, sizeof hidden, "%.0f%%", 100 * m->hidden);
     fprintf(f,
             "%sstep %lld/%lld  loss %.4f  gnorm %.3g  lr %.1e  %s tok/s  %s GF %.0f%%  device %s/%s  host %s  nvme %s  "
-            "hidden %s  eta "
+            "hidden %s  %seta "
             "%lld:%02lld:%02lld%s",
             terminal ? "\r" : "", (long long)m->step, (long long)m->steps, fabs(m->loss), fabs(m->grad_norm) /* no "-nan" */,
             m->lr, figure((double)m->tokens / m->seconds, speed), figure(rate * 1e-9, flops), 100 * rate / m->peak_flops,
             units_format_short(m->device_bytes, device), units_format_short(m->device_limit, limit),
-            units_format_short(m->host_bytes, host), units_format_short(m->nvme_bytes, nvme), hidden, (long long)(eta / 3600),
-            (long long)(eta / 60 % 60), (long long)(eta % 60), terminal ? "\x1b[K" : "\n");
+            units_format_short(m->host_bytes, host), units_format_short(m->nvme_bytes, nvme), hidden,
+            expert_stats_text(&m->experts, load), (long long)(eta / 3600), (long long)(eta / 60 % 60), (long long)(eta % 60),
+            terminal ? "\x1b[K" : "\n");
     if (m->evaluated) {
         fputs(terminal ? "\n" : "", f);
         metrics_print_evaluation(m, f);
@@ -113,6 +114,22 @@ static void put_evaluation(json_t *o, const struct evaluation *e)
     json_object_set_new(o, "eval_loss_by_position", by_position(e));
 }
 
+static void put_experts(json_t *o, const struct expert_stats *x)
+{
+    if (x->experts == 0)
+        return;
+    put(o, "expert_load", x->load.mean);
+    put(o, "expert_load_worst", x->load.worst);
+    put(o, "expert_entropy", x->entropy.mean);
+    put(o, "expert_entropy_worst", x->entropy.worst);
+    put(o, "experts_unhit", x->unhit.mean);
+    put(o, "experts_unhit_worst", x->unhit.worst);
+    if (x->coefficient > 0) {
+        put(o, "aux_loss", x->aux);
+        put(o, "aux_coefficient", x->coefficient);
+    }
+}
+
 static void put_step(json_t *o, const struct step_metrics *m)
 {
     double rate = m->model_flops / m->seconds;
@@ -127,6 +144,7 @@ static void put_step(json_t *o, const struct step_metrics *m)
     put(o, "model_flops", m->model_flops);
     put(o, "mfu", rate / m->peak_flops);
     json_object_set_new(o, "mfu_reference", json_string(m->peak_reference));
+    put_experts(o, &m->experts);
     put_int(o, "device_peak_bytes", m->device_bytes);
     put_int(o, "host_peak_bytes", m->host_bytes);
     put_int(o, "nvme_bytes", m->nvme_bytes);

@@ -5,6 +5,7 @@
 #include "engine/executor.h"
 #include "offload/store.h"
 #include "train/evaluation.h"
+#include "train/expert_stats.h"
 
 #include <stdio.h>
 
@@ -12,6 +13,7 @@ struct step_metrics {
     int64_t step, steps, seq_len, tokens, target_tokens;          /* seq_len: tokens of a sequence */
     double loss, grad_norm, lr, seconds, model_flops, peak_flops; /* peak_flops: FLOP/s that MFU refers to */
     const char *peak_reference;                                   /* source of peak_flops */
+    struct expert_stats experts;                                  /* experts: 0: the model has none */
     struct evaluation eval;                                       /* valid if `evaluated` */
     int evaluated;
     int updated;         /* 1: the step began with the update of the step before */

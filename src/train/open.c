@@ -106,6 +106,19 @@ enum status train_blame_adapter(const struct settings *s, enum status st)
                        why + strlen(said));
 }
 
+/* Replaces config.json's auxiliary loss by that of --router-aux. */
+static enum status set_router_aux(const struct settings *s, struct model_config *c)
+{
+    if (s->router_aux < 0)
+        return OK;
+    if (c->experts == 0 && s->router_aux > 0)
+        return status_fail(ERR_INVALID, "--router-aux %g: model %s has no experts whose load could be evened out: leave it out",
+                           s->router_aux, c->name);
+    c->router_aux = s->router_aux;
+    c->router_aux_used = s->router_aux > 0;
+    return OK;
+}
+
 enum status train_open_model(const struct settings *s, struct model **out)
 {
     struct model_config config;
@@ -120,6 +133,7 @@ enum status train_open_model(const struct settings *s, struct model **out)
             ERR_INVALID, "%s/config.json: ltrain does not know %s; without --strict-config it computes as if that were not there",
             s->model, config.unknown);
     TRY(model_config_set_rope(&config, s->rope, s->rope_base));
+    TRY(set_router_aux(s, &config));
     if (!s->max_seq && s->plan.seq_len > config.max_positions && model_learns_positions(&config))
         return status_fail(ERR_INVALID, "model %s has learned positions for %lld tokens; --seq-len %lld is longer", config.name,
                            (long long)config.max_positions, (long long)s->plan.seq_len);

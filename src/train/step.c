@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/sys.h"
+#include "engine/expert_load.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -123,7 +124,12 @@ static void note_thrown(struct run *r, int64_t micro_batch)
         r->progress.thrown = (struct thrown_away){micro_batch, reached};
 }
 
-static enum status run_programs(struct run *r, int64_t targets, double *sum)
+/* Sums of a step's programs. experts: counts of experts' tokens, and behind them the balancing loss. */
+struct sums {
+    double loss, *experts;
+};
+
+static enum status run_programs(struct run *r, int64_t targets, struct sums *sum)
 {
     const struct settings *s = r->s;
     for (int64_t i = 0; i < s->plan.grad_accum; i++) {
@@ -140,7 +146,11 @@ static enum status run_programs(struct run *r, int64_t targets, double *sum)
             TRY(run_traced(r, which, s->trace));
         else
             TRY(session_run(r->session, which, NULL));
-        *sum += session_loss(r->session);
+        sum->loss += session_loss(r->session);
+        if (sum->experts) {
+            expert_counts_add(r->session, sum->experts);
+            sum->experts[expert_counts(r->session)] += expert_balance(r->session);
+        }
         note_thrown(r, i + 1);
         if (run_is_over(r))
             break;
@@ -148,11 +158,45 @@ static enum status run_programs(struct run *r, int64_t targets, double *sum)
     return OK;
 }
 
+/* Adds up the step's counts and balancing loss over all ranks, and notes what follows from them. */
+static enum status add_up_experts(struct run *r, struct sums *sum, struct step_metrics *m)
+{
+    const int n = expert_counts(r->session), experts = (int)r->model->config.experts;
+    if (!sum->experts)
+        return OK;
+    TRY(comm_sum(r->comm, sum->experts, n + 1));
+    expert_stats_of(sum->experts, n / experts, experts, &m->experts);
+    m->experts.coefficient = model_aux(&r->model->config);
+    m->experts.aux = sum->experts[n] / (double)r->session->plan->strategy.sequences;
+    m->loss += m->experts.coefficient * m->experts.aux;
+    return OK;
+}
+
+/* Runs the step's programs, which the ranks begin together. *cut: a signal ended them. */
+static enum status run_section(struct run *r, const struct tally *all, struct step_metrics *m, int *cut)
+{
+    struct sums sum = {0};
+    enum status st = OK;
+    if (expert_counts(r->session) > 0) {
+        sum.experts = sys_calloc((size_t)expert_counts(r->session) + 1, sizeof *sum.experts);
+        st = sum.experts ? OK : status_fail(ERR_NOMEM, "out of memory for the counts of experts' tokens");
+    }
+    if (st == OK)
+        st = run_programs(r, all->targets, &sum);
+    if (st == OK)
+        st = comm_section_end(r->comm, cut);
+    m->loss = sum.loss / (double)all->targets;
+    if (st == OK && !*cut)
+        st = add_up_experts(r, &sum, m);
+    free(sum.experts);
+    return st;
+}
+
 enum status run_step(struct run *r, struct step_metrics *m, int *cut)
 {
     const struct settings *s = r->s;
     struct tally all;
-    double sum = 0, began = clock_seconds();
+    const double began = clock_seconds();
     enum status st = count(r, &all);
     *cut = st == ERR_STOPPED; /* the signal came before anything was computed */
     if (*cut)
@@ -174,8 +218,7 @@ enum status run_step(struct run *r, struct step_metrics *m, int *cut)
         return OK;
     }
     m->updated = r->progress.pending;
-    TRY(run_programs(r, all.targets, &sum));
-    TRY(comm_section_end(r->comm, cut));
+    TRY(run_section(r, &all, m, cut));
     m->seconds = clock_seconds() - began;
     if (*cut) { /* the first program has finished the update */
         r->progress.pending = 0;
@@ -190,7 +233,6 @@ enum status run_step(struct run *r, struct step_metrics *m, int *cut)
     r->progress.skipped_in_row = norm->skip ? r->progress.skipped_in_row + 1 : 0;
     r->measured.skipped += norm->skip;
     m->model_flops = model_flops(r->model, all.tokens, all.pairs);
-    m->loss = sum / (double)all.targets;
     m->grad_norm = norm->norm;
     m->skipped = norm->skip ? "the gradient norm is not finite" : NULL;
     return OK;

@@ -124,11 +124,13 @@ static void check_route_grad(const struct rule *r, const struct shape *s, int ba
     case_arg(&c, array_random(n, F32, 0.5), n, F32, IN);
     case_arg(&c, array_random(n, F32, 1.0), n, F32, IN);
     case_arg(&c, make_places(s), n, I32, IN);
-    int32_t *plain = array_indices(s->experts, 0, 50);
-    for (int e = 0; e < s->experts && balances == 2; e++)
+    const int parts = 1 + s->experts % 3;
+    int32_t *plain = array_indices(parts * s->experts, 0, 50);
+    c.attrs.route.parts = parts;
+    for (int e = 0; e < parts * s->experts && balances == 2; e++)
         plain[e] = 0; /* no token counts */
     if (balances) {
-        case_arg(&c, plain, s->experts, I32, IN);
+        case_arg(&c, plain, parts * s->experts, I32, IN);
         case_arg(&c, make_index(s->rows), s->rows, I32, IN);
     } else {
         case_absent(&c);

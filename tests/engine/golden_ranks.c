@@ -209,7 +209,8 @@ static const struct kind {
              {"granite-swa", 2},
              {"phi", 2},
              {"codegen", 2},
-             {"opt", 2}};
+             {"opt", 2},
+             {"moe/mixtral-aux", 2, 1}};
 
 enum { OTHER_STEPS = 2 };
 

@@ -2,6 +2,7 @@
 #include "engine/rig.h"
 
 #include "base/rng.h"
+#include "engine/expert_load.h"
 #include "plan/cells.h"
 
 #include <dirent.h>
@@ -130,7 +131,7 @@ enum status rig_step(struct rig *r, const struct sequence *batch, int n, double 
 {
     const struct plan *plan = r->session->plan;
     int64_t targets = 0, accum = r->settings.plan.grad_accum;
-    double sum = 0;
+    double sum = 0, aux = 0;
     for (int i = 0; i < n; i++)
         targets += batch[i].n_targets;
     for (int i = 0; i < accum; i++) {
@@ -142,10 +143,13 @@ enum status rig_step(struct rig *r, const struct sequence *batch, int n, double 
         enum plan_program which = i > 0 ? (i == accum - 1 ? PLAN_LAST : PLAN_MORE) : r->pending ? PLAN_UPDATE_STEP : PLAN_STEP;
         TRY(session_run(r->session, which, r->trace));
         sum += session_loss(r->session);
+        aux += expert_balance(r->session);
     }
     r->updates++;
     r->pending = 1;
-    *loss = sum / (double)targets;
+    if (model_aux(&r->model->config) > 0)
+        TRY(comm_sum(r->session->comm, &aux, 1));
+    *loss = sum / (double)targets + model_aux(&r->model->config) * aux / (double)plan->strategy.sequences;
     *norm = ((struct norm_result *)session_io(r->session, plan->io.norm))->norm;
     return session_check_memory(r->session);
 }

@@ -11,10 +11,10 @@
 #include <string.h>
 
 static const char *const cases[] = {
-    "moe/qwen3-moe",   "moe/mixtral",          "moe/olmoe",    "moe/qwen2-moe", "moe/gpt-oss",
-    "moe/granitemoe",  "moe/granitemoeshared", "moe/glm4-moe", "moe/dots1",     "moe/ernie4_5-moe",
-    "moe/hunyuan-moe", "moe/minimax-m2",       "moe/afmoe",    "moe/hy-v3",     "moe/exaone-moe",
-    "moe/solar-open"};
+    "moe/qwen3-moe",   "moe/mixtral",          "moe/olmoe",         "moe/qwen2-moe", "moe/gpt-oss",
+    "moe/granitemoe",  "moe/granitemoeshared", "moe/glm4-moe",      "moe/dots1",     "moe/ernie4_5-moe",
+    "moe/hunyuan-moe", "moe/minimax-m2",       "moe/afmoe",         "moe/hy-v3",     "moe/exaone-moe",
+    "moe/solar-open",  "moe/mixtral-aux",      "moe/minimax-m2-aux"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Makes sure that the results have the parameter's gradient, and its value after the steps. */
@@ -115,6 +115,8 @@ CASE(afmoe, 12)
 CASE(hy_v3, 13)
 CASE(exaone_moe, 14)
 CASE(solar_open, 15)
+CASE(mixtral_aux, 16)
+CASE(minimax_m2_aux, 17)
 
 static void experts_nvme(struct settings *s)
 {
@@ -162,6 +164,8 @@ int main(void)
                                        cmocka_unit_test(hy_v3),
                                        cmocka_unit_test(exaone_moe),
                                        cmocka_unit_test(solar_open),
+                                       cmocka_unit_test(mixtral_aux),
+                                       cmocka_unit_test(minimax_m2_aux),
                                        cmocka_unit_test(experts_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,10 @@ CASES = {
     "exaone-moe": ("exaone_moe", dict(hidden_size=8, num_hidden_layers=2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=8, num_shared_experts=1, sliding_window=7,
                                       layer_types=[SLIDE, FULL], mlp_layer_types=["dense", "sparse"], n_group=2, topk_group=1), 5, DOCUMENTS),
     "solar-open": ("solar_open", dict(n_routed_experts=7, num_experts_per_tok=3, moe_intermediate_size=8, n_shared_experts=1, norm_topk_prob=False), -1, DOCUMENTS),
+    # the auxiliary loss, of two layers together; of a choice by sigmoids and a bias, from which the softmax's differs
+    "mixtral-aux": ("mixtral", dict(hidden_size=8, num_hidden_layers=2, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.5), -1, DOCUMENTS),
+    "minimax-m2-aux": ("minimax_m2", dict(hidden_size=8, num_local_experts=6, num_experts_per_tok=2, rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.5),
+                                          output_router_logits=True, router_aux_loss_coef=0.5), 5, DOCUMENTS),
 }
 
 
@@ -83,6 +87,31 @@ def routers_of(model):
     return [m for name, m in model.named_modules() if re.search(r"\.(gate|router|router\.gate|gate\.wg)$", name) and getattr(m, "weight", None) is not None]
 
 
+def exact(source):
+    return re.sub(r"\.float\(\)", ".double()", re.sub(r"torch\.float(32)?\b", "torch.float64", textwrap.dedent(source)))
+
+
+def use_aux(model):
+    """Makes the model's auxiliary loss exact. Its mask says which tokens are padding; here none is, and the 4-D masks of packed documents are none of its masks."""
+    module, own = sys.modules[type(model).__module__], {}
+    module.published = getattr(module, "published", module.load_balancing_loss_func)
+    exec(exact(inspect.getsource(module.published)), module.__dict__, own)
+    module.load_balancing_loss_func = lambda gates, experts, k, mask: own["load_balancing_loss_func"](gates, experts, k)
+    model.register_forward_hook(lambda model, args, out: setattr(model, "aux_now", model.router_aux_loss_coef * out.aux_loss))
+
+
+def with_aux(forward):
+    """As golden.forward; the loss includes the auxiliary loss if the configuration says so, as transformers' own loss does."""
+    def full(model, batch):
+        loss, logits = forward(model, batch)
+        return loss + (model.aux_now if model.config.output_router_logits else 0), logits
+    return full
+
+
+def without_aux(check):
+    return lambda model, batch, lengths, loss: check(model, batch, lengths, loss - (model.aux_now.item() if model.config.output_router_logits else 0))
+
+
 def use_fp64(model):
     """As golden.to_fp64, with routers that go through fp32 in the same source but for that type."""
     golden.to_fp64(model)
@@ -90,11 +119,10 @@ def use_fp64(model):
         kind = type(module)
         if not re.search(r"Router|Gate$|MoE$|Moe$|MoeBlock$|MLP$", kind.__name__):
             continue
-        source = textwrap.dedent(inspect.getsource(kind.forward))
-        exact = re.sub(r"\.float\(\)", ".double()", re.sub(r"torch\.float(32)?\b", "torch.float64", source))
-        if exact != source:
+        source = inspect.getsource(kind.forward)
+        if exact(source) != textwrap.dedent(source):
             own = {}
-            exec(exact, sys.modules[kind.__module__].__dict__, own)
+            exec(exact(source), sys.modules[kind.__module__].__dict__, own)
             module.forward = own["forward"].__get__(module)
     return model
 
@@ -159,6 +187,8 @@ def attempt(name, family, keys, dead, lengths, seed):
         os.remove(os.path.join(folder, "generation_config.json"))
     names = names_in_files(model)
     use_fp64(model)
+    if config.output_router_logits:
+        use_aux(model)
     trained = {names[k]: p for k, p in model.named_parameters() if p.requires_grad}
     window = None if golden.mixes_windows(config) else getattr(config, "sliding_window", None)
     batch = golden.make_batch(lengths, seed, window or sum(lengths), config.vocab_size)
@@ -179,6 +209,7 @@ def attempt(name, family, keys, dead, lengths, seed):
 
 if __name__ == "__main__":
     golden.use_exact()
+    golden.forward, golden.check_documents = with_aux(golden.forward), without_aux(golden.check_documents)
     for number, case in enumerate(CASES):
         if len(sys.argv) == 1 or case in sys.argv[1:]:
             seed = 1000 * (number + 1)

@@ -308,12 +308,14 @@ static void check_gradient(const struct rule *r, const int64_t shape[3], int bal
     const int64_t rows = shape[0], n = shape[1], k = shape[2], pairs = rows * k;
     struct tensor *logits = tensor_random(rows * n, F32, 1.0), *bias = tensor_random(n, F32, 0.3);
     struct tensor *dp = tensor_random(pairs, F32, 1.0), *place = tensor_new(pairs, I32), *want = tensor_new(rows * n, F64);
-    struct tensor *plain = tensor_new(n, I32), *index = tensor_new(rows, I32);
+    const int64_t parts = 1 + n % 3;
+    struct tensor *plain = tensor_new(parts * n, I32), *index = tensor_new(rows, I32);
     const struct results x = route(r, shape, logits, bias, NULL, 0);
-    double total = 0;
-    for (int64_t e = 0; e < n; e++) {
-        tensor_set(plain, e, (double)(e * 7 % 5));
-        total += (double)(e * 7 % 5);
+    double total = 0, of_all[EXPERTS] = {0};
+    for (int64_t i = 0; i < parts * n; i++) {
+        tensor_set(plain, i, (double)(i * 7 % 5));
+        of_all[i % n] += (double)(i * 7 % 5);
+        total += (double)(i * 7 % 5);
     }
     for (int64_t i = 0; i < pairs; i++)
         tensor_set(place, i, (double)(pairs - 1 - i));
@@ -325,7 +327,7 @@ static void check_gradient(const struct rule *r, const int64_t shape[3], int bal
             of_pairs[j] = dp->val[pairs - 1 - (i * k + j)];
             taken[(int64_t)x.ids->val[i * k + j]] = 1;
         }
-        struct problem problem = {r, n, k, taken, of_pairs, balances && i % 4 != 2 ? plain->val : NULL, 0.375, total / (double)k};
+        struct problem problem = {r, n, k, taken, of_pairs, balances && i % 4 != 2 ? of_all : NULL, 0.375, total / (double)k};
         finite_difference(loss_of, &problem, logits->val + i * n, n, gradient);
         for (int64_t e = 0; e < n; e++)
             tensor_set(want, i * n + e, gradient[e]);
@@ -334,6 +336,7 @@ static void check_gradient(const struct rule *r, const int64_t shape[3], int bal
     case_start(&c, OP_ROUTE_GRAD);
     set_rule(&c, r, shape);
     c.attrs.route.aux = 0.375f;
+    c.attrs.route.parts = (int32_t)parts;
     case_tensor(&c, logits, INOUT);
     case_tensor(&c, x.ids, IN);
     case_tensor(&c, x.p, IN);

@@ -82,6 +82,7 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
     fixed.seq_len = shape.padded;
     fixed.rows = seq_rank_rows(&shape);
     fixed.ranks = (int)mesh_ranks(&fixed.key.mesh);
+    fixed.sequences = s->batch > 0 ? s->batch : s->grad_accum * fixed.key.mesh.degree[MESH_DP];
     fixed.key.zero = fixed.ranks == 1 ? 0 : s->zero == AUTO ? 3 : s->zero;
     TRY(plan_tiles(m, s, &fixed));
     *out = fixed;

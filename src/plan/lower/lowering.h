@@ -13,6 +13,7 @@
 
 struct adapter_work;
 struct block;
+struct expert_load;
 struct layer_cache;
 struct memory;
 
@@ -52,6 +53,7 @@ struct lowering {
     struct layer_cache *caches;                /* caches of each layer, if keys and values are cached (blocks/cache.h) */
     struct value index, last_row;              /* inputs: index of each new row in its block; row whose logits are wanted */
     struct value last, last_n;                 /* row last_row of the stream, and its norm */
+    struct expert_load *load;                  /* counts of experts' tokens (load.h); NULL: nothing is counted */
     int64_t mask_rows;                         /* rows from the mask of one block of keys to that of the next */
     int predicate;                             /* predicate of the instructions that are emitted; 0: they are executed always */
     enum phase phase;

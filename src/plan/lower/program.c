@@ -6,6 +6,7 @@
 #include "plan/lower/decode.h"
 #include "plan/lower/ends.h"
 #include "plan/lower/layers.h"
+#include "plan/lower/load.h"
 #include "plan/lower/lowering.h"
 #include "plan/lower/value.h"
 #include "plan/lower/state.h"
@@ -60,6 +61,7 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     io->numbers = L->m->config.lora.dropout > 0 ? io_value(L, &L->numbers, "numbers", n, 4) : -1;
     io->norm = io_value(L, &L->norm, "norm", 1, sizeof(struct norm_result));
     io->loss = loss_value(L);
+    load_create(L, io);
     io->each = -1;
     if (L->s.evaluates) {
         value_create(L, &L->each, "each", CLASS_IO, n, 4, L->s.key.loss_tile, RES_HOST);
@@ -78,6 +80,7 @@ static void bind_persistent(struct lowering *L, int end)
             value_bind(L, &L->norm, 1);
         if (lower_says_each(L))
             value_bind(L, &L->each, 1);
+        load_bind(L);
         return;
     }
     struct value *first[] = {&L->tokens, &L->targets, &L->positions}, *last[] = {&L->inv_freq, &L->record};
@@ -175,7 +178,9 @@ static void lower_passes(struct lowering *L)
         value_open_full(L, &L->sums);
     if (L->duties & DUTY_FORWARD) {
         value_open_full(L, &L->loss);
+        load_begin(L);
         lower_forward(L);
+        load_end(L);
     } else {
         update_units(L);
     }

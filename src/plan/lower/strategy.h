@@ -52,10 +52,11 @@ struct placement {
 struct strategy {
     struct numerics_key key;
     struct placement placement;
-    int64_t seq_len; /* tokens of a sequence, over all ranks that share it, padding included */
-    int64_t rows;    /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
-    int ranks;       /* number of ranks: the product of the mesh's degrees */
-    int evaluates;   /* 1: programs without a backward pass leave every token's loss */
+    int64_t seq_len;   /* tokens of a sequence, over all ranks that share it, padding included */
+    int64_t rows;      /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
+    int ranks;         /* number of ranks: the product of the mesh's degrees */
+    int64_t sequences; /* sequences of a step, over all ranks */
+    int evaluates;     /* 1: programs without a backward pass leave every token's loss */
     int discrete;
     const struct target *target; /* borrowed */
     /* only for programs that continue a text (decode.h), with keys and values of earlier tokens cached in blocks */

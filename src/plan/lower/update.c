@@ -8,9 +8,7 @@
 
 /* --- Collectives of a group's lane --- */
 
-/* Gathers all elements [g.first, g.end) of `whole` from every member's tile of `shard`, on the device. depth: 1 if the gather may
- * run ahead of its use. */
-static void gather_group(struct lowering *L, struct value *whole, struct value *shard, struct group g, int depth)
+void gather_group(struct lowering *L, struct value *whole, struct value *shard, struct group g, int depth)
 {
     struct op_attrs *a = emit(L, OP_ALL_GATHER, g.lane);
     L->p->instrs[L->p->n_instrs - 1].depth = (uint8_t)depth;

@@ -7,6 +7,7 @@
 #include "plan/lower/activation.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/linear.h"
+#include "plan/lower/load.h"
 #include "plan/lower/param.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/value.h"
@@ -129,9 +130,10 @@ static void produce_choice(struct lowering *L, struct value *v, int c)
     struct experts_layer *x = b->values;
     const struct rows r = rows_of(b, c);
     compute_logits(L, b, c);
-    emit_route(L, b, OP_ROUTE, r.n);
+    struct op_attrs *a = emit_route(L, b, OP_ROUTE, r.n);
     write_rows(L, 0, &x->ids, &r, c);
     write_rows(L, 1, &x->p, &r, c);
+    load_count(L, a, b->layer, r.first, r.end);
     read_rows(L, 5, &work_of(L)->logits, &r);
     if (weights_of(b)->router_bias >= 0)
         arg_param(L, 6, weights_of(b)->router_bias);
@@ -148,12 +150,13 @@ static void router_backward(struct lowering *L, const struct block *b, int c)
     const struct rows r = rows_of(b, c);
     struct linear_call call = router_call(L, b, &r);
     compute_logits(L, b, c);
-    emit_route(L, b, OP_ROUTE_GRAD, r.n);
+    struct op_attrs *a = emit_route(L, b, OP_ROUTE_GRAD, r.n);
     arg_update(L, 0, &W->logits, r.first, r.end, DEV);
     read_rows(L, 1, &x->ids, &r);
     read_rows(L, 2, &x->p, &r);
     read_rows(L, 3, &W->dp, &r);
     read_rows(L, 4, &W->place, &r);
+    load_balance(L, a, r.first, r.end);
     emit_done(L, 0);
     linear_product_dw(L, &call);
     lower_bias_grad_of(L, call.w, &call.y, r.n);

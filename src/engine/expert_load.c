@@ -1,0 +1,34 @@
+#include "engine/expert_load.h"
+
+int expert_counts(const struct session *s)
+{
+    return model_expert_layers(s->model) * (int)s->model->config.experts;
+}
+
+void expert_counts_add(struct session *s, double *counts)
+{
+    const int32_t *own = session_io(s, s->plan->io.load);
+    for (int i = 0; i < expert_counts(s); i++)
+        counts[i] += own[i];
+}
+
+double expert_balance(struct session *s)
+{
+    const int64_t experts = s->model->config.experts;
+    const struct mesh *mesh = &s->plan->strategy.key.mesh;
+    if (expert_counts(s) == 0 || model_aux(&s->model->config) == 0)
+        return 0;
+    const int32_t *own = (const int32_t *)session_io(s, s->plan->io.load) + expert_counts(s),
+                  *plain = s->plan->io.plain >= 0 ? session_io(s, s->plan->io.plain) : own;
+    const float *sums = (const float *)(own + experts);
+    const int64_t parts = s->plan->io.plain >= 0 ? mesh->degree[MESH_ULYSSES] * mesh->degree[MESH_RING] : 1;
+    double rows = 0, sum = 0;
+    for (int64_t e = 0; e < experts; e++) {
+        double count = 0;
+        for (int64_t part = 0; part < parts; part++)
+            count += plain[part * experts + e];
+        rows += count / (double)s->model->config.experts_used;
+        sum += count * sums[e];
+    }
+    return rows > 0 ? (double)experts * sum / rows / rows : 0;
+}

@@ -1,0 +1,16 @@
+/* Tokens of experts, and the balancing loss: what a program of training counted, as this rank has it. */
+#ifndef LTRAIN_ENGINE_EXPERT_LOAD_H
+#define LTRAIN_ENGINE_EXPERT_LOAD_H
+
+#include "engine/session.h"
+
+/* Returns the numbers of counts: experts times layers with experts; 0: the model has no experts. */
+int expert_counts(const struct session *s);
+/* Adds to counts[layer][expert] the tokens that this rank's rows gave each expert in the program that ran last. */
+void expert_counts_add(struct session *s, double *counts);
+/* Returns this rank's part of the balancing loss of its sequence in the program that ran last, without its coefficient, as
+ * transformers' load_balancing_loss_func without a mask: E sum of f P, f and P means over all layers' rows. The loss is the sum of
+ * the parts of the ranks that share the sequence. 0: the model is not trained with this loss, or the sequence is empty. */
+double expert_balance(struct session *s);
+
+#endif
