@@ -424,13 +424,21 @@ static enum status measure_samples(const struct problem *p, const struct model *
     return st;
 }
 
+enum status measure_sampled(const struct subject *x, const struct strategy *s, int duties, int *known, struct need *out)
+{
+    struct strategy samples[SAMPLES];
+    double times;
+    *known = 0;
+    return duties != DUTY_UPDATE && set_samples(s, samples, &times) /* an update's program does not depend on chunks */
+               ? measure_samples(x->problem, x->model, samples, duties, times, known, out)
+               : OK;
+}
+
 enum status measure_need(const struct subject *x, const struct strategy *s, int duties, struct need *out)
 {
-    struct strategy given = *s, samples[SAMPLES];
-    double times;
-    int known = 0;
+    struct strategy given = *s;
+    int known;
     plan_keep_as_given(x->model, &x->problem->request, &given);
-    if (duties != DUTY_UPDATE && set_samples(&given, samples, &times)) /* an update's program does not depend on chunks */
-        TRY(measure_samples(x->problem, x->model, samples, duties, times, &known, out));
+    TRY(measure_sampled(x, &given, duties, &known, out));
     return known ? OK : measure_whole(x, s, duties, out);
 }

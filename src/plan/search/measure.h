@@ -46,6 +46,8 @@ struct subject {
  *
  * Returns ERR_NOFIT if the program is beyond a program's tables. */
 enum status measure_need(const struct subject *x, const struct strategy *s, int duties, struct need *out);
+/* Measures a program of many row chunks from samples alone. *known: 0 if there are none, or if they do not say. */
+enum status measure_sampled(const struct subject *x, const struct strategy *s, int duties, int *known, struct need *out);
 /* Measures the program as it is, however many chunks it has. */
 enum status measure_whole(const struct subject *x, const struct strategy *s, int duties, struct need *out);
 

@@ -5,6 +5,7 @@
 #include "plan/lower/fixed.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/measure.h"
 #include "plan/search/memo.h"
 #include "plan/search/tuning.h"
 
@@ -88,6 +89,25 @@ static void set_key(const struct scheduled *x, const struct model *m, const stru
     out->last_level = x->trials->last_level;
 }
 
+/* Finds the bytes that a program needs in the serial order, where packing leaves hardly a gap: those that live at once, from samples
+ * where a program has many chunks. */
+static enum status find_serial_bytes(const struct trials *x, const struct model *m, const struct outcome_key *k, int64_t out[TIERS])
+{
+    const struct subject subject = {x->problem, m, k->model};
+    struct need need;
+    int known;
+    TRY(measure_sampled(&subject, &k->strategy, k->duties, &known, &need));
+    if (!known || need.buffers >= PROGRAM_MOST_NAMES / 2.0 || need.versions >= PROGRAM_MOST_VERSIONS / 2.0)
+        return fit_serially(m, &k->strategy, k->duties, out);
+    for (int t = 0; t < TIERS; t++) {
+        double most = 0;
+        for (int i = 0; i < MOMENTS; i++)
+            most = larger(most, need.short_lived[i][t]);
+        out[t] = (int64_t)(need.persistent[t] + most);
+    }
+    return OK;
+}
+
 /* Schedules a model's program. At FIT_SERIAL only bytes are found. */
 static enum status schedule(const struct trials *x, const struct model *m, const struct outcome_key *k, struct outcome *out)
 {
@@ -96,7 +116,7 @@ static enum status schedule(const struct trials *x, const struct model *m, const
     struct cost_model slow;
     out->level = k->level;
     if (k->level == FIT_SERIAL)
-        return fit_serially(m, &k->strategy, k->duties, out->arena);
+        return find_serial_bytes(x, m, k, out->arena);
     TRY(fit_program(m, &k->strategy, &x->problem->cost, k->duties, k->limit, k->slack, k->last_level ? k->last_level : FIT_SERIAL,
                     &out->level, &io, &p));
     out->seconds = out->slow = p->seconds;
