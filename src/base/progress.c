@@ -16,6 +16,9 @@
 
 static _Atomic int64_t tokens;
 static atomic_int programs;
+static _Atomic int64_t fitting;    /* tokens of a length that fits; 0: none is looked for */
+static const char *_Atomic sought; /* what planning looks for; NULL: nothing */
+static _Atomic double best;        /* seconds of the fastest step that fits; 0: none */
 static _Atomic int64_t to_read, been_read;
 static const char *_Atomic purpose = PROGRESS_FILES;
 static atomic_int lines_fd = -1;
@@ -34,6 +37,33 @@ void progress_program(int64_t of_tokens)
 {
     atomic_store_explicit(&tokens, of_tokens, memory_order_relaxed);
     atomic_fetch_add_explicit(&programs, 1, memory_order_relaxed);
+}
+
+void progress_planning(const char *what)
+{
+    atomic_store(&sought, what);
+}
+
+void progress_forget(void)
+{
+    atomic_store(&best, 0);
+}
+
+void progress_found(double seconds)
+{
+    double had = atomic_load(&best);
+    while (atomic_load(&sought) && (had == 0 || seconds < had) && !atomic_compare_exchange_weak(&best, &had, seconds))
+        ;
+}
+
+void progress_fits(int64_t of_tokens)
+{
+    atomic_store(&fitting, of_tokens);
+}
+
+int progress_has_found(void)
+{
+    return atomic_load(&best) > 0 || atomic_load(&fitting) > 0;
 }
 
 /* Formats how much has been read, as "3.1 GiB of 20 GiB". */
@@ -77,16 +107,32 @@ void progress_lines(int fd, int64_t after_ns, int64_t every_ns)
     atomic_store(&lines_fd, fd);
 }
 
+/* Describes the fastest step so far and what planning looks for, or nothing. */
+static const char *describe_search(char text[80])
+{
+    const char *what = atomic_load(&sought);
+    const double seconds = atomic_load(&best);
+    char count[32];
+    text[0] = 0;
+    if (atomic_load(&fitting) > 0)
+        snprintf(text, 80, "%s fit so far, ", units_format_count(atomic_load(&fitting), count));
+    else if (what && seconds > 0)
+        snprintf(text, 80, "a step of %.3g s so far, looking for %s, ", seconds, what);
+    else if (what)
+        snprintf(text, 80, "looking for %s, ", what);
+    return text;
+}
+
 /* Writes the present work into text, without a newline. */
 static void describe_work(char text[192])
 {
-    char count[32], read[80];
+    char count[32], read[80], search[80];
     const int64_t seconds = (clock_ns() - line.began_ns) / 1000000000;
     if (atomic_load_explicit(&to_read, memory_order_relaxed) > 0)
         snprintf(text, 192, "%s: %s, %lld s", atomic_load(&purpose), describe_read(read), (long long)seconds);
     else
-        snprintf(text, 192, "planning %s tokens: %d programs built, %lld s",
-                 units_format_count(atomic_load_explicit(&tokens, memory_order_relaxed), count),
+        snprintf(text, 192, "planning %s tokens: %s%d programs built, %lld s",
+                 units_format_count(atomic_load_explicit(&tokens, memory_order_relaxed), count), describe_search(search),
                  atomic_load_explicit(&programs, memory_order_relaxed), (long long)seconds);
 }
 

@@ -24,6 +24,17 @@ void progress_end(void);
 /* Counts a program that is built for sequences of `tokens` tokens, whether or not a line is shown. From any thread. */
 void progress_program(int64_t tokens);
 
+/* Tells from now on what planning looks for ("tiles"); NULL: nothing, since planning has ended. The text must stay valid. */
+void progress_planning(const char *what);
+/* Forgets the fastest step that was found. */
+void progress_forget(void);
+/* Notes that a step of so many seconds fits, if planning looks for something; the fastest one is shown. From any thread. */
+void progress_found(double seconds);
+/* Notes that sequences of so many tokens fit, while the longest one is looked for; 0: none is looked for. */
+void progress_fits(int64_t of_tokens);
+/* Tells whether anything was found that fits. May be called from signal handlers. */
+int progress_has_found(void);
+
 /* Announces that files of total_bytes are about to be read whole (0: they have been), whether or not a line is shown. From any
  * thread. */
 void progress_reading(int64_t total_bytes);

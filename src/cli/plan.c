@@ -1,5 +1,6 @@
 #include "cli/plan.h"
 
+#include "base/hurry.h"
 #include "base/progress.h"
 #include "eval/result_file.h"
 #include "plan/report/advise.h"
@@ -13,6 +14,7 @@
 #include "train/train.h"
 
 #include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -121,11 +123,43 @@ static enum status plan_and_print(struct settings *s, struct comm *c)
     return st;
 }
 
+static volatile sig_atomic_t sent; /* number of the signal that ends planning early; 0: none came */
+
+/* Asks planning to end with the best plan so far, or ends the process if there is none. A second signal ends it in any case. */
+static void on_signal(int number)
+{
+    static const char nothing[] = "\nltrain: planning was ended before any plan that fits was found\n";
+    sent = number;
+    if (progress_has_found()) {
+        hurry_ask();
+        return;
+    }
+    if (write(STDERR_FILENO, nothing, sizeof nothing - 1) < 0) {
+        /* nobody reads */
+    }
+    raise(number); /* whose action is the default one again */
+}
+
+/* Catches SIGINT and SIGTERM once, unless SIGTERM is ignored. */
+static void catch_signals(void)
+{
+    struct sigaction had, want = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_RESETHAND};
+    sigemptyset(&want.sa_mask);
+    sigaction(SIGINT, &want, NULL);
+    if (sigaction(SIGTERM, NULL, &had) == 0 && had.sa_handler != SIG_IGN)
+        sigaction(SIGTERM, &want, NULL);
+}
+
 enum status plan_command(struct settings *s, struct comm *c)
 {
     keep_freed_memory();
+    if (comm_size(c) == 1)
+        catch_signals();
     memo_hold(); /* advice asks for much of what planning has found */
     enum status st = plan_and_print(s, c);
     memo_release();
+    if (sent)
+        fprintf(stderr, "ltrain: %s ended planning early: this is the best plan found until then, and a faster one may be left\n",
+                sent == SIGINT ? "SIGINT" : "SIGTERM");
     return st;
 }

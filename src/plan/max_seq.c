@@ -4,6 +4,8 @@
  * mesh and grid that are estimated to need the least device memory. */
 #include "plan/max_seq.h"
 
+#include "base/hurry.h"
+#include "base/progress.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/mesh.h"
@@ -143,6 +145,7 @@ static void note(struct range *x, int64_t tokens, const struct variant *v, const
         x->fits = *c;
         x->variant = *v;
         x->any = 1;
+        progress_fits(tokens);
         return;
     }
     *x->found = too_long(tokens, c->bytes, budget_scarce_tier(c->bytes, x->limit));
@@ -234,7 +237,7 @@ static enum status bracket(struct range *x, int64_t at, struct bracket *b)
         } else {
             b->low = at;
             b->low_excess = c.excess;
-            if (b->high_excess > 0 || at >= most)
+            if (b->high_excess > 0 || at >= most || hurry_asked())
                 break;
             at = min_i64(most, farther(at, fmin(16, fmax(1.125, 0.98 / c.excess))));
         }
@@ -246,7 +249,7 @@ static enum status bracket(struct range *x, int64_t at, struct bracket *b)
 static enum status narrow(struct range *x, struct bracket *b)
 {
     struct candidate c;
-    for (int i = 0; b->high - b->low > step_at(b->low); i++) {
+    for (int i = 0; b->high - b->low > step_at(b->low) && !(x->any && hurry_asked()); i++) {
         int64_t step = step_at(b->low);
         double share = b->high_excess > 0 ? (1 - b->low_excess) / (b->high_excess - b->low_excess) : 0.5;
         if (i % 4 == 3) /* the interpolation missed: bisect */
@@ -354,7 +357,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
     int64_t step = step_at(*at), most = most_tokens(x->any_length), steps = 1;
     const struct variant first = {0, 0};
     int there;
-    for (double spent = 0; (*plan)->fits && (high == 0 || high - *at > step); steps *= 2) {
+    for (double spent = 0; (*plan)->fits && (high == 0 || high - *at > step) && !hurry_asked(); steps *= 2) {
         int64_t longer = high > 0 ? *at + (high - *at) / step / 2 * step : *at + steps * step;
         double instrs = (double)(*plan)->programs[PLAN_UPDATE_STEP]->n_instrs;
         spent += instrs;
@@ -451,6 +454,7 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
     memo_hold();
     enum status st = find_longest(&x, limit, &chosen, out);
     memo_release();
+    progress_fits(0);
     model_destroy(x.m);
     TRY(st);
     chosen.row_chunk =

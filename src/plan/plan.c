@@ -2,6 +2,8 @@
 #include "plan/plan.h"
 
 #include "base/clock.h"
+#include "base/hurry.h"
+#include "base/progress.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/program.h"
 #include "plan/passes/passes.h"
@@ -14,9 +16,11 @@
 
 struct planning;
 
-/* A pass: its name and the unit of its count, its function, and the condition that holds after it. */
+/* A pass: its name and the unit of its count, what it looks for, its function, and the condition that holds after it. Passes that
+ * only improve a plan are left out in a hurry. */
 struct pass {
-    const char *name, *unit;
+    const char *name, *unit, *looks_for;
+    int improves;
     enum effort most; /* least effort that still runs the pass */
     enum status (*run)(struct planning *x);
     int (*holds)(const struct planning *x);
@@ -93,16 +97,16 @@ static int has_plan(const struct planning *x)
 
 /* Passes of plan_create, in this order. */
 static const struct pass passes[] = {
-    {"mesh", "trials", EFFORT_QUICK, pass_start, NULL},
-    {"default grid", "trials", EFFORT_QUICK, pass_grid, has_placements},
-    {"ZeRO stage", "trials", EFFORT_NORMAL, pass_stage, has_placements},
-    {"tiles", "trials", EFFORT_NORMAL, pass_tiles, has_placements},
-    {"local search", "trials", EFFORT_NORMAL, pass_local, has_placements},
-    {"program sets", "instructions", EFFORT_QUICK, pass_programs, has_plan},
-    {"memory", "instructions", EFFORT_QUICK, pass_memory, has_plan},
-    {"slow links", "instructions", EFFORT_NORMAL, pass_slow_links, has_plan},
-    {"layer kinds", "instructions", EFFORT_NORMAL, pass_layer_kinds, has_plan},
-    {"groups", "instructions", EFFORT_NORMAL, pass_groups, has_plan},
+    {"mesh", "trials", "a mesh", 0, EFFORT_QUICK, pass_start, NULL},
+    {"default grid", "trials", "placements", 0, EFFORT_QUICK, pass_grid, has_placements},
+    {"ZeRO stage", "trials", "ZeRO stages", 1, EFFORT_NORMAL, pass_stage, has_placements},
+    {"tiles", "trials", "tiles", 1, EFFORT_NORMAL, pass_tiles, has_placements},
+    {"local search", "trials", "placements near the best", 1, EFFORT_NORMAL, pass_local, has_placements},
+    {"program sets", "instructions", "addresses and waits", 0, EFFORT_QUICK, pass_programs, has_plan},
+    {"memory", "instructions", "placements that fit", 0, EFFORT_QUICK, pass_memory, has_plan},
+    {"slow links", "instructions", "less traffic", 1, EFFORT_NORMAL, pass_slow_links, has_plan},
+    {"layer kinds", "instructions", "chunks by kind of layer", 1, EFFORT_NORMAL, pass_layer_kinds, has_plan},
+    {"groups", "instructions", "groups of updates", 1, EFFORT_NORMAL, pass_groups, has_plan},
 };
 enum { PASS_MEMORY = 6, PASSES = sizeof passes / sizeof *passes };
 static_assert((int)PASSES == (int)PLAN_PASSES, "struct plan has room for all of them");
@@ -121,8 +125,9 @@ static enum status run_passes(struct planning *x, int n, struct pass_time *took)
 {
     for (int i = 0, done = 0; i < n; i++) {
         double began = clock_seconds();
-        if (x->given->effort > passes[i].most)
+        if (x->given->effort > passes[i].most || (passes[i].improves && hurry_asked()))
             continue;
+        progress_planning(passes[i].looks_for);
         TRY(passes[i].run(x));
         assert(!passes[i].holds || passes[i].holds(x));
         if (took)
@@ -212,6 +217,7 @@ enum status plan_create(const struct model *m, const struct plan_request *s, con
     struct pass_time took[PASSES] = {{0}};
     double began = clock_seconds();
     memo_hold();
+    progress_forget();
     enum status st = run_all(&x, took);
     const struct plan_request more = request_at(s, EFFORT_NORMAL);
     if (st == OK && s->effort == EFFORT_QUICK &&
@@ -228,6 +234,7 @@ enum status plan_create(const struct model *m, const struct plan_request *s, con
         memcpy((*out)->passes, took, sizeof took);
         (*out)->took = clock_seconds() - began;
     }
+    progress_planning(NULL);
     planning_end(&x);
     memo_release();
     return st;

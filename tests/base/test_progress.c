@@ -9,9 +9,11 @@
 #include "base/progress.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -163,9 +165,62 @@ static void reading(void **state)
     close(ends[0]);
 }
 
+/* The line says what was found and what is looked for. Steps found while nothing is looked for, by advice, do not count. */
+static void a_search(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    int seen, fd = open_terminal(120, &seen);
+    progress_begin(fd, 0);
+    progress_program(1024);
+    progress_found(1);
+    assert_false(progress_has_found());
+    progress_planning("tiles");
+    read_until(seen, "planning 1,024 tokens: looking for tiles, 1 programs built, ", text, sizeof text);
+    progress_found(38.1);
+    progress_found(40);
+    assert_true(progress_has_found());
+    read_until(seen, "planning 1,024 tokens: a step of 38.1 s so far, looking for tiles, 1 programs built, ", text, sizeof text);
+    progress_forget();
+    assert_false(progress_has_found());
+    progress_fits(2048);
+    assert_true(progress_has_found());
+    read_until(seen, "planning 1,024 tokens: 2,048 fit so far, 1 programs built, ", text, sizeof text);
+    progress_fits(0);
+    progress_planning(NULL);
+    progress_end();
+    close(fd);
+    close(seen);
+}
+
+/* SIGINT ends planning with the best plan so far, and a sentence that says so. */
+static void a_signal(void **state)
+{
+    (void)state;
+    char text[1 << 16] = "";
+    int status, seen, fd = open_terminal(200, &seen);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+        dup2(fd, STDERR_FILENO);
+        execl(getenv("LTRAIN"), "ltrain", "plan", "--model", "8b", "--seq-len", "1m", "--machine", "64xa100-80", "--effort",
+              "best", (char *)NULL);
+        _exit(99);
+    }
+    close(fd);
+    read_until(seen, "s so far, looking for", text, sizeof text);
+    assert_int_equal(kill(child, SIGINT), 0);
+    read_until(seen, "SIGINT ended planning early: this is the best plan found until then", text, sizeof text);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(seen);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_line_that_goes), cmocka_unit_test(no_wider_than_the_terminal),
-                                       cmocka_unit_test(nothing), cmocka_unit_test(lines_that_stay), cmocka_unit_test(reading)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_search),         cmocka_unit_test(a_signal),
+                                       cmocka_unit_test(a_line_that_goes), cmocka_unit_test(no_wider_than_the_terminal),
+                                       cmocka_unit_test(nothing),          cmocka_unit_test(lines_that_stay),
+                                       cmocka_unit_test(reading)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* Plans of the search's candidates. */
 #include "plan/passes/passes.h"
 
+#include "base/hurry.h"
 #include "plan/program_set.h"
 #include "plan/search/search.h"
 #include "plan/search/tuning.h"
@@ -14,7 +15,7 @@ static enum status plan_as_tried(const struct problem *p, const struct candidate
     struct plan *loose;
     double of_loose;
     TRY(plan_candidate(p, c, 0, excess, out));
-    if (!(*out)->fits || !c->all_layers || (*out)->seconds <= PLAN_HOLDS_WHOLE * c->seconds)
+    if (!(*out)->fits || !c->all_layers || (*out)->seconds <= PLAN_HOLDS_WHOLE * c->seconds || hurry_asked())
         return OK;
     enum status st = plan_candidate(p, c, TRIAL_SLACK, &of_loose, &loose);
     if (st != OK) {
@@ -58,7 +59,8 @@ static enum status plan_first(const struct problem *p, const struct search *sear
             plan_destroy(best);
             return st;
         }
-        int second = best && best->fits, done = next->fits && (trial_holds(search, i, next) || (second && !c->all_layers)),
+        int second = best && best->fits,
+            done = next->fits && (hurry_asked() || trial_holds(search, i, next) || (second && !c->all_layers)),
             better = second ? next->fits && next->seconds < best->seconds : next->fits || !best || excess < least;
         if (next->fits && strategy_same_grid(&next->strategy, fixed))
             *on_default = fmin(*on_default, next->seconds);
@@ -92,7 +94,7 @@ enum status plan_searched(const struct searched *v, struct plan **out)
     double slower = isfinite(seconds) ? seconds / (*out)->seconds - 1 : v->default_slower;
     (*out)->default_grid = (struct default_grid){v->default_grid.key.row_chunk, v->default_grid.key.loss_tile,
                                                  v->default_grid.key.head_tile, fmax(0, slower)};
-    if (isfinite(seconds))
+    if (isfinite(seconds) || ((*out)->fits && hurry_asked()))
         return OK;
     const struct candidate *best = &v->search.candidates[0];
     if ((*out)->fits && v->default_slower > 0 &&

@@ -1,6 +1,7 @@
 /* Changes to the settings that make a plan fit, or faster. */
 #include "plan/report/advise.h"
 
+#include "base/hurry.h"
 #include "base/units.h"
 #include "plan/report/advise_length.h"
 #include "plan/report/advise_proposals.h"
@@ -110,7 +111,7 @@ static enum status try_all(struct advisor *x)
 {
     struct proposal_setup t;
     int free_ones = 0; /* number of proposals without further resources that help */
-    for (int i = 0, helped = 0; i < proposals_n - 1; i++) {
+    for (int i = 0, helped = 0; i < proposals_n - 1 && !hurry_asked(); i++) {
         const struct proposal *p = &proposals[i];
         if (p->kind == PROPOSAL_TIMES &&
             (helped || x->p->fits)) /* four times a resource is proposed only if twice does not fit */
@@ -189,6 +190,8 @@ static double stalls_per_traffic(const struct advisor *x)
 
 static enum status seek(struct advisor *x)
 {
+    if (hurry_asked())
+        return OK;
     TRY(report_make(x->p, x->m, &x->report));
     x->stalls = stalls_per_traffic(x);
     if (x->p->fits && x->s->effort == EFFORT_QUICK)

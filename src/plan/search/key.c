@@ -1,6 +1,7 @@
 /* The mesh's degrees, the ZeRO stage and the grid of tiles, by estimate and trial. */
 #include "plan/search/key.h"
 
+#include "base/hurry.h"
 #include "base/sys.h"
 #include "machine/hardware.h"
 #include "plan/lower/fixed.h"
@@ -70,7 +71,7 @@ static enum status compare(struct key_search *b, const struct plan_request *s)
 {
     struct searched *next;
     const struct candidate *c = &b->candidate;
-    if (c->excess <= 1 && c->compute >= (1 - SEARCH_GAIN) * candidate_price(c))
+    if (c->excess <= 1 && (hurry_asked() || c->compute >= (1 - SEARCH_GAIN) * candidate_price(c)))
         return OK;
     const struct search_lead lead = {.beat = c, .gain = SEARCH_GAIN};
     TRY(start_create(&b->from, s, NULL, &lead, &next));
@@ -130,7 +131,8 @@ static enum status step(struct key_search *b, enum tile_size which, int i, struc
     struct point other = {.grid = at->grid};
     double gain = GRID_STEP_GAIN * start_grid_gain(&v->problem.request);
     *moved = 0;
-    if (b->spent > GRID_STEP_INSTRS || !plan_other_tiles(v->problem.model, &v->problem.request, which, i, &other.grid))
+    if (b->spent > GRID_STEP_INSTRS || hurry_asked() ||
+        !plan_other_tiles(v->problem.model, &v->problem.request, which, i, &other.grid))
         return OK;
     const struct search_lead lead = {.beat = &at->candidate, .gain = gain, .known = &v->search};
     TRY(search_briefly(&v->problem, &other.grid, &lead, &b->spent, &other.candidate));
@@ -244,7 +246,7 @@ static enum status price_default_grid(struct key_search *b)
     const struct searched *v = b->best;
     struct point at = {.grid = v->default_grid};
     int taken;
-    if (isfinite(b->default_price) || strategy_same_grid(&v->fixed, &v->default_grid))
+    if (isfinite(b->default_price) || strategy_same_grid(&v->fixed, &v->default_grid) || hurry_asked())
         return OK;
     TRY(try_best(b));
     at.grid.placement.keep_inputs = b->candidate.strategy.placement.keep_inputs;

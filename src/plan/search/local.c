@@ -1,6 +1,7 @@
 /* Local search from the best placement found on grids. */
 #include "plan/search/local.h"
 
+#include "base/hurry.h"
 #include "base/parallel.h"
 #include "plan/lower/grid.h"
 #include "plan/schedule/prefetch.h"
@@ -107,7 +108,7 @@ static enum status find_beside(struct pool *pool, const struct candidate *best, 
 static enum status search_beside(struct pool *pool, struct candidate *best)
 {
     struct moves list;
-    for (int misses = 0; misses < LOCAL_MISSES && pool->spent < pool->most;) {
+    for (int misses = 0; misses < LOCAL_MISSES && pool->spent < pool->most && !hurry_asked();) {
         TRY(find_beside(pool, best, &list));
         if (list.n == 0)
             return OK;
@@ -134,7 +135,7 @@ static enum status retry_left(struct pool *pool, struct candidate *best)
 {
     struct trials trials[MOVES_AT_ONCE];
     struct attempt attempts[MOVES_AT_ONCE];
-    for (int n = 1; n > 0 && pool->spent < pool->most;) {
+    for (int n = 1; n > 0 && pool->spent < pool->most && !hurry_asked();) {
         struct candidate tried[MOVES_AT_ONCE], *c;
         struct pool_grid *grid[MOVES_AT_ONCE];
         double price[MOVES_AT_ONCE];
@@ -255,7 +256,7 @@ static enum status find_hinted(struct pool *pool, int from, struct moves *list)
 static enum status try_hinted(struct pool *pool, struct candidate *best)
 {
     struct moves list;
-    for (int from = 0; from < pool->n_hints && pool->spent < pool->most; from += MOVES_AT_ONCE) {
+    for (int from = 0; from < pool->n_hints && pool->spent < pool->most && !hurry_asked(); from += MOVES_AT_ONCE) {
         TRY(find_hinted(pool, from, &list));
         TRY(try_moves(pool, &list, NULL));
     }
@@ -318,7 +319,7 @@ static enum status try_untried_families(struct pool *pool, struct candidate *bes
     TRY(pool_open(pool, &best->strategy, &g));
     if (!g || g->large)
         return OK;
-    while (pool->spent < pool->most) {
+    while (pool->spent < pool->most && !hurry_asked()) {
         look_around(pool, best);
         find_untried_families(pool, g, best, &list);
         if (list.n == 0)

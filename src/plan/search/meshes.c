@@ -1,6 +1,7 @@
 /* Meshes in the order in which they are looked at. */
 #include "plan/search/meshes.h"
 
+#include "base/hurry.h"
 #include "base/sys.h"
 #include "machine/hardware.h"
 #include "plan/lower/mesh.h"
@@ -138,7 +139,7 @@ enum status meshes_choose(const struct start *from, struct plan_request *s, stru
     const int close = close_ones(all, s->effort);
     if (all->n > 0)
         plan_take_mesh(s, &all->of[0].mesh);
-    for (int i = 0; st == OK && close > 1 && i < all->n && (i < close || best.excess > 1); i++) {
+    for (int i = 0; st == OK && close > 1 && i < all->n && (best.excess > 1 || (i < close && !hurry_asked())); i++) {
         struct searched *next, *worse;
         struct mesh_weighed *w = &all->of[i];
         plan_take_mesh(&at, &w->mesh);

@@ -1,6 +1,7 @@
 /* Classes in two tiers: where a placement leaves memory, some layers have one of its classes nearer. */
 #include "plan/search/promote.h"
 
+#include "base/hurry.h"
 #include "plan/search/decisions.h"
 #include "plan/search/retry.h"
 #include "plan/search/tuning.h"
@@ -145,7 +146,8 @@ enum status search_promote(const struct trials *t, struct search *x)
     double spent = 0;
     if (x->candidates[0].excess > 1 || x->candidates[0].seconds < PROMOTE_WAITS * x->candidates[0].compute)
         return OK;
-    for (int i = 0; i < PROMOTE_MOST / PROMOTE_TRIES && spent < SEARCH_INSTRS && find_fastest(t, x, fastest(x), &s); i++)
+    for (int i = 0;
+         i < PROMOTE_MOST / PROMOTE_TRIES && spent < SEARCH_INSTRS && !hurry_asked() && find_fastest(t, x, fastest(x), &s); i++)
         TRY(narrow(t, x, &s, &spent));
     qsort(x->candidates, (size_t)x->n_tried, sizeof *x->candidates, candidate_order);
     return OK;

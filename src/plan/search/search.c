@@ -1,6 +1,7 @@
 /* Searches on one grid: lists, tries and refines placements. */
 #include "plan/search/search.h"
 
+#include "base/hurry.h"
 #include "plan/search/decisions.h"
 #include "plan/search/price.h"
 #include "plan/search/promote.h"
@@ -111,7 +112,7 @@ static enum status search_inputs(const struct problem *p, const struct strategy 
     int worth = !beat || beat->excess > 1 || lead->first || is_promising(out, beat, lead->gain);
     if (st == OK && worth)
         st = select_fastest(p, out);
-    if (st == OK && worth && !brief)
+    if (st == OK && worth && !brief && !hurry_asked())
         st = search_around(&t, out);
     out->known = NULL;
     if (st != OK)
@@ -140,7 +141,8 @@ enum status search_to_beat(const struct problem *p, const struct strategy *fixed
     while (out->n_tried > 0 && !isfinite(out->beat) && search_fewer_inputs(p, &fewer)) {
         const struct candidate *best = &out->candidates[0];
         struct search x;
-        if (best->excess > INPUTS_HELP || (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
+        if (best->excess > INPUTS_HELP || (best->excess <= 1 && hurry_asked()) ||
+            (best->excess <= 1 && best->compute >= (1 - SEARCH_GAIN) * best->seconds))
             return OK;
         const struct search_lead more = {.beat = best, .gain = SEARCH_GAIN};
         enum status st = search_inputs(p, &fewer, &more, 0, &x);

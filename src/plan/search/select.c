@@ -1,6 +1,7 @@
 /* Choice and order of the placements that are tried. */
 #include "plan/search/select.h"
 
+#include "base/hurry.h"
 #include "plan/schedule/prefetch.h"
 #include "plan/search/retry.h"
 #include "plan/search/stalls.h"
@@ -80,7 +81,7 @@ static double bring_next(struct search *x, int n, expectation *expected)
 
 static enum status retry_tried(const struct trials *t, struct search *x, double best, double *spent)
 {
-    for (int i = 0; i < x->n_tried && *spent < SEARCH_INSTRS; i++)
+    for (int i = 0; i < x->n_tried && *spent < SEARCH_INSTRS && !hurry_asked(); i++)
         TRY(retry_all(t, &x->candidates[i], best, spent));
     return OK;
 }
@@ -111,7 +112,7 @@ static enum status try_expected(const struct trials *t, struct search *x, struct
         if (x->candidates[*n].written > 0 && so_far->fitted < SELECT_WRITING && !isfinite(x->beat))
             hopeless = SELECT_WRITING_BELOW * so_far->best;
         if (expected == INFINITY || (so_far->fitted > 0 && (so_far->fitted >= SELECT_MOST || so_far->spent >= SEARCH_INSTRS)) ||
-            (so_far->fitted >= fewest && expected >= hopeless))
+            (so_far->fitted >= fewest && expected >= hopeless) || (so_far->fitted > 0 && hurry_asked()))
             return OK;
         TRY(try_next(t, &x->candidates[*n], so_far));
     }
@@ -122,7 +123,7 @@ static enum status try_expected(const struct trials *t, struct search *x, struct
 static enum status try_families(const struct trials *t, struct search *x, struct trying *so_far, int *n)
 {
     for (; *n < x->n && so_far->spent < SEARCH_INSTRS && !(x->brief && *n >= SELECT_BRIEF); ++*n) {
-        if (bring_next(x, *n, stalls_untried_family) >= TRIAL_BELOW * so_far->best)
+        if (bring_next(x, *n, stalls_untried_family) >= TRIAL_BELOW * so_far->best || hurry_asked())
             return OK;
         TRY(try_next(t, &x->candidates[*n], so_far));
     }

@@ -2,6 +2,7 @@
 #include "plan/search/trial.h"
 
 #include "base/parallel.h"
+#include "base/progress.h"
 #include "plan/lower/fixed.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/prefetch.h"
@@ -91,13 +92,15 @@ static void set_key(const struct scheduled *x, const struct model *m, const stru
 
 /* Finds the bytes that a program needs in the serial order, where packing leaves hardly a gap: those that live at once, from samples
  * where a program has many chunks. */
-static enum status find_serial_bytes(const struct trials *x, const struct model *m, const struct outcome_key *k, int64_t out[TIERS])
+static enum status find_serial_bytes(const struct trials *x, const struct model *m, const struct outcome_key *k,
+                                     int64_t out[TIERS])
 {
     const struct subject subject = {x->problem, m, k->model};
     struct need need;
     int known;
     TRY(measure_sampled(&subject, &k->strategy, k->duties, &known, &need));
-    if (!known || need.buffers >= PROGRAM_MOST_NAMES / 2.0 || need.versions >= PROGRAM_MOST_VERSIONS / 2.0)
+    if (!known || need.instrs < SERIAL_SAMPLED_INSTRS || need.buffers >= PROGRAM_MOST_NAMES / 2.0 ||
+        need.versions >= PROGRAM_MOST_VERSIONS / 2.0)
         return fit_serially(m, &k->strategy, k->duties, out);
     for (int t = 0; t < TIERS; t++) {
         double most = 0;
@@ -315,9 +318,12 @@ enum status trial_run(const struct trials *x, struct candidate *c, int level)
     }
     if (level == FIT_SERIAL)
         return trial_serially(x, c);
-    return c->strategy.placement.promoted_layers > 0 && trial_layers(x, c) < x->problem->model->config.layers
-               ? trial_promoted(x, c, level)
-               : trial_as_part(x, c, level, c);
+    TRY(c->strategy.placement.promoted_layers > 0 && trial_layers(x, c) < x->problem->model->config.layers
+            ? trial_promoted(x, c, level)
+            : trial_as_part(x, c, level, c));
+    if (c->excess <= 1)
+        progress_found(c->seconds);
+    return OK;
 }
 
 enum status trial_step(const struct trials *x, const struct candidate *c, struct step_trial *out)
