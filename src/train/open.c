@@ -119,10 +119,20 @@ static enum status set_router_aux(const struct settings *s, struct model_config 
     return OK;
 }
 
+/* Checks what the settings ask of a model's adapters and its quantised base. */
+static enum status check_opened(const struct settings *s, const struct model *m)
+{
+    char idle[256];
+    TRY(train_blame_adapter(s, model_check_adapters(m)));
+    if (!s->plan.evaluation && !s->adapter && !s->resume)
+        TRY(refuse_quantised(s, m));
+    return s->adapter ? OK : model_check_patterns(m, idle, sizeof idle); /* PEFT's files may have idle patterns */
+}
+
 enum status train_open_model(const struct settings *s, struct model **out)
 {
     struct model_config config;
-    char idle[256];
+    struct model *m = NULL;
     if (model_is_preset(s->model)) {
         TRY(model_preset(s->model, &config));
     } else {
@@ -148,11 +158,13 @@ enum status train_open_model(const struct settings *s, struct model **out)
     if (!s->plan.evaluation && config.lora.rank > 0 && s->plan.freeze.n > 0)
         return status_fail(ERR_INVALID,
                            "--freeze: with --lora all that is no adapter is frozen, but for modules-to-save: leave out --freeze");
-    TRY(train_blame_adapter(s, model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, out)));
-    TRY(train_blame_adapter(s, model_check_adapters(*out)));
-    if (!s->plan.evaluation && !s->adapter && !s->resume)
-        TRY(refuse_quantised(s, *out));
-    return s->adapter ? OK : model_check_patterns(*out, idle, sizeof idle); /* PEFT's files may have idle patterns */
+    TRY(train_blame_adapter(s, model_create(&config, (const char *const *)s->plan.freeze.item, s->plan.freeze.n, &m)));
+    enum status st = check_opened(s, m);
+    if (st == OK)
+        *out = m;
+    else
+        model_destroy(m);
+    return st;
 }
 
 /* ---- all inputs ---- */

@@ -1015,6 +1015,8 @@ static void refused(void **state)
                 "--model base --lora targets=q_proj,lm_head,modules-to-save=lm_head" RUN);
     e2e_refuses(2, "targets=wpe|matches no linear map", NULL, "--model gpt2 --lora targets=wpe" RUN " --seq-len 64");
     e2e_refuses(2, "rank-pattern=query:8|no map with an adapter", NULL, "--model base --lora rank-pattern=q_proj:32;query:8" RUN);
+    e2e_refuses(2, "rank-pattern=query:8|no map with an adapter", NULL,
+                "plan --model base --seq-len 64 --machine l4 --lora r=4,rank-pattern=q_proj:32;query:8");
     e2e_refuses(2, "alpha-pattern=up_proj:3|an earlier part", NULL, "--model base --lora alpha-pattern=up_proj:2;up_proj:3" RUN);
     e2e_refuses(2, "modules-to-save=norms|ends so", NULL, "--model base --lora modules-to-save=norms" RUN);
     e2e_refuses(2, "modules-to-save=lm_head|one matrix|untie", NULL, "--model tied --lora modules-to-save=lm_head" RUN);
