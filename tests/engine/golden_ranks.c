@@ -210,6 +210,11 @@ static const struct kind {
              {"phi", 2},
              {"codegen", 2},
              {"opt", 2},
+             {"moe/qwen3-moe", 2, 1},
+             {"moe/glm4-moe", 2, 1},
+             {"moe/gpt-oss", 2, 1},
+             {"moe/qwen2-moe", 2},
+             {"moe/afmoe", 2},
              {"moe/mixtral-aux", 2, 1}};
 
 enum { OTHER_STEPS = 2 };
