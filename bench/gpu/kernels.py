@@ -35,7 +35,7 @@ class Attrs(ctypes.Union):
         ("act", fields([(i64, "rows dim"), (i32, "dtype kind")])),
         ("attn", fields([(i64, "sq sk q0 k0"), (i32, "hq hk head_dim dtype accumulate"), (f32, "scale cap"), (i32, "value_dim")])),
         ("loss", fields([(i64, "rows vocab"), (i32, "gradient gradient_bf16")])),
-        ("route", fields([(i64, "rows"), (i32, "experts k kind normalise groups group_k accumulate"), (f32, "scale eps least aux")])),
+        ("route", fields([(i64, "rows"), (i32, "experts k kind normalise groups group_k accumulate parts"), (f32, "scale eps least aux")])),
         ("experts", fields([(i64, "rows in out"), (i32, "experts first count per transposed x_type w_type y_type result gathers")])),
         ("gated", fields([(i64, "rows dim width"), (i32, "k experts dtype kind interleaved"), (f32, "limit alpha")])),
         ("combine", fields([(i64, "rows dim"), (i32, "k experts y_type dtype accumulate")])),

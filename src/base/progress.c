@@ -17,7 +17,7 @@
 static _Atomic int64_t tokens;
 static atomic_int programs;
 static _Atomic int64_t fitting;    /* tokens of a length that fits; 0: none is looked for */
-static const char *_Atomic sought; /* what planning looks for; NULL: nothing */
+static const char *_Atomic sought; /* target of planning's search, in words; NULL: none */
 static _Atomic double best;        /* seconds of the fastest step that fits; 0: none */
 static _Atomic int64_t to_read, been_read;
 static const char *_Atomic purpose = PROGRESS_FILES;

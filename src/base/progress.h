@@ -28,9 +28,9 @@ void progress_program(int64_t tokens);
 void progress_planning(const char *what);
 /* Forgets the fastest step that was found. */
 void progress_forget(void);
-/* Notes that a step of so many seconds fits, if planning looks for something; the fastest one is shown. From any thread. */
+/* Notes that a step of `seconds` fits, if planning looks for something; the fastest one is shown. From any thread. */
 void progress_found(double seconds);
-/* Notes that sequences of so many tokens fit, while the longest one is looked for; 0: none is looked for. */
+/* Notes that sequences of `of_tokens` fit, while the longest one is looked for; 0: none is looked for. */
 void progress_fits(int64_t of_tokens);
 /* Tells whether anything was found that fits. May be called from signal handlers. */
 int progress_has_found(void);

@@ -45,7 +45,7 @@ template <typename T, int KIND> struct backward {
     }
 };
 
-/* The forward pass with a weight for each row, the sigmoid of its scalar. */
+/* Computes the forward pass with a weight for each row, the sigmoid of its scalar. */
 template <typename T, int KIND> struct weighed {
     forward<T, KIND> unweighed;
     const float *scalar;

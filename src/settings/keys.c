@@ -216,6 +216,8 @@ const struct settings_key settings_keys[] = {
     {"router-aux", KEY_NUMBER, AT(router_aux), "auto", "auto", FP32, .arg = "X", .shown = TRAIN | PLAN, .flags = KEY_FP32, .scope = SCOPE_TRAINING,
      .help = "coefficient of the auxiliary loss that evens out the load of experts; 0: none; auto: config.json's router_aux_loss_coef if "
              "its output_router_logits is on, else 0"},
+    {"router-bias-rate", KEY_NUMBER, AT(router_bias_rate), "0", FP32, .arg = "X", .shown = TRAIN, .flags = KEY_FP32, .scope = SCOPE_TRAINING,
+     .help = "amount by which each step moves the bias that chooses experts, up for those with few tokens, down for those with many; 0: none"},
     {"freeze", KEY_LIST, AT(plan.freeze), .arg = "GLOB,...", .shown = TRAIN | PLAN, .scope = SCOPE_TRAINING,
      .help = "names of parameters that are not trained"},
     {"lora", KEY_LORA, AT(plan.lora), "none", "none", .arg = "r=N,...",

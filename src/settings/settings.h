@@ -161,6 +161,7 @@ struct settings {
     double weight_decay, beta1, beta2, eps, clip;
     double
         router_aux; /* coefficient of the auxiliary loss of models with experts; AUTO: config.json's, if it asks for that loss */
+    double router_bias_rate; /* amount by which a step moves the biases that choose experts; 0: none */
     uint64_t seed;
     char *out;          /* run directory */
     int out_is_default; /* not a key: 1: `out` is a default name, which may be changed if it is taken */

@@ -1,4 +1,4 @@
-/* How evenly a step's tokens were spread over experts. Private to src/train. */
+/* Evenness of a step's tokens over experts. Private to src/train. */
 #ifndef LTRAIN_TRAIN_EXPERT_STATS_H
 #define LTRAIN_TRAIN_EXPERT_STATS_H
 

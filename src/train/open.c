@@ -7,6 +7,7 @@
 #include "engine/weights.h"
 #include "model/config/adapter_config.h"
 #include "offload/drives.h"
+#include "train/router_bias.h"
 
 #include <errno.h>
 #include <string.h>
@@ -119,11 +120,25 @@ static enum status set_router_aux(const struct settings *s, struct model_config 
     return OK;
 }
 
+/* Refuses --router-bias-rate for models without such a bias, and beside adapters, whose files have none of it. */
+static enum status check_router_bias(const struct settings *s, const struct model *m)
+{
+    if (s->router_bias_rate > 0 && !router_bias_exists(m))
+        return status_fail(ERR_INVALID, "--router-bias-rate %g: model %s has no bias that chooses experts: leave it out",
+                           s->router_bias_rate, m->config.name);
+    if (s->router_bias_rate > 0 && m->adapter_params > 0)
+        return status_fail(ERR_INVALID,
+                           "--router-bias-rate %g: adapters' files have no biases of routers: leave it out, or --lora",
+                           s->router_bias_rate);
+    return OK;
+}
+
 /* Checks what the settings ask of a model's adapters and its quantised base. */
 static enum status check_opened(const struct settings *s, const struct model *m)
 {
     char idle[256];
     TRY(train_blame_adapter(s, model_check_adapters(m)));
+    TRY(check_router_bias(s, m));
     if (!s->plan.evaluation && !s->adapter && !s->resume)
         TRY(refuse_quantised(s, m));
     return s->adapter ? OK : model_check_patterns(m, idle, sizeof idle); /* PEFT's files may have idle patterns */

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "base/sys.h"
 #include "engine/expert_load.h"
+#include "train/router_bias.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -172,6 +173,13 @@ static enum status add_up_experts(struct run *r, struct sums *sum, struct step_m
     return OK;
 }
 
+/* Moves the biases that choose experts, unless the step is skipped. */
+static enum status move_biases(struct run *r, const struct sums *sum)
+{
+    const struct norm_result *norm = session_io(r->session, r->session->plan->io.norm);
+    return r->s->router_bias_rate > 0 && !norm->skip ? router_bias_move(r->session, r->s->router_bias_rate, sum->experts) : OK;
+}
+
 /* Runs the step's programs, which the ranks begin together. *cut: a signal ended them. */
 static enum status run_section(struct run *r, const struct tally *all, struct step_metrics *m, int *cut)
 {
@@ -188,6 +196,8 @@ static enum status run_section(struct run *r, const struct tally *all, struct st
     m->loss = sum.loss / (double)all->targets;
     if (st == OK && !*cut)
         st = add_up_experts(r, &sum, m);
+    if (st == OK && !*cut)
+        st = move_biases(r, &sum);
     free(sum.experts);
     return st;
 }

@@ -59,6 +59,65 @@ static void resumed_bit_for_bit(void **state)
     }
 }
 
+static char *bytes_of(const struct st_file *f, const char *name, struct st_raw *t)
+{
+    assert_int_equal(st_find_raw(f, name, t), OK);
+    char *bytes = malloc((size_t)t->bytes + 1);
+    assert_non_null(bytes);
+    assert_int_equal(st_read_bytes((struct st_file *)f, name, 0, t->bytes, bytes), OK);
+    return bytes;
+}
+
+/* Reads the biases that choose in a model's file; returns their number. */
+static int read_biases(const char *path, float out[64])
+{
+    struct st_file *f;
+    int n = 0;
+    assert_int_equal(st_open(path, &f), OK);
+    for (int i = 0; i < st_count(f); i++) {
+        struct st_raw t;
+        if (!strstr(st_name(f, i), "correction_bias"))
+            continue;
+        char *bytes = bytes_of(f, st_name(f, i), &t);
+        assert_string_equal(t.type, "F32");
+        memcpy(out + n, bytes, (size_t)t.bytes);
+        n += (int)t.bytes / 4;
+        free(bytes);
+    }
+    st_close(f);
+    return n;
+}
+
+/* A step moves each bias by the rate, up or down; a resumed run on drives and one of two ranks have the same biases as a whole one. */
+static void biases_move(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"--zero 1", "--zero 3 --offload nvme"};
+    float before[64], one[64], four[64], other[64];
+    copy_model("glm4-moe", "model");
+    const int n = read_biases("model/model.safetensors", before);
+    e2e_succeeds(NULL, IDS "--model model --dtype bf16 --router-bias-rate 0.125 --steps 1 --out one");
+    assert_int_equal(read_biases("one/hf/model.safetensors", one), n);
+    int up = 0, down = 0;
+    for (int i = 0; i < n; i++) {
+        up += one[i] == before[i] + 0.125f;
+        down += one[i] == before[i] - 0.125f;
+    }
+    assert_true(n > 0 && up > 0 && down > 0 && up + down + 2 > n); /* an expert that has the mean stays */
+    e2e_succeeds(NULL, IDS "--model model --dtype bf16 --router-bias-rate 0.125 --steps 4 --out whole");
+    e2e_succeeds(NULL, IDS DISCRETE "--model model --dtype bf16 --router-bias-rate 0.125 --steps 2 --save-every 2 --out part");
+    e2e_succeeds(NULL, IDS "--resume part --steps 4");
+    e2e_same_file("whole/hf/model.safetensors", "part/hf/model.safetensors");
+    assert_int_equal(read_biases("whole/hf/model.safetensors", four), n);
+    for (int i = 0; i < 2; i++) {
+        e2e_succeeds(NULL, IDS "--model model --dtype fp32 --router-bias-rate 0.125 --steps 1 --ranks 2 --out ranks %s", more[i]);
+        assert_int_equal(read_biases("ranks/hf/model.safetensors", other), n);
+        assert_memory_equal(one, other, (size_t)n * sizeof *one);
+        e2e_remove("ranks");
+    }
+    e2e_refuses(2, "no bias that chooses experts", NULL, IDS "--model tiny --router-bias-rate 0.1 --steps 1 --out none");
+}
+
 /* An export is a model like the one that was read: a run goes on with it as with the state of the run that wrote it. */
 static void exports_are_models(void **state)
 {
@@ -76,15 +135,6 @@ static void exports_are_models(void **state)
         e2e_remove("more");
         e2e_remove("model");
     }
-}
-
-static char *bytes_of(const struct st_file *f, const char *name, struct st_raw *t)
-{
-    assert_int_equal(st_find_raw(f, name, t), OK);
-    char *bytes = malloc((size_t)t->bytes + 1);
-    assert_non_null(bytes);
-    assert_int_equal(st_read_bytes((struct st_file *)f, name, 0, t->bytes, bytes), OK);
-    return bytes;
 }
 
 /* Compares files: tensors whose name holds `frozen` are the same, all others were trained; routers are fp32 now. Returns the number
@@ -205,7 +255,7 @@ static void further_layers_are_kept(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
-    const struct CMUnitTest tests[] = {TEST(resumed_bit_for_bit), TEST(exports_are_models), TEST(untrained_tensors_are_the_same),
-                                       TEST(further_layers_are_kept)};
+    const struct CMUnitTest tests[] = {TEST(resumed_bit_for_bit), TEST(biases_move), TEST(exports_are_models),
+                                       TEST(untrained_tensors_are_the_same), TEST(further_layers_are_kept)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
