@@ -362,7 +362,7 @@ static inline int model_unit_in_layer(const struct model *m, int unit)
     return m->units[unit].layer >= 0 && m->units[unit].layer < m->config.layers;
 }
 
-/* Returns a preset: tiny, 25m, 125m, 1b, 8b (Llama), gpt2-tiny, gpt2-125m or gpt-25b. ERR_INVALID lists them (with "did you
+/* Returns a preset: tiny, 25m, 125m, 1b, 8b (Llama), gpt2-tiny, gpt2-125m, gpt-25b or moe-20m. ERR_INVALID lists them (with "did you
  * mean").
  *
  * tiny: vocab 256, dim 64, 2 layers, 2 heads of 32, 2 kv heads, ffn 256, tied. 25m: vocab 8192, 8 x 512, 8/2 heads of 64, ffn

@@ -40,6 +40,11 @@ static const struct model_config presets[] = {
     {.name = "gpt-25b", .family = FAMILY_GPT2, .vocab = 50257, .dim = 8192, .ffn = 32768,
      .layers = 30, .heads = 64, .kv_heads = 64, .head_dim = 128, .max_positions = MILLION_POSITIONS, .tied = 1,
      .norm_eps = 1e-5f, .activation = GELU_TANH, .init_std = 0.02f},
+    /* OLMoE, small: 32 experts of a layer, 4 of them a token, and the auxiliary loss */
+    {.name = "moe-20m", .family = FAMILY_OLMOE, .vocab = 8192, .dim = 256, .ffn = 192,
+     .layers = 4, .heads = 4, .kv_heads = 4, .head_dim = 64, .max_positions = MILLION_POSITIONS, .tied = 1,
+     .norm_eps = 1e-5f, .init_std = 0.02f, .rope_theta = 10000.0, .experts = 32, .experts_used = 4, .expert_ffn = 192,
+     .router_aux = 0.01, .router_aux_used = 1},
 #ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): layers with one, two and three blocks, with and without attention and a window */
     {.name = "toy", .family = FAMILY_TOY, .vocab = 256, .dim = 32, .ffn = 64, .window = 48,
      .layers = 6, .heads = 2, .kv_heads = 1, .head_dim = 16, .max_positions = 4096, .windowed = {1 << 5},

@@ -62,7 +62,7 @@ _Static_assert((int64_t)SETTINGS_MOST_STEPS *SETTINGS_MOST_SEQUENCES < INT64_MAX
 /* clang-format off */
 const struct settings_key settings_keys[] = {
     {"model", KEY_STRING, AT(model), .group = "Model and data", .arg = "DIR", .shown = ALL, .required = ALL, .example = "model: tiny",
-     .help = "Hugging Face directory, or a preset: tiny, 25m, 125m, 1b, 8b, gpt2-tiny, gpt2-125m, gpt-25b"},
+     .help = "Hugging Face directory, or a preset: tiny, 25m, 125m, 1b, 8b, gpt2-tiny, gpt2-125m, gpt-25b, moe-20m"},
     {"adapter", KEY_STRING, AT(adapter), .arg = "DIR", .shown = TRAIN | PLAN | SAMPLE | EVAL, .flags = KEY_OF_MODEL,
      .help = "adapters, as PEFT saves them, on top of the model (where --model is such a directory: that, and its base)"},
     {"ignore-tensors", KEY_LIST, AT(ignore_tensors), .arg = "GLOB,...", .shown = TRAIN | SAMPLE | EVAL, .flags = KEY_OF_MODEL,

@@ -102,9 +102,9 @@ static void assert_same(struct model_config a, struct model_config b)
 static void test_round_trip(void **state)
 {
     (void)state;
-    static const char *const names[] = {"tiny", "25m", "125m", "1b", "8b", "gpt2-tiny", "gpt2-125m", "gpt-25b"};
+    static const char *const names[] = {"tiny", "25m", "125m", "1b", "8b", "gpt2-tiny", "gpt2-125m", "gpt-25b", "moe-20m"};
     struct model_config c, back;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 9; i++) {
         assert_int_equal(model_preset(names[i], &c), OK);
         assert_int_equal(model_config_write(dir, &c, i % 2 ? BF16 : F32), OK);
         assert_int_equal(model_config_read(dir, &back), OK);

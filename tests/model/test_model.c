@@ -85,7 +85,8 @@ static void test_presets(void **state)
                  {"25m", 8192 * 512 + 8 * (2 * 512 * 512 + 2 * 128 * 512 + 3 * 512 * 1408 + 2 * 512) + 512},
                  {"125m", 0},
                  {"gpt2-tiny", 0},
-                 {"gpt-25b", 0}};
+                 {"gpt-25b", 0},
+                 {"moe-20m", 8192 * 256 + 4 * (4 * 256 * 256 + 32 * 3 * 256 * 192 + 32 * 256 + 4 * 256) + 256}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         struct model *m = create(known[i].name);
         check_tiling(m);
@@ -102,7 +103,7 @@ static void test_presets(void **state)
     assert_non_null(strstr(status_message(), "did you mean gpt2-125m?"));
     assert_int_equal(model_preset("a name that is much longer than any preset's name, to see that nothing overflows", &c),
                      ERR_INVALID);
-    assert_non_null(strstr(status_message(), "tiny, 25m, 125m, 1b, 8b, gpt2-tiny, gpt2-125m, gpt-25b"));
+    assert_non_null(strstr(status_message(), "tiny, 25m, 125m, 1b, 8b, gpt2-tiny, gpt2-125m, gpt-25b, moe-20m"));
     assert_null(strstr(status_message(), "did you mean"));
 }
 
