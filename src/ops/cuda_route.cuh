@@ -105,6 +105,7 @@ inline route_shape shape_of(const struct op_attrs *attrs)
     s.groups = attrs->route.groups;
     s.group_k = attrs->route.group_k;
     s.accumulate = attrs->route.accumulate;
+    s.parts = attrs->route.parts;
     s.scale = attrs->route.scale != 0.0f ? attrs->route.scale : 1.0f;
     s.eps = attrs->route.eps;
     s.least = attrs->route.least;

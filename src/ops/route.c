@@ -280,7 +280,8 @@ static int balance_of(const struct route_shape *s, const int32_t *plain, float *
         for (int32_t e = 0; e < s->experts; e++)
             count[e] += plain[(int64_t)part * s->experts + e];
     for (int32_t e = 0; e < s->experts; e++)
-        tokens += count[e] / s->k;
+        tokens += count[e];
+    tokens /= s->k;
     for (int32_t e = 0; e < s->experts; e++)
         balance[e] = (float)((double)s->aux * s->experts * count[e] / (tokens * tokens));
     return tokens > 0;

@@ -35,7 +35,7 @@ says only.out '8 linear maps (in_proj,out_proj)'
 run merge export --model adapter --to merged
 says merge.out 'W + s B A of 39 matrices'
 evaluate() { # NAME MODEL
-    "$ltrain" eval --model "$2" --eval-data book.txt --tokenizer bytes --seq-len 192 --threads 1 --out "$1.eval" >"$1.out" 2>&1 || fail "eval $2"
+    "$ltrain" eval --model "$2" --eval-data book.txt --tokenizer bytes --seq-len 192 --threads 1 >"$1.out" 2>&1 || fail "eval $2"
     awk 'NF == 7 && $1 == 192 { print $5 }' "$1.out" >"$1.loss"
     [ -s "$1.loss" ] || { fail "eval $2 prints no loss"; cat "$1.out"; }
 }
