@@ -239,7 +239,7 @@ static json_t *odd_value(const json_t *old)
     const uint64_t at = draw(sizeof values / sizeof *values + 3);
     if (at < sizeof values / sizeof *values)
         return json_loads(values[at], JSON_DECODE_ANY, NULL);
-    return json_is_integer(old) ? json_integer(json_integer_value(old) * (json_int_t)(1 + at % 2) + (json_int_t)(at % 3) - 1)
+    return json_is_integer(old) ? json_integer((json_int_t)((uint64_t)json_integer_value(old) * (1 + at % 2) + at % 3 - 1))
                                 : json_deep_copy(old);
 }
 
