@@ -2,14 +2,16 @@
 """PyTorch and transformers: one training step in fp32 of the model in a directory. peer_experts.py DIR TOKENS THREADS [IMPLEMENTATION];
 prints seconds and loss as JSON; IMPLEMENTATION of experts: grouped_mm (the fastest on CPUs), eager. A step of 512 tokens warms up.
 peer_experts.py --make DIR writes the model with experts, DIR/dense that with an MLP of equal products."""
-import json, os, sys, time
-
-import torch
-from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
+import json, os, sys
 
 if "--help" in sys.argv:
     print(__doc__)
     sys.exit()
+
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
+
+from peer_step import step
 
 SHAPE = dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=2, head_dim=64, vocab_size=8192, tie_word_embeddings=True,
              max_position_embeddings=32768)
@@ -22,17 +24,6 @@ def make(where):
         AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(to)
 
 
-def step(model, optimizer, tokens):
-    ids = torch.randint(0, 256, (1, tokens))
-    t = time.perf_counter()
-    loss = model(input_ids=ids, labels=ids).loss
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return time.perf_counter() - t, loss.item()
-
-
 def main():
     if sys.argv[1] == "--make":
         return make(sys.argv[2])
@@ -43,8 +34,8 @@ def main():
     model.config.use_cache = False
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    step(model, optimizer, 512)
-    seconds, loss = step(model, optimizer, tokens)
+    step(model, optimizer, 512, False)
+    seconds, loss = step(model, optimizer, tokens, False)
     print(json.dumps({"seconds": seconds, "loss": loss, "parameters": sum(p.numel() for p in model.parameters())}))
 
 

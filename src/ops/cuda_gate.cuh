@@ -46,6 +46,29 @@ template <int KIND> __device__ __forceinline__ float multiplier(float up, float 
     return up;
 }
 
+/* A gate's kind as a type, for kernels that are made for each. */
+template <int KIND> struct gate_kind_of {
+    static constexpr int value = KIND;
+};
+
+/* Calls run with the gate's kind as a type. ERR_INVALID names the op: there is no such gate. */
+template <typename F> enum status for_gate(const char *op, int kind, F run)
+{
+    switch (kind) {
+    case GATE_SILU:
+        return run(gate_kind_of<GATE_SILU>{});
+    case GATE_GELU_TANH:
+        return run(gate_kind_of<GATE_GELU_TANH>{});
+    case GATE_GELU_ERF:
+        return run(gate_kind_of<GATE_GELU_ERF>{});
+    case GATE_CLAMPED:
+        return run(gate_kind_of<GATE_CLAMPED>{});
+    case GATE_SIGMOID:
+        return run(gate_kind_of<GATE_SIGMOID>{});
+    }
+    return status_fail(ERR_INVALID, "%s on cuda: %d is no gate", op, kind);
+}
+
 } // namespace
 
 #endif

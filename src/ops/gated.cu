@@ -183,45 +183,18 @@ template <int KIND> enum status backward_typed(const struct op_attrs *attrs, voi
                                       : run_backward<float, KIND>(attrs, arg, stream);
 }
 
-enum status no_gate(const char *name, const struct op_attrs *attrs)
-{
-    return status_fail(ERR_INVALID, "%s on cuda: %d is no gate", name, attrs->gated.kind);
-}
-
 } // namespace
 
 enum status ops_cuda_gated(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("gated", attrs->gated.dtype));
-    switch (attrs->gated.kind) {
-    case GATE_SILU:
-        return forward_typed<GATE_SILU>(attrs, arg, stream);
-    case GATE_GELU_TANH:
-        return forward_typed<GATE_GELU_TANH>(attrs, arg, stream);
-    case GATE_GELU_ERF:
-        return forward_typed<GATE_GELU_ERF>(attrs, arg, stream);
-    case GATE_CLAMPED:
-        return forward_typed<GATE_CLAMPED>(attrs, arg, stream);
-    case GATE_SIGMOID:
-        return forward_typed<GATE_SIGMOID>(attrs, arg, stream);
-    }
-    return no_gate("gated", attrs);
+    return for_gate("gated", attrs->gated.kind,
+                    [&](auto gate) { return forward_typed<decltype(gate)::value>(attrs, arg, stream); });
 }
 
 enum status ops_cuda_gated_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     TRY(check_storage("gated_grad", attrs->gated.dtype));
-    switch (attrs->gated.kind) {
-    case GATE_SILU:
-        return backward_typed<GATE_SILU>(attrs, arg, stream);
-    case GATE_GELU_TANH:
-        return backward_typed<GATE_GELU_TANH>(attrs, arg, stream);
-    case GATE_GELU_ERF:
-        return backward_typed<GATE_GELU_ERF>(attrs, arg, stream);
-    case GATE_CLAMPED:
-        return backward_typed<GATE_CLAMPED>(attrs, arg, stream);
-    case GATE_SIGMOID:
-        return backward_typed<GATE_SIGMOID>(attrs, arg, stream);
-    }
-    return no_gate("gated_grad", attrs);
+    return for_gate("gated_grad", attrs->gated.kind,
+                    [&](auto gate) { return backward_typed<decltype(gate)::value>(attrs, arg, stream); });
 }
