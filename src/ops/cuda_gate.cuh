@@ -46,7 +46,7 @@ template <int KIND> __device__ __forceinline__ float multiplier(float up, float 
     return up;
 }
 
-/* A gate's kind as a type, for kernels that are made for each. */
+/* Holds a gate's kind as a type, for kernels that are made for each. */
 template <int KIND> struct gate_kind_of {
     static constexpr int value = KIND;
 };
