@@ -82,7 +82,7 @@ static inline void gpu_plans_have_all(const char *from, const char *to, const ch
  * that all data sheets occur. With LTRAIN_LONG, plans all presets for all data sheets. */
 static inline void gpu_plans_of_presets(gpu_plan_check *check)
 {
-    static const char *const presets[] = {"tiny", "25m", "125m", "1b", "8b", "gpt2-tiny", "gpt2-125m", "gpt-25b"};
+    static const char *const presets[] = {"tiny", "25m", "125m", "1b", "8b", "gpt2-tiny", "gpt2-125m", "gpt-25b", "moe-20m"};
     static const char *const machines[] = {"a100-40", "h100", "h200",     "gh200",      "rtx3090",
                                            "rtx4090", "l4",   "a100-80",  "h100-pcie",  "l40s",
                                            "a40",     "a10",  "rtxa6000", "rtx6000ada", "rtx4090-laptop"};
