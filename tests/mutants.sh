@@ -1,6 +1,8 @@
 #!/bin/sh
 # Checks that a command passes, and fails with each planted bug of a list (tests/cudasim/fake/plant.py): `mutants.sh LIST COMMAND...`.
 set -eu
+ulimit -c 0
+export CMOCKA_TEST_ABORT=1 # the first failure ends the program
 list=$1
 shift
 n=$(grep -c '^\[' "$list") failures=0 k=1

@@ -85,6 +85,8 @@ static inline struct golden_marks golden_bf16_marks(const char *name)
                  {"hunyuan", {3.5e-2, 2e-3, 5e-3, 3e-3}},
                  {"gpt-oss-one", {2.5e-2, 2e-3, 5e-3, 3e-3}},
                  {"gpt-oss", {0.2, 2e-3, 2.5e-2, 1.5e-2}},
+                 {"moe/gpt-oss", {0.2, 2e-3, 2.5e-2, 1.5e-2}},
+                 {"moe/", {3.5e-2, 2e-3, 5e-3, 3e-3}},
                  {"qwen3", {3.5e-2, 2e-3, 5e-3, 3e-3}},
                  {"lora-qwen3", {4.5e-2, 2e-3, 8e-3, 6e-3}},
                  {"lora-gqa", {2.5e-2, 2e-3, 5e-3, 6e-2}},

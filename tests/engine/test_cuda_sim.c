@@ -20,7 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROCESSORS = 4, STEPS = 3, MODELS = 40 /* MODELS: smallest expected number of cases in tests/golden */ };
+/* MODELS, EXPERTS: smallest expected numbers of cases in tests/golden, in tests/golden/moe */
+enum { PROCESSORS = 4, STEPS = 3, MODELS = 40, EXPERTS = 16 };
 
 int device_plugin_expected(void)
 {
@@ -223,41 +224,51 @@ static void calls_of_kernels_fail(void **state)
 /* Tests kinds of layers that Llama does not have, with one step on one GPU each and all state on drives: soft caps; windows on
  * some layers; four norms of 1 + w; GeGLU; scaled embeddings; norms of each head, also with different weights; norms of all heads
  * together; norms only behind the blocks; factors everywhere; partly rotated heads, in neighbouring pairs; sinks and a clamped
- * gate; gates of heads' results. */
+ * gate; gates of heads' results; experts of four kinds. */
 static void other_layers(void **state)
 {
     (void)state;
     static const struct {
         const char *name;
         int capability;
-    } cases[] = {{"qwen3", 90}, {"gemma3", 80},       {"gemma2", 90},      {"olmo2", 86},  {"granite", 90},
-                 {"glm4", 89},  {"cohere-norms", 90}, {"gpt-oss-one", 90}, {"gemma4", 90}, {"qwen3_5", 90}};
+    } cases[] = {{"qwen3", 90},         {"gemma3", 80},        {"gemma2", 90},      {"olmo2", 86},       {"granite", 90},
+                 {"glm4", 89},          {"cohere-norms", 90},  {"gpt-oss-one", 90}, {"gemma4", 90},      {"qwen3_5", 90},
+                 {"moe/qwen3-moe", 90}, {"moe/qwen2-moe", 80}, {"moe/gpt-oss", 86}, {"moe/glm4-moe", 90}};
     for (size_t i = 0; !extent_is_long() && i < sizeof cases / sizeof *cases; i++)
         run(cases[i].name, cases[i].capability, 1, everything_nvme);
 }
 
-/* With LTRAIN_LONG, runs every case of tests/golden, with adapters, quantised bases and dropout, and again on a GPU with 99 KiB
- * of shared memory. */
-static void all_models(void **state)
+/* Runs the golden cases of a directory below tests/golden on three capabilities, and returns how many runs there were. */
+static int run_directory(const char *directory)
 {
-    (void)state;
     static const int capabilities[] = {80, 86, 90};
     const char *root = getenv("LTRAIN_SOURCE_ROOT");
     struct dirent **entries;
-    char path[600];
+    char path[600], name[300];
     int tried = 0;
-    if (!extent_is_long())
-        return;
-    snprintf(path, sizeof path, "%s/tests/golden", root ? root : ".");
+    snprintf(path, sizeof path, "%s/tests/golden/%s", root ? root : ".", directory);
     const int n = scandir(path, &entries, NULL, alphasort);
     for (int i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "%s/tests/golden/%s/golden.json", root ? root : ".", entries[i]->d_name);
+        snprintf(name, sizeof name, "%s%s", directory, entries[i]->d_name);
+        snprintf(path, sizeof path, "%s/tests/golden/%s/golden.json", root ? root : ".", name);
         for (int k = 0; access(path, R_OK) == 0 && k < 3; k++, tried++)
-            case_on(entries[i]->d_name, capabilities[k]);
+            case_on(name, capabilities[k]);
         free(entries[i]);
     }
-    assert_true(tried >= 3 * MODELS);
-    free(entries);
+    if (n >= 0)
+        free(entries);
+    return tried;
+}
+
+/* With LTRAIN_LONG, runs every case of tests/golden, with adapters, quantised bases, dropout and experts, and again on a GPU with
+ * 99 KiB of shared memory. */
+static void all_models(void **state)
+{
+    (void)state;
+    if (!extent_is_long())
+        return;
+    assert_true(run_directory("") >= 3 * MODELS);
+    assert_true(run_directory("moe/") >= 3 * EXPERTS);
 }
 
 int main(void)
