@@ -4,7 +4,7 @@
 
 #include "model/model.h"
 
-enum { BLOCK_SIGNATURE = 4 }; /* most numbers of a signature */
+enum { BLOCK_SIGNATURE = 6 }; /* most numbers of a signature */
 /* Writes the block's signature, -1 after its last number. */
 void block_signature(const struct model_block *b, int64_t out[BLOCK_SIGNATURE]);
 /* Returns the model FLOPs of `layers` such blocks, without those of matrices that multiply tokens. */

@@ -40,6 +40,12 @@ BLOCK(MLP, mlp, "MLP", MAPS(&b->gate, &b->up, &b->down, &b->scalar), -1, SIGNATU
 BLOCK(EXPERTS, experts, "experts", MAPS(&b->router, &b->gate_up, &b->down), -1,
       SIGNATURE(b->experts, b->used, b->ffn, b->kind), 0, 8 * b->used, 2 * b->used * b->ffn, 0, 0, SHARED, UNCUT)
 
+BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->z, &b->a, &b->b, &b->out), -1,
+      SIGNATURE(b->kind, b->heads, b->groups, b->key_dim, b->value_dim, b->width),
+      18.0 * layers * (double)(b->heads * b->key_dim * b->value_dim) * (double)tokens,
+      0, b->channels + b->heads * (b->value_dim + 2),
+      0, b->heads * b->key_dim * b->value_dim + (b->width - 1) * b->channels, WHOLE, UNCUT)
+
 #ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): a gated scan over a document's tokens, without attention */
 BLOCK(TOY, toy, "toy scans", MAPS(&b->in, &b->gate, &b->out), -1, SIGNATURE(b->in.out), 21.0 * layers * (double)b->in.out * (double)tokens,
       0, 2 * b->in.out, 0, b->in.out, WHOLE, UNCUT)

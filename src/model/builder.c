@@ -55,6 +55,19 @@ int build_vector(struct builder *b, const char *name, int64_t n, double std)
     return build_param(b, name, "", n, 0, INIT_NORMAL, std);
 }
 
+int build_vector_of(struct builder *b, const char *name, int64_t n, enum param_init init)
+{
+    return build_param(b, name, "", n, 0, init, 0);
+}
+
+int build_conv(struct builder *b, const char *name, int64_t channels, int64_t width, double std)
+{
+    int i = build_param(b, name, ".weight", channels, width, INIT_NORMAL, std);
+    if (b->pass == DECLARE)
+        b->m->params[i].as_vector = b->m->params[i].conv = 1;
+    return i;
+}
+
 int build_constant(struct builder *b, const char *name)
 {
     int i = build_param(b, name, "", 1, 0, INIT_ONES, 0);
@@ -258,6 +271,8 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
         block->mlp.scalar = build_no_linear();
     if (kind == BLOCK_EXPERTS)
         block->experts.router_bias = -1;
+    if (kind == BLOCK_RECURRENT)
+        block->recurrent.conv_bias = -1;
     return block;
 }
 

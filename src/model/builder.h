@@ -39,6 +39,10 @@ int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t colu
 int build_embedding(struct builder *b, const char *name, int64_t rows, int64_t columns, double std);
 /* Declares NAME itself, a vector drawn with standard deviation std. */
 int build_vector(struct builder *b, const char *name, int64_t n, double std);
+/* Declares NAME itself, a vector with initial values of that kind. */
+int build_vector_of(struct builder *b, const char *name, int64_t n, enum param_init init);
+/* Declares NAME.weight of a convolution over each channel's last `width` tokens, drawn with standard deviation std. */
+int build_conv(struct builder *b, const char *name, int64_t channels, int64_t width, double std);
 /* Declares NAME itself, a number that is 1 at first and never trained. Must come after all others of the unit. */
 int build_constant(struct builder *b, const char *name);
 /* Limits the use of the matrix declared last to its first `rows` rows, if it has more; 0: all are used. */

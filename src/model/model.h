@@ -67,6 +67,9 @@ struct model_config {
     double router_scale, router_floor;         /* factor of these weights; least divisor of them (0: none) */
     double router_aux;                         /* coefficient of the auxiliary loss */
     int router_aux_used;                       /* 1: config.json asks for the auxiliary loss (output_router_logits) */
+    /* recurrent layers: heads, groups of heads that share queries and keys, widths of a key and of a value, tokens that the
+     * convolution reads; 0: the family has no such layers */
+    int64_t scan_heads, scan_groups, scan_key, scan_value, conv_width;
     int64_t further_layers; /* layers behind the last one in files, which predict further tokens and are not part of the model */
     int64_t positions; /* learned positions in use: the table's first rows, as many as the run's sequences are long; 0: all */
     int64_t window;    /* window of the layers in `windowed`: keys that a query attends, its own included; 0: all before it */
@@ -137,7 +140,13 @@ struct model_part {
 };
 
 enum { PARAM_RANGES = 3 }; /* queries, keys and values in one matrix */
-enum param_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS, INIT_UNIFORM /* uniform in (-init_std, init_std) */ };
+enum param_init {
+    INIT_NORMAL,
+    INIT_ONES,
+    INIT_ZEROS,
+    INIT_UNIFORM, /* uniform in (-init_std, init_std) */
+    INIT_DECAY,   /* logarithms of numbers that are uniform in (0.01, 16) */
+};
 
 /* A parameter as Hugging Face names and shapes it. A run fetches, gathers and updates only the elements in use; files have all. */
 struct model_param {
@@ -166,7 +175,8 @@ struct model_param {
      * The first `joined` parts are one map here, which has the first head's rows of all joined parts, then the second head's. */
     int64_t head_rows;
     int parts, joined;
-    int as_vector; /* 1: norm weights of shape [heads, head size]: like a vector without weight decay, and multiplying no token */
+    int as_vector; /* 1: like a vector without weight decay, and multiplying no token: norm weights of shape [heads, head size] */
+    int conv;      /* 1 (also as_vector): weights of a convolution of each channel, which files have as [channels, 1, width] */
     int constant;  /* 1: never trained in any model */
     int trained;
     int adapter; /* 1: part of an adapter: not in the files of the model's weights */
@@ -250,6 +260,25 @@ struct experts_block {
     struct model_linear down;    /* stack of maps from ffn columns */
     int alternate;
     enum gate_kind gate;
+};
+
+/* Recurrences over a document's tokens: gated delta rule with a decay a head, the same with a decay a channel, state spaces
+ * (Mamba-2), and a short convolution between gates without a state. */
+enum recurrent_kind { RECURRENT_DELTA, RECURRENT_CHANNELS, RECURRENT_SSD, RECURRENT_CONV };
+
+/* A recurrence: a state [key_dim, value_dim] for each head. Head h reads queries and keys of group h * groups / heads. */
+struct recurrent_block {
+    enum recurrent_kind kind;
+    int64_t heads, groups, key_dim, value_dim;
+    int64_t channels, width; /* outputs of qkv, which the convolution reads; tokens that it reads, the token's own included */
+    struct model_linear qkv; /* map to queries, keys and values */
+    struct model_linear z;   /* map to the gates of the heads' outputs */
+    struct model_linear a;   /* map to decays, before softplus */
+    struct model_linear b;   /* map to the strengths of writing, before the sigmoid */
+    struct model_linear out;
+    int conv, conv_bias;          /* param indices; conv_bias -1: none */
+    int a_log, dt_bias;           /* param indices */
+    struct model_norm heads_norm; /* norm of each head, before it is multiplied by silu(z) */
 };
 
 #ifdef LTRAIN_TOY_BLOCK

@@ -18,6 +18,8 @@ void model_param_tensor(const struct model_param *p, int64_t i, struct param_ten
     if (p->experts > 0 && p->split == 0)
         out->shape[out->n_dims++] = p->experts;
     out->shape[out->n_dims++] = p->file_shape[0] / share;
+    if (p->conv)
+        out->shape[out->n_dims++] = 1;
     if (p->file_shape[1] > 0)
         out->shape[out->n_dims++] = p->file_shape[1];
     if (p->split == 0)

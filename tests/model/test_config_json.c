@@ -392,7 +392,7 @@ static void assert_written(struct model_config c)
     assert_same(c, back);
 }
 
-/* Qwen3.5 without linear attention: defaults of absent keys; keys of absent features and of images' positions are ignored. */
+/* Qwen3.5: defaults of absent keys; keys of absent features and of images' positions are ignored. */
 static void test_qwen3_5(void **state)
 {
     (void)state;
@@ -406,14 +406,17 @@ static void test_qwen3_5(void **state)
     c = read_text(LIKE("qwen3_5_text", ", \"full_attention_interval\": 1, \"partial_rotary_factor\": 1.0"));
     assert_true(c.rope_share == 0);
     assert_written(c);
-    refuse(LIKE("qwen3_5_text", ""), "full_attention_interval is null; linear attention is not supported yet");
-    refuse(LIKE("qwen3_5_text", ", \"layer_types\": [\"linear_attention\", \"full_attention\"]"),
-           "linear attention is not supported yet");
+    c = read_text(LIKE("qwen3_5_text", ""));
+    assert_true(c.blocks_of[0] != c.blocks_of[3] && c.scan_heads == 32 && c.scan_groups == 16 && c.scan_key == 128 &&
+                c.scan_value == 128 && c.conv_width == 4);
+    assert_written(c);
+    refuse(LIKE("qwen3_5_text", ", \"layer_types\": [\"mamba\", \"full_attention\"]"),
+           "supported: full_attention, linear_attention");
     refuse(LIKE("qwen3_5_text", ALL_FULL ", \"attn_output_gate\": false"), "only true is supported");
     refuse("{\"model_type\": \"qwen3_5\", \"architectures\": [\"Qwen3_5ForConditionalGeneration\"], \"image_token_id\": 248056, "
            "\"video_token_id\": 248057, \"vision_start_token_id\": 248053, \"text_config\": " LIKE(
-               "qwen3_5_text", ", \"layer_types\": [\"linear_attention\", \"full_attention\"]") "}",
-           "text_config.layer_types is [\"linear_attention\",\"full_attention\"]; linear attention is not supported yet");
+               "qwen3_5_text", ", \"layer_types\": [\"mamba\", \"full_attention\"]") "}",
+           "text_config.layer_types is [\"mamba\",\"full_attention\"]; supported: full_attention, linear_attention");
 }
 
 /* Defaults of absent keys in later relatives of Llama; each configuration is written and read back. */

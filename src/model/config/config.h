@@ -46,6 +46,11 @@ enum { NOT_COMPARED, COMPARED };
     X(router_floor, DOUBLE, "least divisor of weights of experts", 0, COMPARED, WORDS("none"))              \
     X(router_aux, DOUBLE, "coefficient of the auxiliary loss", 0, NOT_COMPARED, WORDS("none"))              \
     X(router_aux_used, SWITCH, "auxiliary loss", 0, NOT_COMPARED, WORDS("no", "yes"))                       \
+    X(scan_heads, COUNT, "number of recurrent heads", 1 << 10, COMPARED, WORDS("none"))                     \
+    X(scan_groups, COUNT, "number of recurrent key heads", 1 << 10, COMPARED, WORDS("none"))                \
+    X(scan_key, COUNT, "size of a recurrent key", 256, COMPARED, WORDS("none"))                             \
+    X(scan_value, COUNT, "size of a recurrent value", 256, COMPARED, WORDS("none"))                         \
+    X(conv_width, COUNT, "width of the convolution", 8, COMPARED, WORDS("none"))                            \
     X(further_layers, COUNT, "number of layers that predict further tokens", 1 << 10, NOT_COMPARED, WORDS("none")) \
     X(max_positions, COUNT, "number of positions", INT32_MAX, NOT_COMPARED, NULL)                           \
     X(tied, SWITCH, "tied head", 0, COMPARED, WORDS("no", "yes"))                                           \

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Golden data of models with recurrent layers in hybrid/CASE, as make_golden.py, which see for the environment and for what a case has.
+
+    /tmp/venv-golden/bin/python tests/golden/make_hybrid.py [CASE ...]
+
+Models are saved in bf16. transformers lets states and convolutions run on from one packed document into the next, so each document is
+computed by itself; its scans go through fp32 whatever the model's type, so their modules see another torch.
+"""
+import os
+import shutil
+import sys
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import make_golden as golden
+
+golden.HERE = os.path.join(golden.HERE, "hybrid")
+LINEAR, FULL = "linear_attention", golden.FULL
+ALIKE = dict(vocab_size=32, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24, max_position_embeddings=256,
+             rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.5), tie_word_embeddings=True, pad_token_id=None, bos_token_id=None, eos_token_id=None)
+DELTA = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4)
+# shorter than the convolution, and longer than a chunk of the scan
+DOCUMENTS = [70, 1, 2, 33]
+
+# name: family, keys of its configuration, document lengths
+CASES = {
+    "qwen3_5": ("qwen3_5_text", dict(DELTA, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR]), DOCUMENTS),
+}
+
+
+class Exact:
+    """torch, with fp64 in place of fp32."""
+
+    def __getattr__(self, name):
+        return torch.float64 if name in ("float", "float32") else getattr(torch, name)
+
+
+def randomize(model, seed):
+    """As golden.randomize, with decays from slow to fast and norms of heads near 1."""
+    golden.randomize(model, seed)
+    g = torch.Generator().manual_seed(seed + 1000)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=g)
+            if name.endswith("A_log"):
+                p.copy_(-1 + noise)
+            elif name.endswith("dt_bias"):
+                p.copy_(0.5 * noise)
+            elif name.endswith("conv1d.weight"):
+                p.copy_(0.4 * noise)
+            elif name.endswith("linear_attn.norm.weight"):
+                p.copy_(1 + 0.1 * noise)
+
+
+def forward(model, batch):
+    tokens, targets, positions = (torch.from_numpy(a) for a in batch[:3])
+    begins = (positions == 0).nonzero()[:, 0].tolist() + [len(tokens)]
+    logits = torch.cat([model(input_ids=tokens[None, a:b], use_cache=False).logits[0] for a, b in zip(begins, begins[1:])])
+    assert logits.dtype == torch.float64
+    return torch.nn.functional.cross_entropy(logits, targets, ignore_index=-1), logits
+
+
+def use_fp64(model):
+    golden.to_fp64(model)
+    sys.modules[type(model).__module__].torch = Exact()
+    return model
+
+
+def decays(name, p):
+    return p.ndim == 2 and "norm" not in name
+
+
+def make_case(name, family, keys, lengths, seed):
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(family, **{**ALIKE, **keys})
+    config._attn_implementation = "sdpa"
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    randomize(model, seed)
+    folder = os.path.join(golden.HERE, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    if os.path.exists(os.path.join(folder, "generation_config.json")):
+        os.remove(os.path.join(folder, "generation_config.json"))
+    use_fp64(model)
+    trained = dict(model.named_parameters())
+    golden.measure(name, model, trained, golden.make_batch(lengths, seed, sum(lengths), config.vocab_size), lengths)
+
+
+if __name__ == "__main__":
+    golden.use_exact()
+    golden.forward, golden.decays, torch.Tensor.float = forward, decays, torch.Tensor.double
+    for number, case in enumerate(CASES):
+        if len(sys.argv) == 1 or case in sys.argv[1:]:
+            make_case(case, *CASES[case], seed=number + 1)

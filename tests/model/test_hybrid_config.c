@@ -1,0 +1,253 @@
+/* Configurations of models with recurrent layers: published ones have the parameters that transformers counts; files have the
+ * tensors that the model names; nonsense is refused with a sentence. */
+#include "data/safetensors.h"
+#include "model/model.h"
+#include "model/tensors.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+static char dir[64], path[96];
+
+static int create_dir(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/ltrain-test-XXXXXX");
+    if (!mkdtemp(dir))
+        return -1;
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    return 0;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(dir);
+}
+
+static void source(const char *under, const char *name, char out[512])
+{
+    snprintf(out, 512, "%s/tests/%s/%s", getenv("LTRAIN_SOURCE_ROOT"), under, name);
+}
+
+static struct model *create(const struct model_config *c)
+{
+    struct model *m;
+    if (model_create(c, NULL, 0, &m) != OK)
+        fail_msg("%s", status_message());
+    return m;
+}
+
+static struct model_config read_config(const char *from)
+{
+    struct model_config c;
+    if (model_config_read(from, &c) != OK)
+        fail_msg("%s", status_message());
+    return c;
+}
+
+/* Published models: parameters of the text model as transformers 5.24 counts them, and layers with a recurrence. */
+static const struct published {
+    const char *name;
+    int64_t total;
+    int recurrent;
+} published[] = {{"Qwen3.5-0.8B", 752393024, 18}, {"Qwen3.5-2B", 1881825088, 18},   {"Qwen3.5-4B", 4205751296, 24},
+                 {"Qwen3.5-9B", 8953803264, 24},  {"Qwen3.5-27B", 26895998464, 48}, {"Qwen3.6-27B", 26895998464, 48}};
+
+static int recurrent_layers(const struct model *m)
+{
+    int n = 0;
+    for (int64_t l = 0; l < m->config.layers; l++)
+        n += model_find_block(&m->layers[l], BLOCK_RECURRENT) != NULL;
+    return n;
+}
+
+static void published_models_have_their_parameters(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        char from[512];
+        source("model/hybrid", published[i].name, from);
+        const struct model_config c = read_config(from);
+        struct model *m = create(&c);
+        if (m->total_params != published[i].total || recurrent_layers(m) != published[i].recurrent || c.unknown[0])
+            fail_msg("%s: %lld of %lld parameters, %d of %d layers, unknown: %s", published[i].name, (long long)m->total_params,
+                     (long long)published[i].total, recurrent_layers(m), published[i].recurrent, c.unknown);
+        assert_int_equal(m->n_kinds, 2);
+        model_destroy(m);
+    }
+}
+
+/* Golden models, as transformers saved them. */
+static const char *const golden[] = {"qwen3_5"};
+
+static void files_have_the_tensors_that_the_model_names(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
+        char from[512];
+        struct st_file *f;
+        int tensors = 0;
+        source("golden/hybrid", golden[i], from);
+        const struct model_config c = read_config(from);
+        struct model *m = create(&c);
+        if (st_open(from, &f) != OK)
+            fail_msg("%s", status_message());
+        for (int k = 0; k < m->n_params; k++) {
+            struct param_tensor t;
+            struct st_info info;
+            model_param_tensor(&m->params[k], 0, &t);
+            if (st_find(f, t.name, &info) != OK)
+                fail_msg("%s: %s", golden[i], status_message());
+            if (info.n_dims != t.n_dims || memcmp(info.shape, t.shape, (size_t)t.n_dims * sizeof *t.shape) != 0)
+                fail_msg("%s: %s has another shape", golden[i], t.name);
+            tensors++;
+        }
+        assert_int_equal(tensors, st_count(f));
+        st_close(f);
+        model_destroy(m);
+    }
+}
+
+static void configurations_are_written_and_read_back(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        char from[512], difference[128];
+        source("model/hybrid", published[i].name, from);
+        const struct model_config c = read_config(from);
+        assert_int_equal(model_config_write(dir, &c, BF16), OK);
+        const struct model_config back = read_config(dir);
+        if (model_config_differs(&back, &c, difference, sizeof difference))
+            fail_msg("%s: %s", published[i].name, difference);
+        struct model *m = create(&back);
+        assert_int_equal(m->total_params, published[i].total);
+        model_destroy(m);
+    }
+}
+
+static struct model_config tiny(void)
+{
+    char from[512];
+    source("golden/hybrid", "qwen3_5", from);
+    return read_config(from);
+}
+
+static const struct model_param *find(const struct model *m, const char *name)
+{
+    for (int i = 0; i < m->n_params; i++)
+        if (strcmp(m->params[i].name, name) == 0)
+            return &m->params[i];
+    fail_msg("no parameter %s", name);
+    return NULL;
+}
+
+static const char *const small[] = {"model.layers.0.linear_attn.conv1d.weight", "model.layers.0.linear_attn.A_log",
+                                    "model.layers.0.linear_attn.dt_bias", "model.layers.0.linear_attn.norm.weight"};
+
+/* Convolutions, decays and norms get no weight decay, no adapter and no quantisation; the maps around them get all three. */
+static void convolutions_and_decays_are_no_maps(void **state)
+{
+    (void)state;
+    struct model_config c = tiny();
+    struct model *m = create(&c);
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        const struct model_param *p = find(m, small[i]);
+        assert_true(p->offset >= m->units[p->unit].decay_elements && !model_multiplies_tokens(m, (int)(p - m->params)));
+    }
+    assert_true(find(m, "model.layers.0.linear_attn.in_proj_a.weight")->offset < m->units[1].decay_elements);
+    model_destroy(m);
+    c.lora = (struct lora){.rank = 2, .alpha = 4, .targets = "all-linear"};
+    c.base = BASE_NF4;
+    c.blocks_of[1] = c.blocks_of[0]; /* the rows of q_proj are interleaved in files, and such maps are not quantised */
+    m = create(&c);
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
+        assert_true(find(m, small[i])->packed_bytes == 0 && !find(m, small[i])->trained);
+    static const char *const maps[] = {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"};
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "model.layers.0.linear_attn.%s.lora_A.weight", maps[i]);
+        assert_true(find(m, name)->trained);
+        snprintf(name, sizeof name, "model.layers.0.linear_attn.%s.weight", maps[i]);
+        assert_true(find(m, name)->packed_bytes > 0);
+    }
+    model_destroy(m);
+}
+
+/* A recurrence costs 18 K V H FLOPs a token beside its matrices, whatever the length. */
+static void recurrences_are_counted(void **state)
+{
+    (void)state;
+    struct model_config c = tiny();
+    struct model *m = create(&c);
+    double pairs[MODEL_MASKS] = {0};
+    const double matrices = 6.0 * (double)m->matrix_params * 100, scans = 2 * 18.0 * 8 * 16 * 4 * 100;
+    assert_true(model_flops(m, 100, pairs) == matrices + scans);
+    model_destroy(m);
+}
+
+/* Tensors of images and of layers that predict further tokens lie outside the model, wrapped or not. */
+static void other_tensors_lie_outside(void **state)
+{
+    (void)state;
+    struct model_config c = tiny();
+    assert_true(tensor_is_further(&c, "mtp.fc.weight") && !tensor_is_further(&c, "model.layers.0.mlp.up_proj.weight"));
+    assert_false(model_is_wrapped_name("model.visual.blocks.0.norm1.weight") || model_is_wrapped_name("mtp.fc.weight"));
+    assert_true(model_is_wrapped_name("model.language_model.layers.0.linear_attn.conv1d.weight"));
+}
+
+/* Refuses one value of a key. text: the value as JSON; part: what the sentence says. */
+static void refuse(const char *key, const char *text, const char *part)
+{
+    char from[512];
+    json_error_t error;
+    struct model_config c;
+    struct model *m;
+    source("golden/hybrid", "qwen3_5/config.json", from);
+    json_t *root = json_load_file(from, 0, &error);
+    assert_non_null(root);
+    json_object_set_new(root, key, json_loads(text, JSON_DECODE_ANY, NULL));
+    assert_int_equal(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+    enum status st = model_config_read(dir, &c);
+    if (st == OK && (st = model_create(&c, NULL, 0, &m)) == OK)
+        model_destroy(m);
+    if (st != ERR_INVALID || !strstr(status_message(), part))
+        fail_msg("%s %s: '%s' does not say '%s'", key, text, st == OK ? "" : status_message(), part);
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    refuse("linear_num_value_heads", "5", "5 recurrent heads cannot share 2 key heads, must be a multiple");
+    refuse("linear_num_value_heads", "0", "linear_num_value_heads is 0");
+    refuse("linear_num_value_heads", "1025", "number of recurrent heads is 1025, must be 1 to 1024");
+    refuse("linear_key_head_dim", "257", "size of a recurrent key is 257, must be 1 to 256");
+    refuse("linear_value_head_dim", "-1", "linear_value_head_dim is -1");
+    refuse("linear_conv_kernel_dim", "9", "width of the convolution is 9, must be 1 to 8");
+    refuse("layer_types", "[\"full_attention\", \"mamba\", \"linear_attention\"]", "supported: full_attention, linear_attention");
+    refuse("layer_types", "[\"linear_attention\"]", "must be a list with an entry for each of num_hidden_layers");
+    refuse("mamba_ssm_dtype", "\"bfloat16\"", "mamba_ssm_dtype is \"bfloat16\"; supported: float32");
+    refuse("output_gate_type", "\"sigmoid\"", "output_gate_type is \"sigmoid\"; supported: swish");
+    refuse("full_attention_interval", "0", "full_attention_interval is 0");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published_models_have_their_parameters),
+                                       cmocka_unit_test(files_have_the_tensors_that_the_model_names),
+                                       cmocka_unit_test(configurations_are_written_and_read_back),
+                                       cmocka_unit_test(convolutions_and_decays_are_no_maps),
+                                       cmocka_unit_test(recurrences_are_counted),
+                                       cmocka_unit_test(other_tensors_lie_outside),
+                                       cmocka_unit_test(nonsense_is_refused)};
+    return cmocka_run_group_tests(tests, create_dir, remove_dir);
+}
