@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "base/units.h"
 #include "check/alone.h"
+#include "check/choices.h"
 #include "check/compare.h"
 #include "plan/lower/fixed.h"
 #include "plan/report/describe.h"
@@ -21,6 +22,7 @@ struct tolerance {
     int exact;
     double loss, norm, gradient, parameter; /* relative, in the first step */
     double growth;                          /* tolerance added in every further step, relative to the first one's */
+    double choices;                         /* share of a layer's tokens that may choose another expert */
     const char *why;
 };
 
@@ -37,11 +39,12 @@ struct check {
     /* rank 0: mean square of the distance by which moments that rounded differently have moved an element, relative to `reach`;
      * by parameter */
     double *turns;
-    double reach;          /* sum of the learning rates of all updates: about the distance that each element has moved */
-    double first_order;    /* rank 0: first-order change of the loss: sum of all parameters' differences times gradients */
-    int64_t steps;         /* number of steps compared so far */
-    char first[1024];      /* rank 0: message of the first difference; "": none */
-    size_t directory_kept; /* length of the part of the path `out` that existed before */
+    struct choices choices; /* tokens of experts; rank 0 compares */
+    double reach;           /* sum of the learning rates of all updates: about the distance that each element has moved */
+    double first_order;     /* rank 0: first-order change of the loss: sum of all parameters' differences times gradients */
+    int64_t steps;          /* number of steps compared so far */
+    char first[1024];       /* rank 0: message of the first difference; "": none */
+    size_t directory_kept;  /* length of the part of the path `out` that existed before */
 };
 
 static int leads(const struct check *c)
@@ -74,12 +77,14 @@ static struct tolerance choose_tolerance(const struct settings *s, int ranks)
                                   .norm = 4e-3,
                                   .gradient = 1e-2,
                                   .growth = 5,
+                                  .choices = 2e-2,
                                   .parameter = s->plan.dtype == BF16 ? 0x1p-8 : 1e-6,
                                   .why = "bf16 keeps 8 bits: sums in another order round to neighbours 2^-8 apart"};
     return (struct tolerance){.loss = 1e-6,
                               .norm = 1e-5,
                               .gradient = 1e-5,
                               .growth = 1,
+                              .choices = 1e-3,
                               .parameter = 1e-6,
                               .why = whys[s->plan.optim_dtype != F32][ranks > 1]};
 }
@@ -235,16 +240,38 @@ static void be_patient(struct check *c, int patient)
     comm_set_timeout(c->comm, patient ? seconds * (1 + comm_size(c->comm)) : seconds);
 }
 
+/* Judges how many tokens choose other experts, and returns by how much gradients may differ for that. */
+static double judge_choices(struct check *c, int64_t step)
+{
+    struct choices *x = &c->choices;
+    char which[64];
+    if (x->layers == 0)
+        return 0;
+    choices_compare(x);
+    const double share = x->most / x->pairs, grown = (1 + (double)c->steps) * c->tolerance.choices;
+    const double allowed =
+        c->tolerance.exact ? 0 : fmax(grown, 1 / x->pairs); /* one pair of a short sequence may be on the edge */
+    snprintf(which, sizeof which, "of experts, layer %d of %d with experts", x->most_layer + 1, x->layers);
+    row(c, step, "choices", which, share, allowed);
+    if (share > allowed && !c->first[0])
+        snprintf(
+            c->first, sizeof c->first,
+            "check: step %lld: in layer %d of the %d with experts, %.0f of %.0f choices of an expert differ, a share of %.2g, "
+            "tolerance %.2g",
+            (long long)step, x->most_layer + 1, x->layers, x->most, x->pairs, share, allowed);
+    return c->tolerance.exact ? 0 : choices_explain(x);
+}
+
 static void judge_step(struct check *c, const struct step_metrics *given, const struct step_metrics *alone)
 {
     const struct model *m = c->given.model;
     const double times = 1 + c->tolerance.growth * (double)c->steps;
     for (int i = 0; i < m->n_params; i++)
         c->noise[i] = fmax(c->noise[i], fmax(NOISE_FLOOR, difference_relative(&c->d[i], 0)));
-    judge(c, given->step, "gradient", times * c->tolerance.gradient + GRADIENTS_FOLLOW * c->apart,
-          gradient_floor(c, alone->grad_norm));
+    const double chosen = judge_choices(c, given->step), follows = GRADIENTS_FOLLOW * c->apart;
+    judge(c, given->step, "gradient", times * c->tolerance.gradient + follows + chosen, gradient_floor(c, alone->grad_norm));
     compare_number(c, given->step, "norm", given->grad_norm, alone->grad_norm,
-                   times * c->tolerance.norm + GRADIENTS_FOLLOW * c->apart);
+                   times * c->tolerance.norm + follows + chosen * chosen);
     compare_number(c, given->step, "loss", given->loss, alone->loss,
                    times * c->tolerance.loss + LOSS_FOLLOWS * fabs(c->first_order / alone->loss));
     fflush(stdout);
@@ -472,6 +499,7 @@ static enum status prepare(struct check *c, int64_t steps)
     fflush(stdout);
     TRY(start(&c->given));
     TRY(comm_agree(c->comm, leads(c) ? start_alone(c) : OK));
+    TRY(comm_agree(c->comm, choices_begin(&c->choices, &c->given, leads(c) ? &c->alone : NULL)));
     be_patient(c, 0);
     return OK;
 }
@@ -490,6 +518,7 @@ static enum status check_length(struct settings *s, struct comm *comm, int64_t s
     for (int u = 0; c.slack && u < c.given.model->n_units; u++)
         free(c.slack[u]);
     free(c.slack);
+    choices_end(&c.choices);
     free(c.noise);
     free(c.turns);
     free(c.d);

@@ -47,6 +47,8 @@ struct run {
     struct run_progress progress; /* step.c, resume.c */
     struct run_measured measured; /* measured.c */
     int mute;                     /* 1: stdout has failed, and that was reported */
+    /* tokens of each expert of each layer in the last step, of all ranks; lent by who wants to read them; NULL: nobody does */
+    double *choices;
 };
 
 /* open.c */

@@ -167,6 +167,8 @@ static enum status add_up_experts(struct run *r, struct sums *sum, struct step_m
         return OK;
     TRY(comm_sum(r->comm, sum->experts, n + 1));
     expert_stats_of(sum->experts, n / experts, experts, &m->experts);
+    if (r->choices)
+        memcpy(r->choices, sum->experts, (size_t)n * sizeof *r->choices);
     m->experts.coefficient = model_aux(&r->model->config);
     m->experts.aux = sum->experts[n] / (double)r->session->plan->strategy.sequences;
     m->loss += m->experts.coefficient * m->experts.aux;

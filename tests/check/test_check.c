@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "check/alone.h"
+#include "check/choices.h"
 #include "check/difference.h"
 #include "engine/rig.h"
 #include "plan/cells.h"
@@ -170,12 +171,30 @@ static void names_a_preset(void **state)
     model_destroy(m);
 }
 
+/* A pair that differs is counted once, though it is missing in one expert and too many in another. */
+static void choices_that_differ(void **state)
+{
+    double given[] = {3, 1, 2, 2, 1, 1, 1, 5}, alone[] = {3, 1, 2, 2, 2, 1, 0, 5};
+    struct choices c = {.layers = 2, .experts = 4, .given = given, .alone = alone};
+    (void)state;
+    choices_compare(&c);
+    assert_true(c.others == 1 && c.most == 1 && c.most_layer == 1 && c.pairs == 8);
+    assert_true(fabs(choices_explain(&c) - 0.25) < 1e-12);
+    given[0] = 2, given[2] = 3, given[4] = 2, given[6] = 0;
+    choices_compare(&c);
+    assert_true(c.others == 1 && c.most_layer == 0);
+    memcpy(given, alone, sizeof given);
+    choices_compare(&c);
+    assert_true(c.others == 0 && c.most == 0 && choices_explain(&c) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_tensors),       cmocka_unit_test(one_element),    cmocka_unit_test(odd_values),
         cmocka_unit_test(slack_of_updates),    cmocka_unit_test(a_few_elements), cmocka_unit_test(a_small_tensor),
         cmocka_unit_test(what_gradients_feel), cmocka_unit_test(names_a_preset), cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(choices_that_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 set -eu
 command -v mpiexec >/dev/null 2>&1 || exit 77
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1 ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
-program=$(realpath "$1") list=$2 model=$LTRAIN_SOURCE_ROOT/tests/golden/gpt-oss llama=$LTRAIN_SOURCE_ROOT/tests/golden/llama-gqa
+program=$(realpath "$1") list=$2 model=$LTRAIN_SOURCE_ROOT/tests/golden/gpt-oss llama=$LTRAIN_SOURCE_ROOT/tests/golden/llama-gqa mixtral=$LTRAIN_SOURCE_ROOT/tests/golden/moe/mixtral-aux
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -42,7 +42,7 @@ must_name() {
     fi
 }
 
-# Checks a fault in later steps (FAULT 0: none), beside others, each in a directory of its own, as a failing run mostly waits: FAULT NAME
+# Checks a fault (0: none) of steps of $subject with $data, beside others, each in a directory of its own, as a failing run mostly waits: FAULT NAME
 # PATTERN OPTION...
 later() {
     fault=$1 id=$2 pattern=$3
@@ -51,7 +51,8 @@ later() {
     (
         cd "$id"
         status=0
-        LT_MUTANT=$fault timeout -k 5 1000 "$program" check --model "$llama" --data ../data.txt --seq-len 128 --effort quick --threads 1 --out run \
+        # shellcheck disable=SC2086 # a list of options
+        LT_MUTANT=$fault timeout -k 5 1000 "$program" check --model "$subject" $data --seq-len 128 --effort quick --threads 1 --out run \
             --steps 3 --ranks 2 --offload none --zero 2 --mesh ring=2 "$@" >said 2>&1 || status=$?
         if [ "$status" = $((fault > 0)) ] && grep -q "$pattern" said; then
             grep "$pattern" said | sed "s/^/$fault $*: /"
@@ -64,6 +65,7 @@ later() {
 }
 
 # runs beside the search for faults of the first step
+subject=$llama data='--data ../data.txt'
 for type in "--dtype fp32" "--dtype bf16" "--optim-dtype int8"; do
     id=${type##* }
     # shellcheck disable=SC2086 # an option and its value
@@ -76,6 +78,22 @@ for type in "--dtype fp32" "--dtype bf16" "--optim-dtype int8"; do
     }
     wait
 done &
+
+# a model with experts and a vocabulary of 32
+subject=$mixtral data='--data ../ids.bin --token-type u16'
+# shellcheck disable=SC2059 # the format is made of octal numbers
+printf "$(head -c 2000 data.txt | od -An -v -tu1 -w1 | awk '{printf "\\%03o\\000", $1 % 32}')" >ids.bin
+{
+    routed="--dtype fp32 --steps 1"
+    # shellcheck disable=SC2086 # a list of options
+    {
+        later 0 routed-0 '^check: pass' $routed
+        later 11 routed-11 'check: step 1: the gradient of model.layers.1.block_sparse_moe.gate.weight differs' $routed
+        later 12 routed-12 'check: step 1: the gradient of .*experts.down_proj differs' $routed
+        later 13 routed-13 'check: step 1: in layer 1 of the 2 with experts, .* choices of an expert differ' $routed
+    }
+    wait
+} &
 
 alone="--steps 1 --ranks 1 --offload none"
 two="--steps 1 --ranks 2 --offload none --zero 3"
@@ -90,7 +108,7 @@ two="--steps 1 --ranks 2 --offload none --zero 3"
 }
 wait
 failures=$((failures + $(find . -name failed | wc -l)))
-n=$((n + 4))
+n=$((n + 4 + 3))
 [ "$n" = "$(grep -c '^\[' "$list")" ] || { echo "not ok: $n faults are tried, $list has others"; failures=$((failures + 1)); }
 echo "$n faults, $failures not named"
 [ "$failures" = 0 ]
