@@ -2,11 +2,12 @@
 #ifndef LTRAIN_BASE_QUANTISED_H
 #define LTRAIN_BASE_QUANTISED_H
 
+#include "base/mxfp4.h"
 #include "base/nf4.h"
 #include "base/rows8.h"
 
-/* NF4 with plain or nested scales (base/nf4.h), or int8 (base/rows8.h). */
-enum quantised_form { QUANTISED_NF4_PLAIN, QUANTISED_NF4, QUANTISED_INT8 };
+/* NF4 with plain or nested scales (base/nf4.h), int8 (base/rows8.h), or MXFP4 (base/mxfp4.h). */
+enum quantised_form { QUANTISED_NF4_PLAIN, QUANTISED_NF4, QUANTISED_INT8, QUANTISED_MXFP4 };
 
 struct quantised {
     enum quantised_form form;
@@ -21,14 +22,18 @@ static inline enum nf4_scales quantised_scales(enum quantised_form form)
 
 static inline int64_t quantised_scale_bytes(const struct quantised *q)
 {
-    return q->form == QUANTISED_INT8 ? rows8_scale_bytes(q->rows)
-                                     : nf4_scale_bytes(q->rows * q->columns, quantised_scales(q->form));
+    const int64_t n = q->rows * q->columns;
+    return q->form == QUANTISED_INT8    ? rows8_scale_bytes(q->rows)
+           : q->form == QUANTISED_MXFP4 ? mxfp4_scale_bytes(n)
+                                        : nf4_scale_bytes(n, quantised_scales(q->form));
 }
 
 static inline int64_t quantised_bytes(const struct quantised *q)
 {
-    return q->form == QUANTISED_INT8 ? rows8_bytes(q->rows, q->columns)
-                                     : nf4_bytes(q->rows * q->columns, quantised_scales(q->form));
+    const int64_t n = q->rows * q->columns;
+    return q->form == QUANTISED_INT8    ? rows8_bytes(q->rows, q->columns)
+           : q->form == QUANTISED_MXFP4 ? mxfp4_bytes(n)
+                                        : nf4_bytes(n, quantised_scales(q->form));
 }
 
 /* Returns the number of elements whose codes share a byte. */

@@ -78,6 +78,9 @@ static enum status declare_tensor(struct merge *x, int param, const struct model
     if (x->m->config.quantised && as->packed_bytes > 0) {
         name = weights_name(x->from.file, as->name);
         TRY(bitsandbytes_type(&x->from, param, &info.dtype));
+    } else if (weights_has_mxfp4(x->from.file, as)) {
+        name = x->m->params[param].name; /* `as` does not outlive the caller */
+        info.dtype = BF16;
     } else {
         TRY(weights_find(x->from.file, as, tensor, &name));
         TRY(st_find(x->from.file, name, &info));
@@ -275,7 +278,7 @@ static enum status write_beside(const struct merge *x, const char *base, const c
     if (texts && texts->like)
         TRY(ckpt_copy_named(texts->like, partial, generation, 1));
     TRY(model_config_read(base, &was));
-    if (x->m->config.quantised)
+    if (x->m->config.quantised || x->m->config.mxfp4)
         return write_config(x, base, partial);
     struct model_config now = x->m->config;
     now.tied = now.tied && !unties(x->m);

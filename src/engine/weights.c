@@ -2,7 +2,9 @@
 #include "engine/weights.h"
 
 #include "base/finite.h"
+#include "base/mxfp4.h"
 #include "base/sys.h"
+#include "engine/mxfp4.h"
 #include "model/tensors.h"
 
 #include <fnmatch.h>
@@ -66,6 +68,53 @@ enum status weights_find(struct st_file *f, const struct model_param *p, int64_t
                        weights_shape(info.n_dims, info.shape, there), weights_shape(t.n_dims, t.shape, here));
 }
 
+/* ---- MXFP4 ---- */
+
+/* Returns the file's own name of a tensor; NULL: there is none. */
+static const char *mxfp4_name(const struct st_file *f, const struct model_param *p, int tensor, char name[PARAM_NAME])
+{
+    static const char *const suffix[MXFP4_TENSORS] = {"_blocks", "_scales"};
+    snprintf(name, PARAM_NAME, "%s%s", p->name, suffix[tensor]);
+    const char *own = weights_name(f, name);
+    return own == name ? NULL : own;
+}
+
+int weights_has_mxfp4(const struct st_file *f, const struct model_param *p)
+{
+    char name[PARAM_NAME];
+    return p->experts > 0 && p->shape[1] > 0 && mxfp4_name(f, p, MXFP4_CODES, name) != NULL;
+}
+
+static enum status check_mxfp4(const struct st_file *f, const struct model_param *p, int tensor, const char *name)
+{
+    const int64_t want[] = {p->experts, p->shape[1], p->shape[0] / p->experts / MXFP4_BLOCK, MXFP4_BLOCK / 2};
+    const int n_dims = tensor == MXFP4_CODES ? 4 : 3;
+    char there[WEIGHTS_SHAPE], here[WEIGHTS_SHAPE];
+    struct st_raw t;
+    TRY(st_find_raw(f, name, &t));
+    if (strcmp(t.type, "U8") != 0)
+        return status_fail(ERR_INVALID, "%s: tensor %s is of type %s, and MXFP4 is of U8", t.path, name, t.type);
+    if (t.n_dims == n_dims && memcmp(t.shape, want, (size_t)n_dims * sizeof *want) == 0)
+        return OK;
+    return status_fail(ERR_INVALID, "%s: tensor %s has the shape %s, config.json means %s", t.path, name,
+                       weights_shape(t.n_dims, t.shape, there), weights_shape(n_dims, want, here));
+}
+
+enum status weights_find_mxfp4(const struct st_file *f, const struct model_param *p, const char *name[MXFP4_TENSORS])
+{
+    for (int i = 0; i < MXFP4_TENSORS; i++) {
+        char wanted[PARAM_NAME];
+        name[i] = mxfp4_name(f, p, i, wanted);
+        if (!name[i])
+            return status_fail(ERR_INVALID,
+                               "the model's weights lack the tensor %s, which quantization_config of config.json means", wanted);
+        TRY(check_mxfp4(f, p, i, name[i]));
+    }
+    return OK;
+}
+
+/* ---- reading ---- */
+
 enum status weights_read_tensors(struct st_file *f, const char *prefix, const struct model_param *p, int64_t first, int64_t n,
                                  enum dtype type, void *data, int64_t *finite)
 {
@@ -107,8 +156,12 @@ static enum status refuse_value(struct st_file *f, const struct model_param *p, 
 enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, enum dtype type, void *data)
 {
     const struct model_param as = weights_form(f, p);
-    const char *name;
+    const char *name, *mxfp4[MXFP4_TENSORS];
     int64_t tensor, there, good;
+    if (weights_has_mxfp4(f, p)) {
+        TRY(weights_find_mxfp4(f, p, mxfp4));
+        return mxfp4_read(f, mxfp4, p, first, n, type, data);
+    }
     for (int64_t done = 0, part; done < n; done += part) {
         part = model_param_piece(&as, first + done, n - done, &tensor, &there);
         TRY(weights_find(f, &as, tensor, &name));
@@ -164,10 +217,16 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Finds a parameter's tensors. Of a parameter quantised in the file only the name is checked here; packed.c checks the rest. */
+/* Finds a parameter's tensors. Of a parameter quantised in the file by bitsandbytes only the name is checked here; packed.c checks the
+ * rest. */
 static enum status find_used(struct st_file *f, const struct model *m, const struct model_param *p, const char **names, int *n)
 {
     const struct model_param as = weights_form(f, p);
+    if (m->config.mxfp4 && (p->packed_bytes > 0 || weights_has_mxfp4(f, p))) {
+        TRY(weights_find_mxfp4(f, p, names + *n));
+        *n += MXFP4_TENSORS;
+        return OK;
+    }
     if (m->config.quantised && p->packed_bytes > 0) {
         names[(*n)++] = weights_name(f, p->name);
         return names[*n - 1] != p->name ? OK : missing(f, p->name);
@@ -202,7 +261,7 @@ static enum status list_used(struct st_file *f, const struct model *m, const cha
 {
     size_t most = 0;
     for (int i = 0; i < m->n_params; i++)
-        most += (size_t)model_param_tensors(&m->params[i]);
+        most += (size_t)max_i64(model_param_tensors(&m->params[i]), MXFP4_TENSORS);
     const char **used = sys_malloc(most * sizeof *used);
     enum status st = used ? OK : status_fail(ERR_NOMEM, "out of memory: a list of %zu tensors", most);
     int n = 0;

@@ -3,6 +3,7 @@
 #define LTRAIN_ENGINE_WEIGHTS_H
 
 #include "data/safetensors.h"
+#include "engine/mxfp4.h"
 #include "model/model.h"
 
 /* Checks that the file is the model's. Every parameter must be there, in its shape and a readable type. Other tensors must be
@@ -21,6 +22,10 @@ const char *weights_name(const struct st_file *f, const char *name);
 struct model_param weights_form(const struct st_file *f, const struct model_param *p);
 /* Finds a tensor of the parameter, which is as weights_form returns it. ERR_INVALID: it is missing, or has another shape. */
 enum status weights_find(struct st_file *f, const struct model_param *p, int64_t tensor, const char **name);
+/* Tells whether the file has the stack of experts in MXFP4 (mxfp4.h), and returns the file's names of its tensors. ERR_INVALID: one is
+ * missing, of another type or shape. */
+int weights_has_mxfp4(const struct st_file *f, const struct model_param *p);
+enum status weights_find_mxfp4(const struct st_file *f, const struct model_param *p, const char *name[MXFP4_TENSORS]);
 /* Reads elements [first, first + n), in fp32 or bf16, from tensors of the parameter's shapes and names behind a prefix: the parameter
  * itself or its optimizer state. *finite: number of leading finite values, as of st_read. */
 enum status weights_read_tensors(struct st_file *f, const char *prefix, const struct model_param *p, int64_t first, int64_t n,

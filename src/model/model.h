@@ -116,7 +116,8 @@ struct model_config {
     struct lora lora;                                           /* adapters beside the linear maps; not in config.json */
     enum model_base base; /* format of frozen linear maps; from config.json only if files are quantised */
     int quantised;        /* 1: the files' maps are in that format */
-    int lists_skipped;    /* 1: config.json lists modules left unquantised, in `skipped` */
+    int mxfp4;            /* 1: the files have stacks of experts in MXFP4, which are read as numbers */
+    int lists_skipped;    /* 1: config.json lists what bitsandbytes left unquantised, in `skipped` */
     char skipped[8192];   /* patterns, one a line (model/skipped.h) */
     double dropout;       /* largest dropout in config.json, for a message; ltrain trains without */
     int64_t unchunked;    /* length beyond which other engines attend in chunks (Qwen2.5-1M); 0: none */

@@ -11,10 +11,10 @@
 #include <string.h>
 
 static const char *const cases[] = {
-    "moe/qwen3-moe",   "moe/mixtral",          "moe/olmoe",         "moe/qwen2-moe", "moe/gpt-oss",
-    "moe/granitemoe",  "moe/granitemoeshared", "moe/glm4-moe",      "moe/dots1",     "moe/ernie4_5-moe",
-    "moe/hunyuan-moe", "moe/minimax-m2",       "moe/afmoe",         "moe/hy-v3",     "moe/exaone-moe",
-    "moe/solar-open",  "moe/mixtral-aux",      "moe/minimax-m2-aux"};
+    "moe/qwen3-moe",   "moe/mixtral",          "moe/olmoe",          "moe/qwen2-moe",    "moe/gpt-oss",
+    "moe/granitemoe",  "moe/granitemoeshared", "moe/glm4-moe",       "moe/dots1",        "moe/ernie4_5-moe",
+    "moe/hunyuan-moe", "moe/minimax-m2",       "moe/afmoe",          "moe/hy-v3",        "moe/exaone-moe",
+    "moe/solar-open",  "moe/mixtral-aux",      "moe/minimax-m2-aux", "moe/gpt-oss-mxfp4"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Makes sure that the results have the parameter's gradient, and its value after the steps. */
@@ -117,6 +117,7 @@ CASE(exaone_moe, 14)
 CASE(solar_open, 15)
 CASE(mixtral_aux, 16)
 CASE(minimax_m2_aux, 17)
+CASE(gpt_oss_mxfp4, 18)
 
 static void experts_nvme(struct settings *s)
 {
@@ -166,6 +167,7 @@ int main(void)
                                        cmocka_unit_test(solar_open),
                                        cmocka_unit_test(mixtral_aux),
                                        cmocka_unit_test(minimax_m2_aux),
+                                       cmocka_unit_test(gpt_oss_mxfp4),
                                        cmocka_unit_test(experts_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

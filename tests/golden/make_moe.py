@@ -171,7 +171,8 @@ def fits(watch, dead):
     return watch.margin >= MARGIN
 
 
-def attempt(name, family, keys, dead, lengths, seed):
+def attempt(name, family, keys, dead, lengths, seed, convert=None):
+    """Makes a case; returns whether its seed will do. convert: function of the saved directory, which returns the model to take in place of this."""
     torch.manual_seed(seed)
     config = AutoConfig.for_model(family, **{**ALIKE, **keys})
     if family == "solar_open":
@@ -186,6 +187,8 @@ def attempt(name, family, keys, dead, lengths, seed):
     if os.path.exists(os.path.join(folder, "generation_config.json")):
         os.remove(os.path.join(folder, "generation_config.json"))
     names = names_in_files(model)
+    if convert:
+        model = convert(folder)
     use_fp64(model)
     if config.output_router_logits:
         use_aux(model)

@@ -326,8 +326,18 @@ static void test_gpt_oss(void **state)
     assert_int_equal(model_config_write(dir, &plain, F32), OK);
     assert_int_equal(model_config_read(dir, &c), OK); /* other scalings than the one that an absent key means */
     assert_same(plain, c);
-    refuse(LIKE("gpt_oss", ", \"num_local_experts\": 32, \"quantization_config\": {\"quant_method\": \"mxfp4\"}"),
-           "quantised by mxfp4");
+    c = read_text(
+        LIKE("gpt_oss", ", \"quantization_config\": {\"quant_method\": \"mxfp4\", \"modules_to_not_convert\": [\"lm_head\"]}"));
+    assert_true(c.mxfp4 && !c.lists_skipped);
+    assert_string_equal(c.skipped, "lm_head");
+    refuse(
+        "{\"model_type\": \"gpt_oss\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 48, \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 4, \"quantization_config\": {\"quant_method\": \"mxfp4\"}}",
+        "in MXFP4, whose blocks of 32 do not divide");
+    refuse(LIKE("gpt_oss", DENSE ", \"quantization_config\": {\"quant_method\": \"mxfp4\"}"),
+           "in MXFP4, which experts of gpt-oss alone have");
+    refuse(LIKE("gpt_oss", ", \"quantization_config\": {\"quant_method\": \"mxfp4\", \"modules_to_not_convert\": 1}"),
+           "no list of modules (modules_to_not_convert)");
     c = read_text(LIKE("gpt_oss", ""));
     assert_true(c.experts == 128 && c.experts_used == 4 && c.expert_ffn == 96);
 }

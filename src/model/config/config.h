@@ -188,7 +188,7 @@ int config_is_idle(const char *key, const json_t *value);
 int config_was_asked(const struct config_reader *r, const char *key);
 /* Refuses a key of a section that nothing has asked for, unless it is idle. */
 enum status config_check_understood(const struct config_reader *r);
-/* Reads quantization_config into base and quantised; refuses everything but bitsandbytes' NF4 and int8 (quantised.c). */
+/* Reads quantization_config into base and quantised; refuses everything but bitsandbytes' NF4 and int8, and MXFP4 (quantised.c). */
 enum status config_read_quantised(struct config_reader *r, struct model_config *c);
 /* Returns the text model's part of config.json: text_config of a multimodal model, else all of it. */
 json_t *config_text_of(json_t *root);

@@ -1,4 +1,5 @@
-/* quantization_config of config.json: files quantised by bitsandbytes are read, everything else is refused by name. */
+/* quantization_config of config.json: files quantised by bitsandbytes and experts in MXFP4 are read, everything else is refused by
+ * name. */
 #include "model/config/config.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@ static enum status refuse(const struct config_reader *r, const char *what)
     return status_fail(
         ERR_INVALID,
         "%s: quantization_config: the weights are %s, which is not read: of quantised models those in bitsandbytes' NF4 "
-        "and int8 are; give a copy that is not quantised",
+        "and int8 and gpt-oss' MXFP4 are; give a copy that is not quantised",
         r->path, what);
 }
 
@@ -27,24 +28,32 @@ static enum status refuse_other(const struct config_reader *r, const char *metho
     return refuse(r, what);
 }
 
-/* Reads the modules left unquantised. These names are matched with the model's modules once the model is built. */
-static enum status read_skipped(const struct config_reader *r, const json_t *list, struct model_config *c)
+/* Refuses a list of modules left unquantised. */
+static enum status refuse_skipped(const struct config_reader *r, const char *key, const char *why)
 {
+    char what[96];
+    snprintf(what, sizeof what, "quantised but for %s (%s)", why, key);
+    return refuse(r, what);
+}
+
+/* Reads the modules left unquantised. These names are matched with the model's modules once the model is built. */
+static enum status read_skipped(const struct config_reader *r, const json_t *q, const char *key, struct model_config *c)
+{
+    const json_t *list = json_object_get(q, key);
     size_t used = 0, i;
     json_t *item;
     if (!list || json_is_null(list))
         return OK;
     if (!json_is_array(list))
-        return refuse(r, "quantised but for something that is no list of modules (llm_int8_skip_modules)");
-    c->lists_skipped = 1;
+        return refuse_skipped(r, key, "something that is no list of modules");
     json_array_foreach(list, i, item)
     {
         const char *name = json_string_value(item);
         if (!name || strchr(name, '\n'))
-            return refuse(r, "quantised but for something without a name (llm_int8_skip_modules)");
+            return refuse_skipped(r, key, "something without a name");
         used += (size_t)snprintf(c->skipped + used, sizeof c->skipped - used, "%s%s", i ? "\n" : "", name);
         if (used >= sizeof c->skipped)
-            return refuse(r, "quantised but for more modules than 8,191 characters name (llm_int8_skip_modules)");
+            return refuse_skipped(r, key, "more modules than 8,191 characters name");
     }
     return OK;
 }
@@ -70,6 +79,17 @@ static enum status read_int8(struct config_reader *r, const json_t *q, struct mo
     return OK;
 }
 
+/* Reads MXFP4: stacks of experts of gpt-oss, but for modules that are listed. */
+static enum status read_mxfp4(struct config_reader *r, const json_t *q, struct model_config *c)
+{
+    if (c->family != FAMILY_GPT_OSS || c->experts == 0)
+        return refuse(r, "in MXFP4, which experts of gpt-oss alone have");
+    if (c->dim % MXFP4_BLOCK || c->expert_ffn % MXFP4_BLOCK)
+        return refuse(r, "in MXFP4, whose blocks of 32 do not divide hidden_size and intermediate_size");
+    c->mxfp4 = 1;
+    return read_skipped(r, q, "modules_to_not_convert", c);
+}
+
 enum status config_read_quantised(struct config_reader *r, struct model_config *c)
 {
     const json_t *q = config_get(r, "quantization_config");
@@ -79,10 +99,13 @@ enum status config_read_quantised(struct config_reader *r, struct model_config *
         return OK;
     if (!json_is_object(q))
         return config_refuse(r, "quantization_config", "an object is expected");
+    if (method && strcmp(method, "mxfp4") == 0)
+        return read_mxfp4(r, q, c);
     if (four == eight || (method && strcmp(method, "bitsandbytes") != 0))
         return refuse_other(r, method ? method : "");
     TRY(four ? read_nf4(r, q, c) : read_int8(r, q, c));
-    TRY(read_skipped(r, json_object_get(q, "llm_int8_skip_modules"), c));
+    TRY(read_skipped(r, q, "llm_int8_skip_modules", c));
+    c->lists_skipped = json_is_array(json_object_get(q, "llm_int8_skip_modules"));
     c->quantised = 1;
     return OK;
 }
