@@ -98,6 +98,32 @@ void e2e_same_file(const char *a, const char *b)
     free(y);
 }
 
+/* Writes tokens that the models with experts know. */
+static void write_ids(void)
+{
+    enum { MOST = 32, COUNT = 4096 };
+    uint16_t ids[COUNT];
+    uint32_t x = 5;
+    FILE *f = fopen("ids.bin", "wb");
+    assert_non_null(f);
+    for (int i = 0; i < COUNT; i++) {
+        x = x * 1664525u + 1013904223u;
+        ids[i] = (uint16_t)(i % 3 ? ids[i - 1] * 5 % MOST : (x >> 16) % MOST);
+    }
+    assert_int_equal(fwrite(ids, sizeof *ids, COUNT, f), COUNT);
+    fclose(f);
+}
+
+void e2e_experts_model(const char *name, const char *to)
+{
+    char from[4096];
+    if (!getenv("LTRAIN_SOURCE_ROOT"))
+        skip();
+    snprintf(from, sizeof from, "%s/tests/golden/moe/%s", getenv("LTRAIN_SOURCE_ROOT"), name);
+    e2e_copy(from, to);
+    write_ids();
+}
+
 int e2e_count(const char *pattern)
 {
     glob_t g = {0};

@@ -7,44 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDS \
-    " --data ids.bin --token-type u16 --seq-len 128 --tiles rows=64,loss=64,group=4096 --threads 1 --effort quick --lr 1e-2 "
-
-enum { IDS_MOST = 32, IDS_COUNT = 4096 };
-
-/* Writes tokens that the small models know. */
-static void write_ids(void)
-{
-    uint16_t ids[IDS_COUNT];
-    uint32_t x = 5;
-    FILE *f = fopen("ids.bin", "wb");
-    assert_non_null(f);
-    for (int i = 0; i < IDS_COUNT; i++) {
-        x = x * 1664525u + 1013904223u;
-        ids[i] = (uint16_t)(i % 3 ? ids[i - 1] * 5 % IDS_MOST : (x >> 16) % IDS_MOST);
-    }
-    assert_int_equal(fwrite(ids, sizeof *ids, IDS_COUNT, f), IDS_COUNT);
-    fclose(f);
-}
-
-/* Copies a model of tests/golden/moe. */
-static void copy_model(const char *name, const char *to)
-{
-    char from[4096];
-    if (!getenv("LTRAIN_SOURCE_ROOT"))
-        skip();
-    snprintf(from, sizeof from, "%s/tests/golden/moe/%s", getenv("LTRAIN_SOURCE_ROOT"), name);
-    e2e_copy(from, to);
-    write_ids();
-}
-
 /* A run that is resumed, with everything elsewhere, gives the losses and the files of one that was not stopped. */
 static void resumed_bit_for_bit(void **state)
 {
     (void)state;
     static const char *const models[] = {"qwen3-moe", "gpt-oss", "glm4-moe"}, *const types[] = {"fp32", "bf16", "bf16"};
     for (int i = 0; i < 3; i++) {
-        copy_model(models[i], "model");
+        e2e_experts_model(models[i], "model");
         e2e_succeeds(NULL, IDS "--model model --dtype %s --steps 4 --out whole", types[i]);
         e2e_succeeds(NULL, IDS DISCRETE "--model model --dtype %s --steps 2 --save-every 2 --out part", types[i]);
         e2e_succeeds(NULL, IDS "--resume part --steps 4");
@@ -93,7 +62,7 @@ static void biases_move(void **state)
 {
     (void)state;
     float before[64], one[64], four[64];
-    copy_model("glm4-moe", "model");
+    e2e_experts_model("glm4-moe", "model");
     const int n = read_biases("model/model.safetensors", before);
     e2e_succeeds(NULL, IDS "--model model --dtype bf16 --router-bias-rate 0.125 --steps 1 --out one");
     assert_int_equal(read_biases("one/hf/model.safetensors", one), n);
@@ -120,7 +89,7 @@ static void biases_of_ranks_move(void **state)
     float one[64], two[64];
     if (!strstr(e2e_succeeds(NULL, "--version").out, "MPI"))
         skip();
-    copy_model("glm4-moe", "model");
+    e2e_experts_model("glm4-moe", "model");
     e2e_succeeds(NULL, IDS "--model model --dtype fp32 --router-bias-rate 0.125 --steps 1 --out one");
     const int n = read_biases("one/hf/model.safetensors", one);
     for (int i = 0; i < 2; i++) {
@@ -137,7 +106,7 @@ static void exports_are_models(void **state)
     (void)state;
     static const char *const models[] = {"mixtral", "granitemoeshared", "afmoe"};
     for (int i = 0; i < 3; i++) {
-        copy_model(models[i], "model");
+        e2e_experts_model(models[i], "model");
         e2e_succeeds(NULL, IDS "--model model --dtype fp32 --steps 2 --out run");
         e2e_succeeds(
             NULL, "eval --model run/hf --eval-data ids.bin --token-type u16 --lengths 64,128 --effort quick --dtype fp32 --json");
@@ -189,7 +158,7 @@ static void untrained_tensors_are_the_same(void **state)
                  {"granitemoe", "*_linear.weight", "_linear.weight", 2},
                  {"gpt-oss", "*.experts.*", ".experts.", 4}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        copy_model(cases[i].model, "model");
+        e2e_experts_model(cases[i].model, "model");
         e2e_succeeds(NULL, IDS "--model model --dtype bf16 --freeze %s --steps 2 --out run", cases[i].freeze);
         assert_int_equal(compare("model", "run/hf", cases[i].part), cases[i].tensors);
         e2e_remove("run");
@@ -239,7 +208,7 @@ static void further_layers_are_kept(void **state)
     static const char *const further[] = {"model.layers.2.eh_proj.weight", "model.layers.2.mlp.experts.0.gate_proj.weight",
                                           "mtp.norm.weight"},
                              *const beyond[] = {"model.layers.3.eh_proj.weight"};
-    copy_model("glm4-moe", "model");
+    e2e_experts_model("glm4-moe", "model");
     add_further("model", further, 3);
     struct result r = e2e_succeeds(NULL, IDS "--model model --dtype bf16 --steps 1 --save-every 1 --out run");
     e2e_contains(r.out, "note: layers that predict further tokens are not trained: 3 other tensors (");
@@ -260,7 +229,7 @@ static void further_layers_are_kept(void **state)
     st_close(a);
     st_close(b);
     e2e_succeeds(NULL, IDS "--model run/hf --dtype bf16 --steps 1 --out more");
-    copy_model("glm4-moe", "model");
+    e2e_experts_model("glm4-moe", "model");
     add_further("model", beyond, 1);
     e2e_refuses(2, "model.layers.3.eh_proj.weight", NULL, IDS "--model model --steps 1 --out other");
 }

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KILLED TINY DISCRETE "--steps 8 --save-every 1 "
+#define KILLED "--steps 8 --save-every 1 "
 
 static uint64_t random_state;
 
@@ -83,20 +83,22 @@ static struct result kill_somewhere(pid_t pid, double seconds, int trial)
     return e2e_wait(pid);
 }
 
-static void killed_at_random_moments(void **state)
+/* Kills runs, goes on with them, and compares them with one that was not disturbed. */
+static void killed(const char *arguments, int trials)
 {
-    int trials = extent(3, 6, 50), at[MOMENTS] = {0}, with_store = 0;
+    int at[MOMENTS] = {0}, with_store = 0;
     const char *seed = getenv("LTRAIN_SEED");
-    (void)state;
+    char run[512];
+    snprintf(run, sizeof run, "%s --out run", arguments);
     random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     print_message("LTRAIN_SEED=%llu\n", (unsigned long long)random_state);
-    struct result r = e2e_succeeds(NULL, KILLED "--out reference");
+    struct result r = e2e_succeeds(NULL, "%s --out reference", arguments);
     double seconds = r.seconds;
     struct curve reference = e2e_curve("reference");
     assert_int_equal(reference.n, 8);
     for (int trial = 0; trial < trials; trial++) {
         e2e_remove("run");
-        r = kill_somewhere(e2e_start(NULL, KILLED "--out run"), seconds, trial);
+        r = kill_somewhere(e2e_start(NULL, run), seconds, trial);
         assert_true(r.status == 128 + SIGKILL || r.status == 0);
         at[moment_of(r)]++;
         if (trial % 3 == 2 && e2e_exists("run/checkpoints/latest")) /* killed once more, on the way back */
@@ -108,7 +110,7 @@ static void killed_at_random_moments(void **state)
             if (e2e_exists("run/config.yaml"))
                 e2e_refuses(2, "run/checkpoints|has no checkpoint", NULL, "--resume run");
             e2e_remove("run");
-            e2e_succeeds(NULL, KILLED "--out run");
+            e2e_succeeds(NULL, "%s", run);
         }
         struct curve c = e2e_curve("run");
         assert_int_equal(c.n, 8);
@@ -124,6 +126,20 @@ static void killed_at_random_moments(void **state)
     assert_true(with_store > 0);
     if (trials >= 50) /* fewer trials may all miss */
         assert_true(at[SAVING] + at[SWAPPING] > 0);
+}
+
+static void killed_at_random_moments(void **state)
+{
+    (void)state;
+    killed(TINY DISCRETE KILLED, extent(3, 6, 50));
+}
+
+/* Biases that choose experts are moved between steps, by what ranks counted, and saved. */
+static void killed_with_experts(void **state)
+{
+    (void)state;
+    e2e_experts_model("glm4-moe", "model");
+    killed(IDS DISCRETE KILLED "--model model --dtype bf16 --router-bias-rate 0.125", extent(2, 2, 50));
 }
 
 /* Terminated runs save the step they are in. */
@@ -267,8 +283,9 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(killed_at_random_moments),      TEST(stopped_by_signals),     TEST(resumed_in_another_place),
-        TEST(positions_follow_the_sequence), TEST(card_of_other_settings), TEST(wrong_checkpoints),
+        TEST(killed_at_random_moments), TEST(killed_with_experts),           TEST(stopped_by_signals),
+        TEST(resumed_in_another_place), TEST(positions_follow_the_sequence), TEST(card_of_other_settings),
+        TEST(wrong_checkpoints),
     };
     return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
 }

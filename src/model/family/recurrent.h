@@ -24,12 +24,11 @@ struct model_block *recurrent_delta(struct builder *b, int l);
 
 /* Reads mamba_ssm_dtype, the type of states: float32 only. */
 extern const struct config_word recurrent_float32[];
-#define RECURRENT_KEYS(conv, key, value, groups, heads)                                                             \
-    {"linear_conv_kernel_dim", KEY_FIELD, AT_conv_width, conv}, {"linear_key_head_dim", KEY_FIELD, AT_scan_key, key}, \
-        {"linear_value_head_dim", KEY_FIELD, AT_scan_value, value},                                                 \
-        {"linear_num_key_heads", KEY_FIELD, AT_scan_groups, groups},                                                \
-    {                                                                                                               \
-        "linear_num_value_heads", KEY_FIELD, AT_scan_heads, heads                                                   \
+#define RECURRENT_KEYS(conv, key, value, groups, heads)                                                                          \
+    {"linear_conv_kernel_dim", KEY_FIELD, AT_conv_width, conv}, {"linear_key_head_dim", KEY_FIELD, AT_scan_key, key},            \
+        {"linear_value_head_dim", KEY_FIELD, AT_scan_value, value}, {"linear_num_key_heads", KEY_FIELD, AT_scan_groups, groups}, \
+    {                                                                                                                            \
+        "linear_num_value_heads", KEY_FIELD, AT_scan_heads, heads                                                                \
     }
 
 #endif
