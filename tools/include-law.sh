@@ -14,7 +14,7 @@ chat sample seqpar settings verify
 machine model text
 device
 ops
-attention offload comm data tasks
+attention recurrence offload comm data tasks
 plan/lower
 plan/schedule
 plan/search

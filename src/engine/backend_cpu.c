@@ -8,6 +8,7 @@
 #include "device/cpu_stream.h"
 #include "offload/arena.h"
 #include "ops/ops.h"
+#include "recurrence/recurrence.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -105,6 +106,9 @@ static int64_t workspace(const struct target *t, enum op_kind op, const struct o
     case OP_ATTN_FWD:
     case OP_ATTN_BWD:
         return attention_workspace_bytes(op, attrs, t->threads);
+    case OP_SCAN:
+    case OP_SCAN_GRAD:
+        return recurrence_workspace_bytes(op, attrs, t->threads);
     case OP_REDUCE_SCATTER:
     case OP_ALL_REDUCE:
         return comm_workspace_bytes(op, attrs, members);
@@ -122,6 +126,7 @@ enum status backend_cpu_kernels(op_kernel *table[OP_COUNT])
 {
     TRY(ops_cpu_kernels(table));
     attention_cpu_kernels(table);
+    recurrence_cpu_kernels(table);
     return OK;
 }
 

@@ -85,6 +85,14 @@ static double attention_seconds(const struct cost_model *m, enum op_kind op, con
     return c->flops * more / attention_rate(m->device.attention[type], op, padded.attn.head_dim, (double)a->attn.sq);
 }
 
+/* Returns the seconds that moving an op's bytes takes. */
+static double memory_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c, enum dtype type)
+{
+    const struct op_rates *ops = in->lane == LANE_HOST ? &m->host : &m->device.ops;
+    const struct curve *own = &ops->op[in->op][type];
+    return (double)c->bytes / curve_at(own->n ? own : &ops->memory, (double)c->bytes);
+}
+
 static double compute_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)
 {
     const struct op_attrs *a = &c->attrs;
@@ -99,9 +107,12 @@ static double compute_seconds(const struct cost_model *m, const struct instr *in
     }
     if (class == OPS_ATTENTION)
         return attention_seconds(m, in->op, c);
-    const struct op_rates *ops = in->lane == LANE_HOST ? &m->host : &m->device.ops;
-    const struct curve *own = &ops->op[in->op][type];
-    return (double)c->bytes / curve_at(own->n ? own : &ops->memory, (double)c->bytes);
+    const double memory = memory_seconds(m, in, c, type);
+    if (in->op != OP_SCAN && in->op != OP_SCAN_GRAD)
+        return memory;
+    const struct op_product p = op_product(in->op, a);
+    const double products = c->flops / gemm_rate(&m->device.gemm[type], GEMM_NN, p.m, p.n, p.k);
+    return products > memory ? products : memory;
 }
 
 void cost_with_links(const struct cost_model *m, double speed, struct cost_model *out)

@@ -41,6 +41,7 @@ enum status ops_cuda_cast_rows(bf16 *dst, int64_t dst_ld, const float *src, int6
 #define ENTRY_MATRIX(name) op_kernel ops_cuda_##name;
 #define ENTRY_ELEMENTWISE(name) op_kernel ops_cuda_##name;
 #define ENTRY_ATTENTION(name)
+#define ENTRY_RECURRENT(name)
 #define ENTRY_COLLECTIVE(name)
 #define OP(KIND, name, class, ...) ENTRY_##class(name)
 #define CPU_OP(...)
@@ -48,6 +49,7 @@ enum status ops_cuda_cast_rows(bf16 *dst, int64_t dst_ld, const float *src, int6
 #undef ENTRY_MATRIX
 #undef ENTRY_ELEMENTWISE
 #undef ENTRY_ATTENTION
+#undef ENTRY_RECURRENT
 #undef ENTRY_COLLECTIVE
 
 #ifdef __cplusplus

@@ -6,6 +6,7 @@ void ops_cuda_kernels(op_kernel *table[OP_COUNT])
 #define ENTRY_MATRIX(KIND, name)
 #define ENTRY_ELEMENTWISE(KIND, name) table[OP_##KIND] = ops_cuda_##name;
 #define ENTRY_ATTENTION(KIND, name)
+#define ENTRY_RECURRENT(KIND, name)
 #define ENTRY_COLLECTIVE(KIND, name)
 #define OP(KIND, name, class, ...) ENTRY_##class(KIND, name)
 #define CPU_OP(...)

@@ -1,4 +1,4 @@
-/* Tile products behind ops_gemm, and the packed forms of their operands. Private to src/ops. */
+/* Tile products behind ops_gemm and linear attention, and the packed forms of their operands. */
 #ifndef LTRAIN_OPS_GEMM_TILE_H
 #define LTRAIN_OPS_GEMM_TILE_H
 

@@ -1,4 +1,4 @@
-/* Inlined functions of CPU kernels that GPU kernels share. Private to src/ops. */
+/* Inlined functions of CPU kernels that GPU kernels share. */
 #ifndef LTRAIN_OPS_INLINE_H
 #define LTRAIN_OPS_INLINE_H
 

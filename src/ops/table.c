@@ -32,6 +32,7 @@ enum status ops_cpu_kernels(op_kernel *table[OP_COUNT])
 #define ENTRY_MATRIX(KIND, name) table[OP_##KIND] = ops_cpu_##name;
 #define ENTRY_ELEMENTWISE(KIND, name) table[OP_##KIND] = ops_cpu_##name;
 #define ENTRY_ATTENTION(KIND, name)
+#define ENTRY_RECURRENT(KIND, name)
 #define ENTRY_COLLECTIVE(KIND, name)
 #define OP(KIND, name, class, ...) ENTRY_##class(KIND, name)
 #include "program/op_table.h"

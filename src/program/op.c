@@ -66,7 +66,13 @@ enum op_class op_class(enum op_kind kind)
 
 struct op_product op_product(enum op_kind kind, const struct op_attrs *a)
 {
-    assert(kind == OP_GEMM || kind == OP_EXPERTS || kind == OP_EXPERTS_GRAD);
+    assert(kind == OP_GEMM || kind == OP_EXPERTS || kind == OP_EXPERTS_GRAD || kind == OP_SCAN || kind == OP_SCAN_GRAD);
+    if (kind == OP_SCAN || kind == OP_SCAN_GRAD)
+        return (struct op_product){.m = (double)a->scan.rows,
+                                   .n = a->scan.value_dim,
+                                   .k = a->scan.key_dim,
+                                   .a_type = (enum dtype)a->scan.dtype,
+                                   .b_type = (enum dtype)a->scan.dtype};
     const double rows = (double)a->experts.rows / a->experts.experts, in = (double)a->experts.in, out = (double)a->experts.out;
     if (kind == OP_EXPERTS)
         return (struct op_product){.m = rows,
@@ -143,6 +149,17 @@ enum dtype op_storage_type(enum op_kind kind, const struct op_attrs *a)
         break;
     }
     return F32;
+}
+
+/* Returns the operations of the products of OP_SCAN or OP_SCAN_GRAD, whose triangles count half. */
+static double op_scan_flops(const struct op_attrs *a, int gradient)
+{
+    const double k = a->scan.key_dim, v = a->scan.value_dim, chunk = SCAN_CHUNK, delta = a->scan.kind == SCAN_DELTA;
+    const double state = k * v, shared = 2 * chunk * k * a->scan.groups / a->scan.heads;
+    const double forward = 2 * (2 + delta) * state + chunk * (1 + delta) * v + (1 + delta) * shared;
+    const double backward = 2 * (4 + 2 * delta) * state + chunk * v * (2 + 2 * delta) + chunk * k * (2 + 2 * delta);
+    const double again = 2 * (1 + 2 * delta) * state + 2 * chunk * delta * v + 2 * (1 + delta) * shared;
+    return (double)a->scan.rows * a->scan.heads * (gradient ? backward + again : forward);
 }
 
 double op_flops(enum op_kind kind, const struct op_attrs *a, double pairs)

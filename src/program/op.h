@@ -54,6 +54,14 @@ enum route_kind { ROUTE_SOFTMAX, ROUTE_CHOSEN, ROUTE_SIGMOID };
 /* The argument of OP_EXPERTS_GRAD whose rows are gathered: attrs.experts.gathers. */
 enum experts_gather { GATHERS_X, GATHERS_DY };
 
+/* Link of a row of linear attention to the row before it: ROW_FOLLOWS: the same document goes on; ROW_BEGINS: its token is a
+ * document's first; ROW_NONE: it has no token. */
+enum row_link { ROW_NONE = -1, ROW_FOLLOWS, ROW_BEGINS };
+/* Recurrence of OP_SCAN: attrs.scan.kind. SCAN_DELTA: gated delta rule; SCAN_SSD: Mamba-2's. */
+enum scan_kind { SCAN_DELTA, SCAN_SSD };
+/* Most taps of OP_CONV, and tokens that OP_SCAN's products take at a time. */
+enum { CONV_TAPS = 8, SCAN_CHUNK = 64 };
+
 /* Effect of a product on its argument c. WRITES: c is written; its columns beside the product are undefined. ADDS: the product is
  * added. KEEPS: the product is written, and the columns beside it keep their values. */
 enum gemm_result { GEMM_WRITES, GEMM_ADDS, GEMM_KEEPS };
@@ -160,6 +168,24 @@ struct op_attrs {
             int32_t k, experts, y_type, dtype, accumulate;
         } combine; /* rows: tokens; dtype: type of the bias */
         struct {
+            int64_t rows;
+            int32_t cols, ld, first, width, silu, dtype, accumulate;
+        } conv; /* CONV, CONV_GRAD. x has rows of ld elements, of which `cols` from `first` on are taken; width: taps */
+        struct {
+            int64_t rows;
+            int32_t heads, ld, a_first, b_first, x_type, dtype, accumulate;
+            float least, factor;
+            /* DECAY, DECAY_GRAD. a_first, b_first: columns of x at which a and b begin, b_first < 0: there is no b; dtype: type of
+             * a_log and dt_bias */
+        } decay;
+        struct {
+            int64_t rows;
+            int32_t kind, heads, groups, key_dim, value_dim, q_first, k_first, v_first, ld, dtype, accumulate;
+            float scale, eps;
+            /* SCAN, SCAN_GRAD. kind: enum scan_kind; groups: key heads; q_first, k_first, v_first: columns of qkv at which q, k and v
+             * begin; eps: of the norm of q and k, 0: none */
+        } scan;
+        struct {
             int64_t n;
             int32_t y_type, x_type;
             float scale;
@@ -205,9 +231,9 @@ static inline int64_t op_wider_dim(const struct op_attrs *a)
     return op_value_dim(a) > a->attn.head_dim ? op_value_dim(a) : a->attn.head_dim;
 }
 
-/* Class of an op, which decides its rates and its kernels. Elementwise stands for all ops limited by memory bandwidth. Classes
- * before OPS_COMPUTED take the compute lane's time; collectives run on comm lanes. */
-enum op_class { OPS_MATRIX, OPS_ATTENTION, OPS_ELEMENTWISE, OPS_COMPUTED, OPS_COLLECTIVE = OPS_COMPUTED };
+/* Class of an op, which decides its rates and its kernels. Elementwise stands for all ops limited by memory bandwidth; recurrent
+ * are those of linear attention. Classes before OPS_COMPUTED take the compute lane's time; collectives run on comm lanes. */
+enum op_class { OPS_MATRIX, OPS_ATTENTION, OPS_RECURRENT, OPS_ELEMENTWISE, OPS_COMPUTED, OPS_COLLECTIVE = OPS_COMPUTED };
 
 /* Permission to leave an op out by a predicate. The outputs of an op left out are undefined; arguments that it would update keep
  * their values. */
@@ -245,7 +271,7 @@ const char *op_name(enum op_kind kind);
 uint64_t op_table_digest(void);
 enum op_class op_class(enum op_kind kind);
 /* Returns the matrix product from which the cost of an op of class MATRIX is estimated: of experts, one's, with an equal part of the
- * rows. */
+ * rows. For SCAN and SCAN_GRAD, one head's products with its state. */
 struct op_product op_product(enum op_kind kind, const struct op_attrs *a);
 /* Returns the number of arguments of the op's kernels, optional and scratch arguments included. */
 int op_arg_count(enum op_kind kind);

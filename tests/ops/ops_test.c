@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 #include "device/cpu_stream.h"
+#include "recurrence/recurrence.h"
 
 #include <omp.h>
 
@@ -112,7 +113,8 @@ void case_tensor(struct op_case *c, struct tensor *t, enum arg_mode mode)
 
 void case_work(struct op_case *c)
 {
-    const int64_t bytes = op_workspace_bytes(c->kind, &c->attrs, THREADS);
+    const int64_t bytes = op_class(c->kind) == OPS_RECURRENT ? recurrence_workspace_bytes(c->kind, &c->attrs, THREADS)
+                                                             : op_workspace_bytes(c->kind, &c->attrs, THREADS);
     struct tensor *work = tensor_new(bytes / 4, F32);
     assert_int_equal(bytes % 4, 0);
     c->work = c->args + 1;
@@ -157,6 +159,7 @@ void case_run(struct op_case *c)
     op_kernel *table[OP_COUNT] = {0};
     struct place first[OP_MAX_ARGS];
     assert_int_equal(ops_cpu_kernels(table), OK);
+    recurrence_cpu_kernels(table);
     assert_int_equal(c->args, op_arg_count(c->kind));
     for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
         struct place place[OP_MAX_ARGS];
@@ -169,7 +172,8 @@ void case_run(struct op_case *c)
                     arg[i] = arg[j];
         }
         omp_set_num_threads(runs[r].threads);
-        if (table[c->kind](&c->attrs, arg, &(struct cpu_stream){.threads = THREADS}) != OK)
+        const int threads = op_class(c->kind) == OPS_RECURRENT ? runs[r].threads : THREADS; /* scans take the stream's number */
+        if (table[c->kind](&c->attrs, arg, &(struct cpu_stream){.threads = threads}) != OK)
             fail_msg("%s", status_message());
         for (int i = 0; i < c->args; i++) {
             check_guards(c, i, place[i]);

@@ -46,7 +46,7 @@ struct op_case {
 void case_start(struct op_case *c, enum op_kind kind);
 void case_tensor(struct op_case *c, struct tensor *t, enum arg_mode mode); /* tensor NULL: the argument is absent */
 void case_bytes(struct op_case *c, void *data, int64_t bytes, int64_t align, enum arg_mode mode);
-void case_work(struct op_case *c); /* adds `work`: op_workspace_bytes() bytes, filled with NaN */
+void case_work(struct op_case *c); /* adds `work`: the op's workspace bytes, filled with NaN */
 
 /* Runs the kernel with 1, 2, 3 and 8 threads on copies of the arguments at several alignments; fails unless all outputs have
  * identical bits, inputs are unchanged and no byte outside the arguments was written. Leaves the results in the arguments (and in

@@ -140,6 +140,8 @@ static json_t *step_json(const struct plan *p, const struct report *r)
     put(o, "compute_seconds", r->lane[LANE_COMPUTE].busy);
     put(o, "gemm_seconds", r->compute[OPS_MATRIX]);
     put(o, "attention_seconds", r->compute[OPS_ATTENTION]);
+    if (r->compute[OPS_RECURRENT] > 0)
+        put(o, "linear_attention_seconds", r->compute[OPS_RECURRENT]);
     put(o, "elementwise_seconds", r->compute[OPS_ELEMENTWISE]);
     put_int(o, "saved_activation_bytes", r->saved);
     put(o, "recomputed_seconds", r->recomputed);

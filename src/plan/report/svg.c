@@ -23,10 +23,15 @@ enum { THINGS = OPS_COMPUTED + CLASSES };
 static const struct {
     const char *name, *colour;
 } thing[THINGS] = {
-    [OPS_MATRIX] = {"matrix products", "#4c72b0"},           [OPS_ATTENTION] = {"attention", "#dd8452"},
-    [OPS_ELEMENTWISE] = {"element-wise", "#a5b8d8"},         [OPS_COMPUTED + CLASS_PARAM] = {"parameters", "#55a868"},
-    [OPS_COMPUTED + CLASS_GRAD] = {"gradients", "#c44e52"},  [OPS_COMPUTED + CLASS_OPTIM] = {"optimizer", "#8172b3"},
-    [OPS_COMPUTED + CLASS_ACT] = {"activations", "#f0d264"}, [OPS_COMPUTED + CLASS_WORK] = {"workspace", "#8c8c8c"},
+    [OPS_MATRIX] = {"matrix products", "#4c72b0"},
+    [OPS_ATTENTION] = {"attention", "#dd8452"},
+    [OPS_RECURRENT] = {"linear attention", "#e2a76f"},
+    [OPS_ELEMENTWISE] = {"element-wise", "#a5b8d8"},
+    [OPS_COMPUTED + CLASS_PARAM] = {"parameters", "#55a868"},
+    [OPS_COMPUTED + CLASS_GRAD] = {"gradients", "#c44e52"},
+    [OPS_COMPUTED + CLASS_OPTIM] = {"optimizer", "#8172b3"},
+    [OPS_COMPUTED + CLASS_ACT] = {"activations", "#f0d264"},
+    [OPS_COMPUTED + CLASS_WORK] = {"workspace", "#8c8c8c"},
     [OPS_COMPUTED + CLASS_IO] = {"input/output", "#64b5cd"},
 };
 
@@ -286,8 +291,12 @@ static void draw_axis(struct picture *s, int top)
 
 static void draw_legend(struct picture *s)
 {
-    int x = LEFT;
+    int x = LEFT, is_recurrent = 0;
+    for (int i = 0; i < s->p->n_instrs; i++)
+        is_recurrent |= op_class(s->p->instrs[i].op) == OPS_RECURRENT;
     for (int k = 0; k < THINGS; k++) {
+        if (k == OPS_RECURRENT && !is_recurrent)
+            continue;
         fprintf(s->f, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/><text x=\"%d\" y=\"%d\">%s</text>\n", x,
                 s->y, thing[k].colour, x + 17, s->y + 11, thing[k].name);
         x += 40 + 7 * (int)strlen(thing[k].name);

@@ -280,8 +280,11 @@ static void print_limit(const struct plan *p, const struct report *r, FILE *f)
 {
     char a[32], b[32], share[16];
     double busy = r->lane[LANE_COMPUTE].busy, waits = fmax(0, p->seconds - busy);
-    fprintf(f, "\nCompute: matrix products %.0f%%, attention %.0f%%, the rest %.0f%%.\n", 100 * r->compute[OPS_MATRIX] / busy,
-            100 * r->compute[OPS_ATTENTION] / busy, 100 * r->compute[OPS_ELEMENTWISE] / busy);
+    fprintf(f, "\nCompute: matrix products %.0f%%, attention %.0f%%, ", 100 * r->compute[OPS_MATRIX] / busy,
+            100 * r->compute[OPS_ATTENTION] / busy);
+    if (r->compute[OPS_RECURRENT] > 0)
+        fprintf(f, "linear attention %.0f%%, ", 100 * r->compute[OPS_RECURRENT] / busy);
+    fprintf(f, "the rest %.0f%%.\n", 100 * r->compute[OPS_ELEMENTWISE] / busy);
     if (r->recomputed > 0.005 * busy)
         fprintf(f, "%.0f%% of it is computed a second time to save memory.\n", 100 * r->recomputed / busy);
     enum lane slowest = report_slowest_lane(r);

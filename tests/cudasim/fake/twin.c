@@ -104,6 +104,7 @@ static enum status launch_kernel(enum op_kind op, const struct op_attrs *attrs, 
 #define KERNEL_MATRIX(KIND, name) KERNEL(KIND, name)
 #define KERNEL_ELEMENTWISE(KIND, name) KERNEL(KIND, name)
 #define KERNEL_ATTENTION(KIND, name) KERNEL(KIND, name)
+#define KERNEL_RECURRENT(KIND, name) KERNEL(KIND, name)
 #define KERNEL_COLLECTIVE(KIND, name)
 #define KERNEL(KIND, name)                                                                       \
     static enum status twin_##name(const struct op_attrs *attrs, void *const *arg, void *stream) \
