@@ -31,10 +31,10 @@ char phase_letter(enum phase f)
     return letters[f];
 }
 
-/* Doubles the room of a table; returns 0 if memory is short. */
+/* Makes a table larger, a small one by more; returns 0 if memory is short. */
 static int enlarge(void **table, int *cap, size_t size)
 {
-    int new_cap = *cap ? *cap * 2 : 64;
+    int new_cap = *cap == 0 ? 64 : *cap < 4096 ? *cap * 4 : *cap * 2;
     void *bigger = sys_realloc(*table, (size_t)new_cap * size);
     if (!bigger)
         return 0;

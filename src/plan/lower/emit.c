@@ -47,34 +47,42 @@ static void add_part(struct lowering *L, int arg, enum access access, const stru
                                                    .version = (uint32_t)(x->version + (access == ACCESS_WRITE))});
 }
 
+/* Raises the version of tiles [first, end), which are written in one place, and forgets their other copies. */
+static void note_written(struct value *v, int first, int end, int place)
+{
+    for (int i = first; i < end; i++) {
+        v->tiles[i].version++;
+        for (int k = 0; k < PLACES; k++)
+            if (k != place)
+                v->tiles[i].place[k] = NOWHERE;
+    }
+}
+
 /* Appends the operands of rows [row0, row1). Adjacent tiles of a buffer become one operand: most arguments have many tiles
  * (groups of a matrix, chunks of a full value). */
 static void arg_rows(struct lowering *L, int arg, enum access access, struct value *v, int64_t row0, int64_t row1, int place)
 {
-    int i = value_tile_at(v, row0);
-    if (i >= v->n_tiles || v->tiles[i].row0 >= row1)
+    const int first = value_tile_at(v, row0);
+    if (first >= v->n_tiles || v->tiles[first].row0 >= row1)
         return;
-    struct tile_part all = part_of(v, &v->tiles[i], row0, row1, place);
-    for (;;) {
-        struct tile *t = &v->tiles[i];
-        if (access & ACCESS_WRITE) {
-            t->version++;
-            for (int k = 0; k < PLACES; k++)
-                if (k != place)
-                    t->place[k] = NOWHERE;
-        }
-        if (++i >= v->n_tiles || v->tiles[i].row0 >= row1)
-            break;
-        struct tile_part next = part_of(v, &v->tiles[i], row0, row1, place);
-        if (next.buffer == all.buffer && next.version == all.version &&
-            next.offset - all.offset == (next.row0 - all.row0) * v->row_bytes) {
-            all.row1 = next.row1;
-        } else {
+    struct tile_part all = part_of(v, &v->tiles[first], row0, row1, place);
+    const struct tile *t = &v->tiles[first + 1], *end = &v->tiles[v->n_tiles];
+    int64_t next = all.offset + (all.row1 - all.row0) * v->row_bytes; /* offset at which the operand goes on */
+    /* versions of the operands are those before the write */
+    for (; t < end && t->row0 < row1; t++) {
+        const struct place *at = &t->place[place];
+        const int64_t last = t->row1 < row1 ? t->row1 : row1;
+        if (at->buffer != all.buffer || t->version != all.version || at->offset != next) {
             add_part(L, arg, access, v, &all, place);
-            all = next;
+            all = (struct tile_part){at->buffer, t->version, at->offset, t->row0, last};
+            next = at->offset;
         }
+        all.row1 = last;
+        next += (last - t->row0) * v->row_bytes;
     }
     add_part(L, arg, access, v, &all, place);
+    if (access & ACCESS_WRITE)
+        note_written(v, first, (int)(t - v->tiles), place);
 }
 
 void arg_read(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place)

@@ -11,7 +11,8 @@
 
 struct group unit_group(const struct lowering *L, int unit, int index)
 {
-    return plan_group(L->m, &L->s, unit, index);
+    const struct unit_values *u = &L->units[unit];
+    return index < u->n_groups ? u->groups[index] : plan_group(L->m, &L->s, unit, index);
 }
 
 int unit_groups(const struct lowering *L, int unit)
@@ -181,7 +182,8 @@ static void unit_value(struct lowering *L, struct value *v, int unit, const char
     if (n >= MAX_CUTS - 1 && L->st == OK)
         L->st = status_fail(ERR_INVALID, "--tiles: group=%lld cuts unit %d into more than %d pieces: give a larger one",
                             (long long)L->s.key.group, unit, MAX_CUTS);
-    qsort(cuts, (size_t)n, sizeof *cuts, compare_i64);
+    if (pieces) /* borders of groups ascend */
+        qsort(cuts, (size_t)n, sizeof *cuts, compare_i64);
     for (int i = 0; i < n; i++)
         if (cuts[i] <= elements && (unique == 0 || cuts[unique - 1] != cuts[i]))
             cuts[unique++] = cuts[i];
@@ -356,11 +358,23 @@ static void create_gradients(struct lowering *L, int unit, unit_cuts *pieces)
     }
 }
 
+/* Lists a unit's groups, which are asked for many times. */
+static void list_groups(struct lowering *L, int unit)
+{
+    struct unit_values *v = &L->units[unit];
+    const int n = (int)min_i64(unit_groups(L, unit), MAX_CUTS);
+    v->groups = memory_new(L, n, sizeof *v->groups);
+    for (int k = 0; v->groups && k < n; k++)
+        v->groups[k] = plan_group(L->m, &L->s, unit, k);
+    v->n_groups = v->groups ? n : 0;
+}
+
 void units_create(struct lowering *L, unit_cuts *pieces)
 {
     L->units = memory_new(L, L->m->n_units, sizeof *L->units);
     for (int u = 0; L->units && u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
+        list_groups(L, u);
         create_parameters(L, u);
         create_packed(L, u);
         if (L->s.cached_tokens > 0) /* nothing is trained */

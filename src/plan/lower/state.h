@@ -11,6 +11,8 @@ struct lowering;
 /* Values of one unit. A shard has one tile per group: ceil(elements / members) rows, equally many on every member. On the last
  * members some rows may lie beyond the group's end; these are zero. */
 struct unit_values {
+    struct group *groups; /* [n_groups]: groups of all elements */
+    int n_groups;
     struct value param;        /* all elements, storage dtype; transient if parameters are sharded */
     struct value param_shard;  /* shards of param: sharded parameters, or bf16 parameters as a sharded update writes them */
     struct value packed;       /* frozen matrices that are quantised, as bytes; transient if parameters are sharded */

@@ -12,9 +12,9 @@ struct memory {
     max_align_t objects[];
 };
 
-void *memory_new(struct lowering *L, int n, size_t size)
+/* Keeps memory until the lowering ends. Returns its objects; NULL, and sets the status, if there is none. */
+static void *keep_memory(struct lowering *L, struct memory *m)
 {
-    struct memory *m = sys_calloc(1, sizeof *m + (size_t)(n > 0 ? n : 1) * size);
     if (!m) {
         if (L->st == OK)
             L->st = status_no_memory("while planning");
@@ -23,6 +23,17 @@ void *memory_new(struct lowering *L, int n, size_t size)
     m->next = L->memory;
     L->memory = m;
     return m->objects;
+}
+
+void *memory_new(struct lowering *L, int n, size_t size)
+{
+    return keep_memory(L, sys_calloc(1, sizeof(struct memory) + (size_t)(n > 0 ? n : 1) * size));
+}
+
+/* Returns n objects as memory_new does, but with any contents. */
+static void *memory_unset(struct lowering *L, int n, size_t size)
+{
+    return keep_memory(L, sys_malloc(sizeof(struct memory) + (size_t)(n > 0 ? n : 1) * size));
 }
 
 void memory_free(struct lowering *L)
@@ -43,26 +54,20 @@ void value_create_cuts(struct lowering *L, struct value *v, const char *name, en
     v->row_bytes = row_bytes;
     v->full_buffer = -1;
     v->tensor = program_add_tensor(L->p, name, class, v->rows, row_bytes);
-    v->tiles = memory_new(L, n_cuts, sizeof *v->tiles);
+    v->tiles = memory_unset(L, n_cuts, sizeof *v->tiles);
     if (!v->tiles)
         return;
     v->n_tiles = n_cuts;
-    for (int i = 0; i < n_cuts; i++) {
-        struct tile *t = &v->tiles[i];
-        t->row0 = cuts[i];
-        t->row1 = cuts[i + 1];
-        t->residency = r;
-        t->home = NOWHERE;
-        for (int k = 0; k < PLACES; k++)
-            t->place[k] = NOWHERE;
-    }
+    for (int i = 0; i < n_cuts; i++)
+        v->tiles[i] = (struct tile){
+            .row0 = cuts[i], .row1 = cuts[i + 1], .residency = r, .place = {NOWHERE, NOWHERE, NOWHERE, NOWHERE}, .home = NOWHERE};
 }
 
 void value_create(struct lowering *L, struct value *v, const char *name, enum tensor_class class, int64_t rows, int64_t row_bytes,
                   int64_t cut, enum residency r)
 {
     int n = (int)ceil_div(rows, cut);
-    int64_t *cuts = memory_new(L, n + 1, sizeof *cuts);
+    int64_t *cuts = memory_unset(L, n + 1, sizeof *cuts);
     memset(v, 0, sizeof *v);
     if (!cuts)
         return;

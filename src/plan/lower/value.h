@@ -20,6 +20,7 @@ struct place {
 };
 
 #define NOWHERE ((struct place){-1, 0})
+_Static_assert(PLACES == 4, "value_create_cuts begins with no copy anywhere");
 
 struct tile {
     int64_t row0, row1;

@@ -125,9 +125,12 @@ static enum status sites_create(int most, struct sites *out)
         out->slots *= 2;
     out->cap = most + 1;
     out->n = 1;
-    out->site = sys_calloc((size_t)out->cap, sizeof *out->site);
+    out->site = sys_malloc((size_t)out->cap * sizeof *out->site);
     out->slot = sys_calloc((size_t)out->slots, sizeof *out->slot);
-    return out->site && out->slot ? OK : status_no_memory("while planning");
+    if (!out->site || !out->slot)
+        return status_no_memory("while planning");
+    memset(&out->site[0], 0, sizeof *out->site);
+    return OK;
 }
 
 /* Finds the site of a key, or adds it. Returns its index; -1: there are more than were made room for. */
@@ -139,6 +142,7 @@ static int site_at(struct sites *x, uint64_t key)
     if (!x->slot[at]) {
         if (x->n == x->cap)
             return -1;
+        memset(&x->site[x->n], 0, sizeof *x->site);
         x->site[x->n].key = key;
         x->slot[at] = x->n++;
     }
