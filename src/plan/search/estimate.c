@@ -21,8 +21,9 @@ struct estimator {
     double micro_batches, layers;
     struct differences *all,
         *longer; /* `all`: for a model of all layers; `longer`: for a model with one layer more, the mean of all kinds */
-    struct differences *measured; /* one for each measured model */
-    int short_kinds[MODEL_KINDS]; /* number of layers of each kind in the short model */
+    struct differences *measured;    /* one for each measured model */
+    struct sums *sums, *longer_sums; /* needs of `all` and `longer`, added up */
+    int short_kinds[MODEL_KINDS];    /* number of layers of each kind in the short model */
     double instrs, layer_instrs;
     struct strategy fixed;
     int64_t short_layers;
@@ -40,6 +41,32 @@ struct differences {
     } update
         [2]; /* the update's program alone, by place of the update (device, host); classes change its needs otherwise than a step's */
 };
+
+/* Needs by the options of all classes but activations, which are judged many times each. */
+struct sums {
+    struct need step[3][3];         /* by place of parameters and of gradients: a step with the first option of activations */
+    struct need update[2][3][3][3]; /* by place of the update, of parameters, gradients and optimizer state */
+};
+
+/* Adds up the differences of each class. */
+static void sums_find(const struct options *o, const struct differences *d, struct sums *out)
+{
+    for (int p = 0; p < o->n[DECISION_PARAMS]; p++)
+        for (int g = 0; g < o->n[DECISION_GRADS]; g++) {
+            struct need *step = &out->step[p][g];
+            *step = d->base;
+            need_add(step, 1, &d->params[p]);
+            need_add(step, 1, &d->grads[g]);
+            for (int u = 0; u < o->n[DECISION_UPDATE]; u++)
+                for (int x = 0; x < o->n[DECISION_OPTIM]; x++) {
+                    struct need *update = &out->update[u][p][g][x];
+                    *update = d->update[u].base;
+                    need_add(update, 1, &d->update[u].params[p]);
+                    need_add(update, 1, &d->update[u].grads[g]);
+                    need_add(update, 1, &d->update[u].optim[x]);
+                }
+        }
+}
 
 /* Measures by how much each further option of a class changes the needs `first`, measured with the first option. */
 static enum status find_elsewhere(const struct subject *x, const struct options *o, const struct strategy *s, int duties,
@@ -200,25 +227,23 @@ static struct shares shares_of(const struct options *o, const struct strategy *s
                            (most - s->placement.kept_chunks) / span - elsewhere * not_kept};
 }
 
-/* Adds up one placement's needs for a step and for the update alone, in a model of `layers` layers. */
-static void add_up(const struct options *o, const struct differences *d, const struct strategy *s, double layers,
-                   struct need *step, struct need *update)
+/* Adds up one placement's needs for a step in a model of `layers` layers. Returns those of the update alone. */
+static const struct need *add_up(const struct estimator *e, int longer, const struct strategy *s, double layers,
+                                 struct need *step)
 {
+    const struct options *o = &e->options;
+    const struct differences *d = longer ? e->longer : e->all;
+    const struct sums *sums = longer ? e->longer_sums : e->sums;
     int p = options_index(o, DECISION_PARAMS, s), g = options_index(o, DECISION_GRADS, s),
         x = options_index(o, DECISION_OPTIM, s), a = options_index(o, DECISION_ACTS, s),
         u = o->n[DECISION_UPDATE] > 1 && s->placement.update_on_host;
     struct shares of = shares_of(o, s, layers);
-    *step = d->base;
-    *update = d->update[u].base;
-    need_add(update, 1, &d->update[u].params[p]);
-    need_add(update, 1, &d->update[u].grads[g]);
-    need_add(update, 1, &d->update[u].optim[x]);
-    need_add(step, 1, &d->params[p]);
-    need_add(step, 1, &d->grads[g]);
+    *step = sums->step[p][g];
     need_add(step, of.most, &d->acts[a][0]);
     need_add(step, of.fewest, &d->acts[a][1]);
     need_add(step, of.fewest_there, &d->acts[0][1]);
     need_add(step, 1 - of.most - of.fewest, &d->beside[a]);
+    return &sums->update[u][p][g][x];
 }
 
 /* Sets the short-lived bytes of a's layers: those of the promoted layers if all are promoted; if not, in the update, the larger
@@ -238,48 +263,58 @@ static void mix_short_lived(struct need *a, const struct need *near, const struc
 
 /* Adds the difference that promoted layers make: for each, one more layer there minus one more layer here. */
 static void move_promoted(const struct estimator *e, int longer, const struct strategy *s, double layers, struct need *step,
-                          struct need *update)
+                          struct need *sum)
 {
     struct strategy near = *s, far = *s;
-    struct need more[4], updates[4];
+    struct need more[4];
+    const struct need *update[4];
     far.placement.promoted_layers = near.placement.promoted_layers = 0;
     *strategy_class(&near, s->placement.promoted_class) = s->placement.promote_tier;
     if (s->placement.promoted_class == CLASS_OPTIM && s->placement.promote_tier == RES_DEVICE)
         near.placement.update_on_host = 0;
-    add_up(&e->options, e->longer, &near, e->layers + 1, &more[0], &updates[0]);
-    add_up(&e->options, e->all, &near, e->layers, &more[1], &updates[1]);
-    add_up(&e->options, e->longer, &far, e->layers + 1, &more[2], &updates[2]);
-    add_up(&e->options, e->all, &far, e->layers, &more[3], &updates[3]);
+    update[0] = add_up(e, 1, &near, e->layers + 1, &more[0]);
+    update[1] = add_up(e, 0, &near, e->layers, &more[1]);
+    update[2] = add_up(e, 1, &far, e->layers + 1, &more[2]);
+    update[3] = add_up(e, 0, &far, e->layers, &more[3]);
     for (int i = 0; i < 4; i++) {
         double sign = i == 0 || i == 3 ? layers : -layers;
         need_add(step, sign, &more[i]);
-        need_add(update, sign, &updates[i]);
+        need_add(sum, sign, update[i]);
     }
     int all = s->placement.promoted_layers >= (int64_t)e->layers, there = longer ? 0 : 1;
     mix_short_lived(step, &more[there], &more[there + 2], all);
-    mix_short_lived(update, &updates[there], &updates[there + 2], all);
+    mix_short_lived(sum, update[there], update[there + 2], all);
 }
+
+/* A placement's needs: of a step, and of the update alone. */
+struct needs {
+    struct need step, promoted;
+    const struct need *update; /* `promoted`, or one of the estimator's sums */
+};
 
 /* Finds one placement's needs in the model, or in a model of one layer more. */
-static void need_of(const struct estimator *e, int longer, const struct strategy *s, struct need *step, struct need *update)
+static void needs_of(const struct estimator *e, int longer, const struct strategy *s, struct needs *out)
 {
     double layers = e->layers + longer;
-    add_up(&e->options, longer ? e->longer : e->all, s, layers, step, update);
-    if (s->placement.promoted_layers > 0)
-        move_promoted(e, longer, s,
-                      (double)min_i64(s->placement.promoted_layers, strategy_promotable_layers(s, (int64_t)e->layers)) * layers /
-                          e->layers,
-                      step, update);
+    out->update = add_up(e, longer, s, layers, &out->step);
+    if (s->placement.promoted_layers == 0)
+        return;
+    out->promoted = *out->update;
+    out->update = &out->promoted;
+    move_promoted(e, longer, s,
+                  (double)min_i64(s->placement.promoted_layers, strategy_promotable_layers(s, (int64_t)e->layers)) * layers /
+                      e->layers,
+                  &out->step, &out->promoted);
 }
 
-static void bytes_of(const struct need *step, const struct need *update, int64_t out[TIERS])
+static void bytes_of(const struct needs *x, int64_t out[TIERS])
 {
-    for (int t = 0; t < TIERS; t++) {
-        double most = 0;
-        for (int k = 0; k < MOMENTS; k++)
-            most = larger(most, step->short_lived[k][t] + update->short_lived[k][t]);
-        out[t] = (int64_t)(update->persistent[t] + most);
-    }
+    double most[TIERS] = {0};
+    for (int k = 0; k < MOMENTS; k++)
+        for (int t = 0; t < TIERS; t++)
+            most[t] = larger(most[t], x->step.short_lived[k][t] + x->update->short_lived[k][t]);
+    for (int t = 0; t < TIERS; t++)
+        out[t] = (int64_t)(x->update->persistent[t] + most[t]);
 }
 
 /* Returns the seconds of a forward pass before a backward pass of `backward` seconds. Its unfinished drive writes wait on the
@@ -302,28 +337,29 @@ static double forward_seconds(const struct estimator *e, const struct candidate 
 void estimator_judge(const struct estimator *e, struct candidate *c)
 {
     const struct strategy *s = &c->strategy;
-    struct need step, update;
+    struct needs need;
     double forward[LANES], all[LANES], more = e->micro_batches;
     int64_t longer[TIERS];
-    need_of(e, 1, s, &step, &update);
-    bytes_of(&step, &update, longer);
-    need_of(e, 0, s, &step, &update);
-    bytes_of(&step, &update, c->bytes);
+    needs_of(e, 1, s, &need);
+    bytes_of(&need, longer);
+    needs_of(e, 0, s, &need);
+    bytes_of(&need, c->bytes);
+    const struct need *step = &need.step, *update = need.update;
     for (int t = 0; t < TIERS; t++)
         c->layer_bytes[t] = longer[t] - c->bytes[t];
     c->traffic = c->messages = 0;
     for (int l = 0; l < LANES; l++) {
-        forward[l] = step.busy[FORWARD][l] + update.busy[FORWARD][l];
-        all[l] = more * (step.busy[FORWARD][l] + step.busy[BACKWARD][l]) + update.busy[FORWARD][l];
+        forward[l] = step->busy[FORWARD][l] + update->busy[FORWARD][l];
+        all[l] = more * (step->busy[FORWARD][l] + step->busy[BACKWARD][l]) + update->busy[FORWARD][l];
         c->traffic += l == LANE_COMPUTE ? 0 : all[l];
         c->messages += lane_is_comm((enum lane)l) ? all[l] : 0;
     }
     c->compute = all[LANE_COMPUTE];
-    c->least_compute = more * step.least_compute;
-    c->written = forward[LANE_WRITE] + (more - 1) * step.busy[FORWARD][LANE_WRITE] + more * step.busy[BACKWARD][LANE_WRITE];
-    double backward = pass_without_writes(&e->problem->cost, step.busy[BACKWARD]),
-           first = forward_seconds(e, c, forward, step.saved, backward),
-           further = more > 1 ? forward_seconds(e, c, step.busy[FORWARD], step.saved, backward) : 0;
+    c->least_compute = more * step->least_compute;
+    c->written = forward[LANE_WRITE] + (more - 1) * step->busy[FORWARD][LANE_WRITE] + more * step->busy[BACKWARD][LANE_WRITE];
+    double backward = pass_without_writes(&e->problem->cost, step->busy[BACKWARD]),
+           first = forward_seconds(e, c, forward, step->saved, backward),
+           further = more > 1 ? forward_seconds(e, c, step->busy[FORWARD], step->saved, backward) : 0;
     c->estimate = first + (more - 1) * further + more * backward;
     c->estimate = fmax(c->estimate, pass_seconds(&e->problem->cost, all));
     c->seconds = c->estimate;
@@ -391,6 +427,8 @@ static void combine(struct estimator *e)
     if (e->all->base.buffers >= PROGRAM_MOST_NAMES || e->all->base.versions >= PROGRAM_MOST_VERSIONS)
         give_up(e);
     differences_add(e->longer, 1, e->all);
+    sums_find(&e->options, e->all, e->sums);
+    sums_find(&e->options, e->longer, e->longer_sums);
 }
 
 /* Measures the models; gives up without an error where even programs of a few layers are beyond the tables. */
@@ -421,9 +459,10 @@ static enum status create(const struct problem *p, const struct options *o, cons
 {
     struct estimator *e = sys_calloc(1, sizeof *e);
     struct differences *d = sys_calloc(2 + MEASURED_MOST, sizeof *d);
+    struct sums *sums = sys_calloc(2, sizeof *sums);
     const int64_t layers = p->model->config.layers, period = fixed->placement.keep_inputs,
                   few = ESTIMATE_LAYERS + p->model->n_kinds - 1 + (period > 1 ? period : 0);
-    enum status st = e && d ? OK : status_no_memory("while planning");
+    enum status st = e && d && sums ? OK : status_no_memory("while planning");
     if (st == OK) {
         *e = (struct estimator){.problem = p,
                                 .options = *o,
@@ -432,6 +471,8 @@ static enum status create(const struct problem *p, const struct options *o, cons
                                 .all = d,
                                 .longer = d + 1,
                                 .measured = d + 2,
+                                .sums = sums,
+                                .longer_sums = sums + 1,
                                 .fixed = *fixed,
                                 .short_layers = layers < few + period ? layers : few};
         st = measure_if_possible(e, what);
@@ -441,6 +482,7 @@ static enum status create(const struct problem *p, const struct options *o, cons
         return OK;
     }
     free(d);
+    free(sums);
     free(e);
     return st;
 }
@@ -462,8 +504,10 @@ enum status estimator_count(const struct problem *p, const struct options *o, co
 
 void estimator_destroy(struct estimator *e)
 {
-    if (e)
+    if (e) {
         free(e->all);
+        free(e->sums);
+    }
     free(e);
 }
 
