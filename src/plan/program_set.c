@@ -6,6 +6,7 @@
 #include "plan/lower/fixed.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/prefetch.h"
+#include "plan/search/shelf.h"
 #include "plan/search/tuning.h"
 #include "verify/verify.h"
 
@@ -131,6 +132,7 @@ enum status plan_candidate(const struct problem *p, const struct candidate *c, d
 {
     const struct plan_request *s = &p->request;
     struct plan *plan = sys_calloc(1, sizeof *plan);
+    shelf_clear();
     if (!plan)
         return status_no_memory("while planning");
     plan->strategy = c->strategy;

@@ -15,6 +15,10 @@
 #include "plan/schedule/prefetch.h"
 #include "plan/schedule/waits.h"
 #include "plan_request.h"
+#include "program/digest.h"
+
+#include <math.h>
+#include <string.h>
 
 /* --- Packing --- */
 
@@ -108,6 +112,48 @@ static void slow_links_find_room(void **state)
         program_destroy(p);
     }
     assert_true(waits[0] < 1e-9 && waits[1] > 0.005);
+    model_destroy(m);
+}
+
+/* --- Drafts --- */
+
+/* A draft that is scheduled again, at other levels, depths and limits, is the program that is lowered anew. */
+static void drafts_are_as_new(void **state)
+{
+    (void)state;
+    enum { STEP = DUTY_UPDATE | DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | DUTY_LAST };
+    const int64_t ample[TIERS] = {AMPLE, AMPLE, AMPLE}, none[TIERS] = {1, AMPLE, AMPLE};
+    struct model *m = wide_model(FAMILY_LLAMA, 3);
+    struct plan_request s;
+    struct strategy strategy;
+    struct cost_model cost;
+    struct io_buffers io;
+    struct draft *draft;
+    wide_settings(&s);
+    cell_apply(&(struct cell){EVERYTHING(ON_DRIVES), .alpha = KEEP_HALF, .host_update = 1, .discrete = 1}, &s);
+    assert_int_equal(plan_fixed(m, &s, &strategy), OK);
+    plan_cost_model(&s, &cost);
+    assert_int_equal(draft_create(m, &strategy, &cost, STEP, &io, &draft), OK);
+    const struct {
+        int level, last, write_depth;
+        const int64_t *limit;
+        double slack;
+    } ways[] = {{0, FIT_SERIAL, 0, ample, 0.02}, {FIT_LATE, FIT_SERIAL, 8, ample, 0}, {0, FIT_SERIAL, 0, none, 0},
+                {0, FIT_LATE, 4, none, 0},       {2, FIT_SERIAL, 8, ample, 0},        {0, FIT_SERIAL, 0, ample, 0.02}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct program *p;
+        int at = ways[i].level, again = at;
+        strategy.placement.write_depth = ways[i].write_depth;
+        assert_int_equal(fit_program(m, &strategy, &cost, STEP, ways[i].limit, ways[i].slack, ways[i].last, &at, &io, &p), OK);
+        assert_int_equal(draft_fit(draft, &strategy, &cost, ways[i].limit, ways[i].slack, ways[i].last, &again), OK);
+        const struct program *q = draft_program(draft);
+        assert_int_equal(again, at);
+        assert_true(q->seconds == p->seconds && memcmp(q->arena, p->arena, sizeof p->arena) == 0);
+        if (isfinite(p->seconds))
+            assert_true(program_digest(q) == program_digest(p));
+        program_destroy(p);
+    }
+    draft_destroy(draft);
     model_destroy(m);
 }
 
@@ -228,6 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(packing),
                                        cmocka_unit_test(slow_links_find_room),
+                                       cmocka_unit_test(drafts_are_as_new),
                                        cmocka_unit_test(other_tiers),
                                        cmocka_unit_test(refusal_names_a_change),
                                        cmocka_unit_test(tight_budgets_refine),

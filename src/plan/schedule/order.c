@@ -378,9 +378,14 @@ enum status schedule_simulate(struct program *p, const struct cost_model *m, dou
     return OK;
 }
 
+enum status schedule_complete(struct schedule *s, const struct cost_model *m)
+{
+    TRY(waits_set(s->p));
+    return schedule_simulate(s->p, m, &s->p->seconds);
+}
+
 enum status schedule_finish(struct schedule *s, const struct cost_model *m)
 {
     forget_orders(s);
-    TRY(waits_set(s->p));
-    return schedule_simulate(s->p, m, &s->p->seconds);
+    return schedule_complete(s, m);
 }

@@ -22,8 +22,9 @@ void schedule_destroy(struct schedule *s); /* NULL is fine; the program stays as
  * delays no prefetch. limit: bytes of each tier (NULL: none); if one is exceeded, packing ends and addresses mean nothing. */
 enum status schedule_order(struct schedule *s, const struct cost_model *m, enum schedule_mode mode, double distance, double lag,
                            const int64_t *limit, double slack);
-/* Sets waits and simulated times of the present order on the machine m. The program is then complete and may not be ordered
- * again. */
+/* Sets waits and simulated times of the present order on the machine m. The program is then complete. */
+enum status schedule_complete(struct schedule *s, const struct cost_model *m);
+/* Completes the program as schedule_complete does, with less memory. The program may not be ordered again. */
 enum status schedule_finish(struct schedule *s, const struct cost_model *m);
 
 /* Simulates a complete program on the machine m: sets its instructions' times, and *seconds to the end of the last. */

@@ -1,9 +1,11 @@
 /* Prefetch levels, from the longest distance to none, and the search for the first that fits. */
 #include "plan/schedule/prefetch.h"
 
+#include "base/sys.h"
 #include "plan/schedule/order.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A prefetch level. Distances are in row chunks of compute. */
@@ -139,43 +141,86 @@ enum status fit_nothing(struct program **out)
     return OK;
 }
 
+struct draft {
+    struct program *p;
+    struct schedule *schedule; /* NULL: the program exceeds its tables */
+    double unit;               /* seconds of a row chunk */
+};
+
+void draft_destroy(struct draft *d)
+{
+    if (!d)
+        return;
+    schedule_destroy(d->schedule);
+    program_destroy(d->p);
+    free(d);
+}
+
+enum status draft_create(const struct model *m, const struct strategy *s, const struct cost_model *cost, int duties,
+                         struct io_buffers *io, struct draft **out)
+{
+    struct draft *d = sys_calloc(1, sizeof *d);
+    if (!d)
+        return status_no_memory("while planning");
+    enum status st = lower_program(m, s, duties, io, &d->p);
+    if (st == OK && !d->p->excess)
+        st = schedule_create(d->p, &d->schedule);
+    if (st != OK) {
+        draft_destroy(d);
+        return st;
+    }
+    if (d->schedule)
+        d->unit = chunk_seconds(d->p, cost, s, m->config.layers);
+    *out = d;
+    return OK;
+}
+
+/* Completes the ordered program. */
+typedef enum status complete(struct schedule *s, const struct cost_model *m);
+
+/* Schedules a draft as draft_fit does, and completes the program that fits. */
+static enum status fit_draft(struct draft *d, const struct strategy *s, const struct cost_model *cost, const int64_t limit[TIERS],
+                             double slack, int last, int *level, complete *completed)
+{
+    struct program *p = d->p;
+    struct cost_model slow;
+    enum tier which;
+    const int serial = s->placement.prefetch < 0 ? LEVELS : GIVEN_LEVELS;
+    if (!d->schedule) {
+        fit_nowhere(p);
+        return OK;
+    }
+    cost_with_links(cost, FIT_SLOW, &slow);
+    p->write_depth = s->placement.write_depth;
+    struct fitting f = {d->schedule, s, cost, &slow, limit, slack, d->unit, serial, last < serial ? last : serial};
+    TRY(order_within(&f, p, level));
+    p->seconds = INFINITY;
+    return f.last == serial || fit_within(p->arena, limit, &which) ? completed(d->schedule, cost) : OK;
+}
+
+enum status draft_fit(struct draft *d, const struct strategy *s, const struct cost_model *cost, const int64_t limit[TIERS],
+                      double slack, int last, int *level)
+{
+    return fit_draft(d, s, cost, limit, slack, last, level, schedule_complete);
+}
+
+struct program *draft_program(struct draft *d)
+{
+    return d->p;
+}
+
 enum status fit_program(const struct model *m, const struct strategy *s, const struct cost_model *cost, int duties,
                         const int64_t limit[TIERS], double slack, int last, int *level, struct io_buffers *io,
                         struct program **out)
 {
-    struct program *p;
-    struct schedule *schedule = NULL;
-    struct cost_model slow;
-    enum status st;
-    cost_with_links(cost, FIT_SLOW, &slow);
-    TRY(lower_program(m, s, duties, io, &p));
-    p->write_depth = s->placement.write_depth;
-    if (p->excess) {
-        fit_nowhere(p);
-        *out = p;
-        return OK;
+    struct draft *d;
+    TRY(draft_create(m, s, cost, duties, io, &d));
+    enum status st = fit_draft(d, s, cost, limit, slack, last, level, schedule_finish);
+    if (st == OK) {
+        *out = d->p;
+        d->p = NULL;
     }
-    TRY_GOTO(schedule_create(p, &schedule), done);
-    const int serial = s->placement.prefetch < 0 ? LEVELS : GIVEN_LEVELS;
-    struct fitting f = {schedule,
-                        s,
-                        cost,
-                        &slow,
-                        limit,
-                        slack,
-                        chunk_seconds(p, cost, s, m->config.layers),
-                        serial,
-                        last < serial ? last : serial};
-    TRY_GOTO(order_within(&f, p, level), done);
-    enum tier which;
-    p->seconds = INFINITY;
-    st = f.last == serial || fit_within(p->arena, limit, &which) ? schedule_finish(schedule, cost) : OK;
-done:
-    schedule_destroy(schedule);
-    if (st == OK)
-        *out = p;
-    else
-        program_destroy(p);
+    draft_destroy(d);
     return st;
 }
 

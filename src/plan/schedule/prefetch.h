@@ -32,6 +32,17 @@ enum status fit_program(const struct model *m, const struct strategy *s, const s
                         const int64_t limit[TIERS], double slack, int last, int *level, struct io_buffers *io,
                         struct program **out);
 
+/* A lowered program that may be scheduled several times: with other limits, levels and depths of writes. */
+struct draft;
+enum status draft_create(const struct model *m, const struct strategy *s, const struct cost_model *cost, int duties,
+                         struct io_buffers *io, struct draft **out);
+void draft_destroy(struct draft *d); /* NULL is fine */
+/* Schedules a draft as fit_program schedules its program. s: the draft's strategy, with any prefetch and write depth. */
+enum status draft_fit(struct draft *d, const struct strategy *s, const struct cost_model *cost, const int64_t limit[TIERS],
+                      double slack, int last, int *level);
+/* Returns the draft's program, as it was scheduled last; the draft owns it. */
+struct program *draft_program(struct draft *d);
+
 /* Creates an empty program that needs FIT_NOWHERE, in place of a program that is known to exceed its tables. */
 enum status fit_nothing(struct program **out);
 

@@ -3,6 +3,7 @@
 
 #include "base/mix.h"
 #include "base/sys.h"
+#include "plan/search/shelf.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -46,7 +47,9 @@ void memo_hold(void)
 void memo_release(void)
 {
     pthread_mutex_lock(&memo.lock);
-    if (--memo.holders == 0 && memo.slot) {
+    if (--memo.holders == 0)
+        shelf_clear();
+    if (memo.holders == 0 && memo.slot) {
         for (int i = 0; i < SLOTS; i++)
             for (struct entry *e = memo.slot[i], *next; e; e = next) {
                 next = e->next;
@@ -56,6 +59,14 @@ void memo_release(void)
         memo.slot = NULL;
     }
     pthread_mutex_unlock(&memo.lock);
+}
+
+int memo_is_held(void)
+{
+    pthread_mutex_lock(&memo.lock);
+    const int held = memo.holders > 0;
+    pthread_mutex_unlock(&memo.lock);
+    return held;
 }
 
 int memo_find(const void *key, size_t bytes, void *result, size_t result_bytes)

@@ -9,6 +9,7 @@
  * first changes nothing, since a result follows from its key. Several threads may use the memo. */
 void memo_hold(void);
 void memo_release(void);
+int memo_is_held(void);
 
 /* Copies the result of a key of `bytes` bytes, padding included; returns 0 if it is not known. */
 int memo_find(const void *key, size_t bytes, void *result, size_t result_bytes);

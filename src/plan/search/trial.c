@@ -8,6 +8,7 @@
 #include "plan/schedule/prefetch.h"
 #include "plan/search/measure.h"
 #include "plan/search/memo.h"
+#include "plan/search/shelf.h"
 #include "plan/search/tuning.h"
 
 #include <math.h>
@@ -111,23 +112,37 @@ static enum status find_serial_bytes(const struct trials *x, const struct model 
     return OK;
 }
 
-/* Schedules a model's program. At FIT_SERIAL only bytes are found. */
-static enum status schedule(const struct trials *x, const struct model *m, const struct outcome_key *k, struct outcome *out)
+/* Schedules a draft. */
+static enum status schedule_draft(const struct trials *x, const struct outcome_key *k, struct draft *d, struct outcome *out)
 {
-    struct program *p = NULL;
-    struct io_buffers io;
+    struct program *p = draft_program(d);
     struct cost_model slow;
-    out->level = k->level;
-    if (k->level == FIT_SERIAL)
-        return find_serial_bytes(x, m, k, out->arena);
-    TRY(fit_program(m, &k->strategy, &x->problem->cost, k->duties, k->limit, k->slack, k->last_level ? k->last_level : FIT_SERIAL,
-                    &out->level, &io, &p));
+    TRY(draft_fit(d, &k->strategy, &x->problem->cost, k->limit, k->slack, k->last_level ? k->last_level : FIT_SERIAL,
+                  &out->level));
     out->seconds = out->slow = p->seconds;
     memcpy(out->arena, p->arena, sizeof out->arena);
     out->messages = busy_seconds(p, LANE_WORLD);
     cost_with_links(&x->problem->cost, FIT_SLOW, &slow);
-    enum status st = isinf(p->seconds) ? OK : schedule_simulate(p, &slow, &out->slow);
-    program_destroy(p);
+    return isinf(p->seconds) ? OK : schedule_simulate(p, &slow, &out->slow);
+}
+
+/* Schedules a model's program. At FIT_SERIAL only bytes are found. */
+static enum status schedule(const struct trials *x, const struct model *m, const struct outcome_key *k, struct outcome *out)
+{
+    struct io_buffers io;
+    struct shelf_key key;
+    out->level = k->level;
+    if (k->level == FIT_SERIAL)
+        return find_serial_bytes(x, m, k, out->arena);
+    shelf_key_set(&k->strategy, k->model, k->costs, k->duties, &key);
+    struct draft *d = shelf_take(&key);
+    if (!d)
+        TRY(draft_create(m, &k->strategy, &x->problem->cost, k->duties, &io, &d));
+    enum status st = schedule_draft(x, k, d, out);
+    if (st == OK && memo_is_held())
+        shelf_put(&key, d);
+    else
+        draft_destroy(d);
     return st;
 }
 
@@ -252,8 +267,9 @@ static enum status schedule_part(const struct trials *x, const struct candidate 
     for (int i = 0; i < 2 && messages; i++)
         models[i].messages = &busy[i];
     limit_layers(x, c, of, n.larger, models[0].limit);
-    TRY(parallel_run(schedule_layers, models, sizeof *models, 1 + two));
-    if (two && shorter->level != models[0].level) {
+    const int first = two && c->excess > TRIAL_LARGER_FIRST ? 1 : 1 + two; /* scheduled at the same time */
+    TRY(parallel_run(schedule_layers, models, sizeof *models, first));
+    if (two && (first == 1 || shorter->level != models[0].level)) {
         shorter->level = models[0].level;
         TRY(schedule_layers(shorter));
     }
