@@ -215,12 +215,15 @@ enum status checkpoint_adapter_beside(const char *adapter, enum model_base *out)
     json_t *root = json_loads(text, 0, NULL);
     const json_t *said = json_object_get(root, "kept_as");
     const char *kept = said ? json_string_value(said) : "stored";
-    *out = kept && strcmp(kept, "nf4") == 0 ? BASE_NF4 : kept && strcmp(kept, "int8") == 0 ? BASE_INT8 : BASE_STORED;
+    for (int base = BASE_NF4; kept && base <= BASE_MXFP4; base++)
+        if (base != BASE_NF4_PLAIN && strcmp(kept, model_base_word((enum model_base)base)) == 0)
+            *out = (enum model_base)base;
     enum status st = OK;
     if (!json_is_object(root))
         st = status_fail(ERR_INVALID, "%s: it is no JSON object", path);
     else if (*out == BASE_STORED && (!kept || strcmp(kept, "stored") != 0))
-        st = status_fail(ERR_INVALID, "%s: kept_as is %.40s; it is \"stored\", \"nf4\" or \"int8\", what the base was kept as",
+        st = status_fail(ERR_INVALID,
+                         "%s: kept_as is %.40s; it is \"stored\", \"nf4\", \"int8\" or \"mxfp4\", what the base was kept as",
                          path, kept ? kept : "no string");
     json_decref(root);
     free(text);

@@ -125,7 +125,7 @@ int checkpoint_is_there(const char *path);
 /* Refuses an adapter's directory, or checkpoint, that says it was trained beside other weights (ERR_INVALID). Any rank may call
  * it alone. */
 enum status checkpoint_check_base(const char *adapter, const char *base, uint64_t xxh3);
-/* Reads the format of the base during the adapter's training: BASE_STORED, BASE_NF4 or BASE_INT8. */
+/* Reads the format of the base during the adapter's training: BASE_STORED, BASE_NF4, BASE_INT8 or BASE_MXFP4. */
 enum status checkpoint_adapter_beside(const char *adapter, enum model_base *out);
 
 /* Returns the most bytes that a checkpoint, or an export, takes on a disk. moments: storage type of AdamW's moments. */

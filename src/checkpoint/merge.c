@@ -75,12 +75,12 @@ static enum status declare_tensor(struct merge *x, int param, const struct model
     const char *name;
     struct st_info info;
     struct param_tensor t;
-    if (x->m->config.quantised && as->packed_bytes > 0) {
-        name = weights_name(x->from.file, as->name);
-        TRY(bitsandbytes_type(&x->from, param, &info.dtype));
-    } else if (weights_has_mxfp4(x->from.file, as)) {
+    if (weights_has_mxfp4(x->from.file, as)) {
         name = x->m->params[param].name; /* `as` does not outlive the caller */
         info.dtype = BF16;
+    } else if (x->m->config.quantised && as->packed_bytes > 0) {
+        name = weights_name(x->from.file, as->name);
+        TRY(bitsandbytes_type(&x->from, param, &info.dtype));
     } else {
         TRY(weights_find(x->from.file, as, tensor, &name));
         TRY(st_find(x->from.file, name, &info));

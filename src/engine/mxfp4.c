@@ -14,15 +14,16 @@ static enum status check_scales(const struct st_file *f, const char *name, int64
 {
     for (int64_t i = 0; i < n; i++)
         if (scale[i] > MXFP4_LARGEST_SCALE)
-            return status_fail(ERR_INVALID,
-                               "%s: tensor %s has the scale %d (element %lld), with which numbers are not finite; it is at most %d: "
-                               "get the file again",
-                               st_path(f, name), name, scale[i], (long long)(first + i), MXFP4_LARGEST_SCALE);
+            return status_fail(
+                ERR_INVALID,
+                "%s: tensor %s has the scale %d (element %lld), with which numbers are not finite; it is at most %d: "
+                "get the file again",
+                st_path(f, name), name, scale[i], (long long)(first + i), MXFP4_LARGEST_SCALE);
     return OK;
 }
 
-enum status mxfp4_read_packed(struct st_file *f, const char *const name[MXFP4_TENSORS], const struct model_param *p, int64_t expert,
-                              uint8_t *packed)
+enum status mxfp4_read_packed(struct st_file *f, const char *const name[MXFP4_TENSORS], const struct model_param *p,
+                              int64_t expert, uint8_t *packed)
 {
     const int64_t n = p->shape[0] / p->experts * p->shape[1], scales = n / MXFP4_BLOCK;
     TRY(st_read_bytes(f, name[MXFP4_SCALES], expert * scales, scales, packed));
@@ -79,8 +80,8 @@ static enum status read_expert(struct st_file *f, const struct reading *x)
     return st;
 }
 
-enum status mxfp4_read(struct st_file *f, const char *const name[MXFP4_TENSORS], const struct model_param *p, int64_t first, int64_t n,
-                       enum dtype type, void *data)
+enum status mxfp4_read(struct st_file *f, const char *const name[MXFP4_TENSORS], const struct model_param *p, int64_t first,
+                       int64_t n, enum dtype type, void *data)
 {
     struct reading x = {.name = name, .in = p->shape[0] / p->experts, .out = p->shape[1], .type = type};
     const int64_t each = x.in * x.out;

@@ -12,10 +12,10 @@ enum { MXFP4_CODES, MXFP4_SCALES, MXFP4_TENSORS }; /* blocks, scales */
 
 /* Reads elements [first, first + n) of the parameter as numbers, in fp32 or bf16, which hold them exactly. name: as weights_find_mxfp4
  * returns them (weights.h). ERR_INVALID: a scale with which numbers are not finite. From several threads at once. */
-enum status mxfp4_read(struct st_file *f, const char *const name[MXFP4_TENSORS], const struct model_param *p, int64_t first, int64_t n,
-                       enum dtype type, void *data);
+enum status mxfp4_read(struct st_file *f, const char *const name[MXFP4_TENSORS], const struct model_param *p, int64_t first,
+                       int64_t n, enum dtype type, void *data);
 /* Reads the matrix of an expert, [out, in], byte for byte. Errors as above. */
-enum status mxfp4_read_packed(struct st_file *f, const char *const name[MXFP4_TENSORS], const struct model_param *p, int64_t expert,
-                              uint8_t *packed);
+enum status mxfp4_read_packed(struct st_file *f, const char *const name[MXFP4_TENSORS], const struct model_param *p,
+                              int64_t expert, uint8_t *packed);
 
 #endif

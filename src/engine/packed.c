@@ -3,6 +3,7 @@
 #include "base/parallel.h"
 #include "base/sys.h"
 #include "engine/bitsandbytes.h"
+#include "engine/weights.h"
 
 #include <math.h>
 #include <omp.h>
@@ -24,6 +25,7 @@ struct making {
     struct source *s;
     int param;
     struct quantised q;
+    int64_t first;        /* element of the parameter that the matrix begins with */
     int64_t each, pieces; /* each: numbers in a piece */
     float *scale;         /* [blocks] or [rows] */
     uint8_t *code;
@@ -39,7 +41,7 @@ struct maker {
 static enum status make_piece(struct making *m, int64_t piece, float *x)
 {
     const int64_t at = piece * m->each, n = min_i64(m->each, m->q.rows * m->q.columns - at), columns = m->q.columns;
-    TRY(source_read(m->s, m->param, at, n, F32, x));
+    TRY(source_read(m->s, m->param, m->first + at, n, F32, x));
     if (m->q.form != QUANTISED_INT8) {
         nf4_quantise(x, n, m->scale + at / NF4_BLOCK, m->code + at / 2);
         return OK;
@@ -51,7 +53,7 @@ static enum status make_piece(struct making *m, int64_t piece, float *x)
                 ERR_INVALID,
                 "%s has a number beyond %g in row %lld, fp16's largest, which bitsandbytes makes of weights before it "
                 "quantises them to int8: --base nf4 or --base none keeps it",
-                m->s->model->params[m->param].name, (double)ROWS8_LARGEST, (long long)((at + i) / columns));
+                m->s->model->params[m->param].name, (double)ROWS8_LARGEST, (long long)((m->first + at + i) / columns));
     }
     return OK;
 }
@@ -95,11 +97,12 @@ static enum status check_nested(const struct model_param *p, void *packed, int64
                        p->name, NF4_LARGEST);
 }
 
-static enum status quantise_source(struct source *s, int param, void *packed)
+static enum status quantise_source(struct source *s, int param, int64_t matrix, void *packed)
 {
     const struct model_param *p = &s->model->params[param];
     struct making m = {.s = s, .param = param, .q = model_quantised(&s->model->config, p)};
     const int64_t elements = m.q.rows * m.q.columns;
+    m.first = matrix * elements;
     const int int8 = m.q.form == QUANTISED_INT8;
     m.each = min_i64(elements, int8 ? max_i64(1, PIECE / m.q.columns) * m.q.columns : PIECE);
     m.pieces = ceil_div(elements, m.each);
@@ -117,18 +120,37 @@ static enum status quantise_source(struct source *s, int param, void *packed)
 
 /* ---- either way ---- */
 
-/* Makes the whole matrix, unless it is the one made last. */
-static enum status make_current(struct source *s, int param)
+/* Reads the matrix of an expert, which files have in MXFP4 already. */
+static enum status read_mxfp4(struct source *s, int param, int64_t matrix, void *packed)
 {
     const struct model_param *p = &s->model->params[param];
-    if (s->packed.bytes && s->packed.param == param)
+    const char *name[MXFP4_TENSORS];
+    if (!s->file)
+        return status_fail(ERR_INVALID, "--base mxfp4: numbers are not turned into MXFP4, which files have: leave out --base");
+    TRY(weights_find_mxfp4(s->file, p, name));
+    return mxfp4_read_packed(s->file, name, p, matrix, packed);
+}
+
+static enum status make_matrix(struct source *s, int param, int64_t matrix, void *packed)
+{
+    if (s->model->config.base == BASE_MXFP4)
+        return read_mxfp4(s, param, matrix, packed);
+    if (s->model->config.quantised && s->file)
+        return bitsandbytes_read(s, param, packed);
+    return quantise_source(s, param, matrix, packed);
+}
+
+/* Makes a matrix, unless it is the one made last. */
+static enum status make_current(struct source *s, int param, int64_t matrix)
+{
+    const struct model_param *p = &s->model->params[param];
+    if (s->packed.bytes && s->packed.param == param && s->packed.matrix == matrix)
         return OK;
     free(s->packed.bytes);
-    s->packed.bytes = sys_calloc(1, (size_t)p->packed_bytes);
+    s->packed.bytes = sys_calloc(1, (size_t)(p->packed_bytes / model_param_matrices(p)));
     s->packed.param = param;
-    enum status st = !s->packed.bytes                        ? no_memory(p)
-                     : s->model->config.quantised && s->file ? bitsandbytes_read(s, param, s->packed.bytes)
-                                                             : quantise_source(s, param, s->packed.bytes);
+    s->packed.matrix = matrix;
+    enum status st = s->packed.bytes ? make_matrix(s, param, matrix, s->packed.bytes) : no_memory(p);
     if (st != OK) {
         free(s->packed.bytes);
         s->packed.bytes = NULL;
@@ -138,15 +160,33 @@ static enum status make_current(struct source *s, int param)
 
 enum status packed_read(struct source *s, int param, int64_t first, int64_t n, uint8_t *data)
 {
-    TRY(make_current(s, param));
-    memcpy(data, (const uint8_t *)s->packed.bytes + first, (size_t)n);
+    const struct model_param *p = &s->model->params[param];
+    const int64_t each = p->packed_bytes / model_param_matrices(p);
+    for (int64_t done = 0, part; done < n; done += part) {
+        const int64_t from = (first + done) % each;
+        part = min_i64(n - done, each - from);
+        TRY(make_current(s, param, (first + done) / each));
+        memcpy(data + done, (const uint8_t *)s->packed.bytes + from, (size_t)part);
+    }
     return OK;
+}
+
+/* Turns elements [first, first + n) of a matrix that is packed the other way round into numbers. */
+static void turn(const void *packed, const struct quantised *q, int64_t first, int64_t n, float *data)
+{
+    for (int64_t i = 0; i < n; i++)
+        quantised_numbers(packed, q, (first + i) % q->rows * q->columns + (first + i) / q->rows, 1, data + i);
 }
 
 enum status packed_read_f32(struct source *s, int param, int64_t first, int64_t n, float *data)
 {
-    TRY(make_current(s, param));
     const struct quantised q = model_quantised(&s->model->config, &s->model->params[param]);
-    quantised_numbers(s->packed.bytes, &q, first, n, data);
+    const int64_t each = q.rows * q.columns;
+    for (int64_t done = 0, part; done < n; done += part) {
+        const int64_t from = (first + done) % each;
+        part = min_i64(n - done, each - from);
+        TRY(make_current(s, param, (first + done) / each));
+        (q.form == QUANTISED_MXFP4 ? turn : quantised_numbers)(s->packed.bytes, &q, from, part, data + done);
+    }
     return OK;
 }

@@ -1,5 +1,5 @@
 /* Frozen quantised matrices (base/quantised.h) at a session's start: quantised while they are loaded, or read as their files have
- * them. */
+ * them. Of a stack of experts every matrix is packed by itself, one after another. */
 #ifndef LTRAIN_ENGINE_PACKED_H
 #define LTRAIN_ENGINE_PACKED_H
 

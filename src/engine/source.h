@@ -17,7 +17,8 @@ struct source {
     struct st_file *masters; /* fp32 masters of trained parameters, from a checkpoint of a bf16 run; NULL: none */
     uint64_t seed;           /* seed of initial values */
     struct {
-        int param; /* parameter that the bytes belong to */
+        int param;      /* parameter that the bytes belong to */
+        int64_t matrix; /* matrix of a stack; 0: the first, or the only one */
         void *bytes;
     } packed; /* quantised matrix made last (engine/packed.h); bytes NULL: none yet */
 };

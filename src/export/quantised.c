@@ -25,6 +25,12 @@ static enum status check_model(const struct settings *s, const struct model_conf
             "--quantize %s: the files of %s hold %s already; numbers that were rounded to that are not rounded again: give the "
             "model from before",
             word, s->model, model_base_name(c->base));
+    if (c->experts > 0)
+        return status_fail(
+            ERR_INVALID,
+            "--quantize %s: %s has experts, whose stacks transformers reads in no format of bitsandbytes: --base %s beside "
+            "--lora quantises them while they are loaded",
+            word, s->model, word);
     if (c->wrapped)
         return status_fail(
             ERR_INVALID,

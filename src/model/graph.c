@@ -112,21 +112,25 @@ static enum status apply_freeze(struct model *m, const char *const *freeze, int 
 
 const char *model_base_name(enum model_base base)
 {
-    return base == BASE_STORED ? "" : base == BASE_INT8 ? "int8" : "NF4";
+    static const char *const names[] = {"", "NF4", "NF4", "int8", "MXFP4"};
+    return names[base];
 }
 
 const char *model_base_word(enum model_base base)
 {
-    return base == BASE_STORED ? "" : base == BASE_INT8 ? "int8" : "nf4";
+    static const char *const words[] = {"", "nf4", "nf4", "int8", "mxfp4"};
+    return words[base];
 }
 
-/* Tells whether bitsandbytes would quantise the parameter: the maps that transformers' Linear4bit and Linear8bitLt replace. */
+/* Tells whether the parameter is quantised: a stack of experts or, but in MXFP4, a map that transformers' Linear4bit and Linear8bitLt
+ * replace. */
 static int is_packed(const struct model *m, const struct skipped *skipped, const struct model_param *p)
 {
     char module[sizeof p->name];
-    if (m->config.base == BASE_STORED || !p->linear || p->trained || p->from_adapter)
+    const int may = model_param_is_stack(p) || (p->linear && m->config.base != BASE_MXFP4);
+    if (m->config.base == BASE_STORED || !may || p->trained || p->from_adapter)
         return 0;
-    snprintf(module, sizeof module, "%.*s", (int)(strlen(p->name) - strlen(".weight")), p->name);
+    snprintf(module, sizeof module, "%.*s", (int)(strrchr(p->name, '.') - p->name), p->name);
     return !skipped_has(skipped, module);
 }
 
@@ -160,7 +164,7 @@ static enum status pack_matrices(struct model *m, const struct skipped *skipped)
                 "that: such models are not quantised",
                 model_base_word(m->config.base), p->name);
         const struct quantised q = model_quantised(&m->config, p);
-        p->packed_bytes = quantised_bytes(&q);
+        p->packed_bytes = model_param_matrices(p) * quantised_bytes(&q);
         p->elements = 0;
     }
     return OK;
@@ -343,12 +347,16 @@ static void number_params(struct model *m)
     }
 }
 
+/* Refuses files of models with experts in bitsandbytes' formats, which leave fused stacks alone and quantise single experts. */
 static enum status check_base(const struct model_config *c)
 {
-    if (c->base == BASE_STORED || c->experts == 0)
+    if (!c->quantised || c->experts == 0 || c->base == BASE_STORED || c->base == BASE_MXFP4)
         return OK;
-    return status_fail(ERR_INVALID, "--base %s: matrices of models with experts are not quantised yet: leave out --base",
-                       model_base_word(c->base));
+    return status_fail(
+        ERR_INVALID,
+        "config.json: files of models with experts are not read in bitsandbytes' %s: give a copy that is not quantised, "
+        "with --base %s",
+        model_base_name(c->base), model_base_word(c->base));
 }
 
 enum status model_create(const struct model_config *config, const char *const *freeze, int n_freeze, struct model **out)

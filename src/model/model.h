@@ -38,8 +38,9 @@
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
 #undef X
-/* Format of the layers' frozen matrices: the storage type, NF4 with nested or plain scales, or int8 (base/quantised.h). */
-enum model_base { BASE_STORED, BASE_NF4, BASE_NF4_PLAIN, BASE_INT8 };
+/* Format of the layers' frozen matrices: the storage type, NF4 with nested or plain scales, int8, or (stacks of experts alone) MXFP4
+ * (base/quantised.h). */
+enum model_base { BASE_STORED, BASE_NF4, BASE_NF4_PLAIN, BASE_INT8, BASE_MXFP4 };
 enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_DYNAMIC, ROPE_YARN, ROPE_LONGROPE, ROPE_PROPORTIONAL };
 
 enum {
@@ -116,7 +117,7 @@ struct model_config {
     struct lora lora;                                           /* adapters beside the linear maps; not in config.json */
     enum model_base base; /* format of frozen linear maps; from config.json only if files are quantised */
     int quantised;        /* 1: the files' maps are in that format */
-    int mxfp4;            /* 1: the files have stacks of experts in MXFP4, which are read as numbers */
+    int mxfp4;            /* 1: the files have stacks of experts in MXFP4, which a run may take as numbers */
     int lists_skipped;    /* 1: config.json lists what bitsandbytes left unquantised, in `skipped` */
     char skipped[8192];   /* patterns, one a line (model/skipped.h) */
     double dropout;       /* largest dropout in config.json, for a message; ltrain trains without */
@@ -442,15 +443,28 @@ void model_describe_adapters(const struct model *m, char *text, size_t bytes);
 /* Builds the same model for sequences of `tokens`: in a table of learned positions, only the rows that such sequences reach are
  * in use. */
 enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out);
-/* Returns the format and size of a quantised matrix. */
+/* Tells whether a parameter is a stack of experts' matrices. */
+static inline int model_param_is_stack(const struct model_param *p)
+{
+    return p->experts > 0 && p->shape[1] > 0;
+}
+/* Returns the number of matrices that are quantised by themselves: of a stack, those that files have. */
+static inline int64_t model_param_matrices(const struct model_param *p)
+{
+    return model_param_is_stack(p) ? p->experts * (p->split > 0 ? p->split : 1) : 1;
+}
+/* Returns the format and size of a quantised matrix. In MXFP4 files have the matrices of experts the other way round. */
 static inline struct quantised model_quantised(const struct model_config *config, const struct model_param *p)
 {
+    const int64_t rows = p->shape[0] / model_param_matrices(p);
+    if (config->base == BASE_MXFP4)
+        return (struct quantised){QUANTISED_MXFP4, p->shape[1], rows};
     return (struct quantised){config->base == BASE_INT8  ? QUANTISED_INT8
                               : config->base == BASE_NF4 ? QUANTISED_NF4
                                                          : QUANTISED_NF4_PLAIN,
-                              p->shape[0], p->shape[1]};
+                              rows, p->shape[1]};
 }
-/* Returns "NF4" or "int8" for people, or "nf4" or "int8" for keys and files; "" if the base is stored. */
+/* Returns "NF4", "int8" or "MXFP4" for people, or the word in small letters for keys and files; "" if the base is stored. */
 const char *model_base_name(enum model_base base);
 const char *model_base_word(enum model_base base);
 /* A parameter's tensor in files. */

@@ -193,9 +193,9 @@ struct op_attrs {
         struct {
             int64_t rows, cols, first, ld, n;
             int32_t y_type, form;
-            int64_t columns;
+            int64_t columns, stride;
             /* takes elements first + r * ld + c of a matrix of n elements; form: enum quantised_form; columns: row length of an int8
-             * matrix */
+             * matrix; stride: row r is that of the r-th of `rows` matrices, which lie as many bytes apart, 0: all are one matrix's */
         } dequantise;
         struct {
             int64_t rows, cols, y_first, x_first, y_ld, x_ld;

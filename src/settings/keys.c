@@ -28,7 +28,7 @@ static const char *const no_yes[] = {"no", "yes", NULL};
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const moment_types[] = {"fp32", "bf16", "int8", NULL};
 const char *const settings_schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
-static const char *const bases[] = {"auto", "none", "nf4", "int8", NULL};
+static const char *const bases[] = {"auto", "none", "nf4", "int8", "mxfp4", NULL};
 static const char *const carriers[] = {"auto", "nccl", "staged", NULL};
 static const char *const sharings[] = {"auto", "none", "ulysses", "ring", NULL};
 static const char *const turns[] = {"split", "whole", NULL};
@@ -51,8 +51,9 @@ _Static_assert(sizeof(enum device_kind) == sizeof(int) && sizeof(enum offload) =
                "KEY_CHOICE stores ints");
 _Static_assert(F32 == 0 && BF16 == 1 && I8 == 2 && DEVICE_CUDA == 3 && UPDATE_HOST == 2 && SP_RING == 3 && EFFORT_QUICK == 2 &&
                    SCHEDULE_WSD == 3 && STOP_STEP == 1 && MODE_CHAOS == 1 && DATA_CHANGED_CONTINUE == 1 &&
-                   SAVE_FAILURE_STOP == 1 && PACK_CONCAT == 1 && FROZEN_NF4 == 2 && FROZEN_INT8 == 3 && TOKEN_U32 == 2 &&
-                   LONGER_REFUSE == 3 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 && OFFLOAD_NVME == 3,
+                   SAVE_FAILURE_STOP == 1 && PACK_CONCAT == 1 && FROZEN_NF4 == 2 && FROZEN_INT8 == 3 && FROZEN_MXFP4 == 4 &&
+                   TOKEN_U32 == 2 && LONGER_REFUSE == 3 && OFFLOAD_AUTO == 0 && OFFLOAD_NONE == 1 && OFFLOAD_CPU == 2 &&
+                   OFFLOAD_NVME == 3,
                "choices are in the order of their enums");
 
 _Static_assert((int64_t)SETTINGS_MOST_STEPS *SETTINGS_MOST_SEQUENCES < INT64_MAX / 2 &&
@@ -227,7 +228,8 @@ const struct settings_key settings_keys[] = {
     {"base", KEY_CHOICE, AT(plan.base), "auto", .choices = bases, .arg = "TYPE",
      .shown = TRAIN | PLAN | SAMPLE | EVAL, .flags = KEY_OF_MODEL,
      .help = "what frozen matrices of layers are kept as, beside adapters or to evaluate: nf4 (4.13 bits an element, QLoRA), int8 (8 "
-             "bits), none: the storage type; auto: as the model's or adapter's files say, else none"},
+             "bits), mxfp4 (experts of gpt-oss, as its files have them), none: the storage type; auto: as the model's or adapter's files "
+             "say, else none"},
 
     {"effort", KEY_CHOICE, AT(plan.effort), "normal", .choices = efforts, .group = "Planning", .arg = "WORD", .shown = TRAIN | PLAN | EVAL, .scope = SCOPE_STEPS,
      .help = "how much is searched: quick (a few placements, in a second), normal (seconds), best (several times as long, steps about 1% "

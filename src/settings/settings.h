@@ -28,8 +28,14 @@ enum effort { EFFORT_BEST, EFFORT_NORMAL, EFFORT_QUICK };
 enum carriers { CARRIER_AUTO, CARRIER_NCCL, CARRIER_STAGED };
 enum train_on { TRAIN_ON_ASSISTANT, TRAIN_ON_LAST, TRAIN_ON_ALL };
 enum turns_of_chats { TURNS_SPLIT, TURNS_WHOLE };
-enum token_type { TOKEN_NONE, TOKEN_U16, TOKEN_U32 };                     /* type of an id in files of tokens without a header */
-enum frozen_base { FROZEN_AUTO, FROZEN_STORED, FROZEN_NF4, FROZEN_INT8 }; /* format of the layers' frozen matrices */
+enum token_type { TOKEN_NONE, TOKEN_U16, TOKEN_U32 }; /* type of an id in files of tokens without a header */
+enum frozen_base {
+    FROZEN_AUTO,
+    FROZEN_STORED,
+    FROZEN_NF4,
+    FROZEN_INT8,
+    FROZEN_MXFP4
+}; /* format of the layers' frozen matrices */
 enum packing_way { PACK_BEST_FIT, PACK_CONCAT };
 enum longer { LONGER_SPLIT, LONGER_DROP, LONGER_TRUNCATE, LONGER_REFUSE };
 enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };

@@ -247,7 +247,7 @@ static enum status take_lora(struct settings *s, const struct lora *was, FILE *n
 /* Notes that the base's format or the rotary positions differ from those that the adapter was trained with. */
 static void note_others(const struct settings *s, const struct described *d, FILE *f)
 {
-    static const char *const word[] = {"auto", "none", "nf4", "int8"};
+    static const char *const word[] = {"auto", "none", "nf4", "int8", "mxfp4"};
     if (d->kept > FROZEN_STORED && s->plan.base != FROZEN_AUTO && s->plan.base != d->kept)
         fprintf(f, "note: --base %s, where the adapter in %s was trained beside its base in %s\n", word[s->plan.base], s->adapter,
                 word[d->kept]);

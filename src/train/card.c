@@ -165,9 +165,10 @@ static void print_settings(const json_t *s, FILE *f)
         fprintf(f, "| optimizer | AdamW, betas %g and %g, eps %g, weight decay %g, gradient norm clipped at %g |\n", b1, b2, eps,
                 decay, clip);
     fprintf(f, "| types | %s; moments %s%s |\n", word_of(s, "dtype"), word_of(s, "optim_dtype"),
-            strcmp(word_of(s, "base"), "nf4") == 0    ? "; the base's frozen matrices in NF4"
-            : strcmp(word_of(s, "base"), "int8") == 0 ? "; the base's frozen matrices in int8"
-                                                      : "");
+            strcmp(word_of(s, "base"), "nf4") == 0     ? "; the base's frozen matrices in NF4"
+            : strcmp(word_of(s, "base"), "int8") == 0  ? "; the base's frozen matrices in int8"
+            : strcmp(word_of(s, "base"), "mxfp4") == 0 ? "; the base's experts in MXFP4"
+                                                       : "");
     fprintf(f, "| mesh | %s, ZeRO stage %lld |\n", word_of(s, "mesh"), (long long)json_integer_value(json_object_get(s, "zero")));
     fprintf(f, "| seed | %lld |\n", (long long)json_integer_value(json_object_get(s, "seed")));
 }

@@ -48,6 +48,10 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
         fprintf(f, "warning: the adapter's %s is of nothing that this model has: it changes nothing\n", idle);
     if (model_is_preset(s->model))
         return;
+    if (c->mxfp4)
+        fprintf(f, "base: the files have experts in MXFP4, which %s\n",
+                c->base == BASE_MXFP4 ? "are kept so; --base none makes numbers of them while they are loaded"
+                                      : "are numbers here, and in what is written");
     if (!model_learns_positions(c)) {
         model_describe_rope(m, s->plan.seq_len, rope, sizeof rope);
         fprintf(f, "rope: %s\n", rope);

@@ -46,6 +46,12 @@ static enum status read_config(const struct settings *s, struct model_config *ou
     return model_config_read(s->model, out);
 }
 
+static const char *base_word(enum frozen_base base)
+{
+    static const char *const words[] = {"auto", "none", "nf4", "int8", "mxfp4"};
+    return words[base];
+}
+
 /* Checks the settings against the format of quantised files. */
 static enum status check_quantised(const struct settings *s, const struct model_config *c, int trains_all)
 {
@@ -63,34 +69,62 @@ static enum status check_quantised(const struct settings *s, const struct model_
         ERR_INVALID,
         "--base %s: the files of %s hold %s and nothing else: leave out --base, or give a copy of the model that is not "
         "quantised",
-        s->plan.base == FROZEN_STORED ? "none"
-        : s->plan.base == FROZEN_INT8 ? "int8"
-                                      : "nf4",
-        s->model, name);
+        base_word(s->plan.base), s->model, name);
+}
+
+static enum status refuse_whole(const struct settings *s)
+{
+    return status_fail(
+        ERR_INVALID,
+        "--base %s is what adapters are trained beside: give --lora r=16, or leave out --base to train the model whole",
+        base_word(s->plan.base));
+}
+
+/* Settles how experts in MXFP4 are kept: as they are beside adapters and to evaluate, unless --base none asks for numbers; as numbers
+ * to train them. */
+static enum status settle_mxfp4(const struct settings *s, struct model_config *c, int trains_all)
+{
+    const enum frozen_base asked = s->plan.base;
+    if (asked == FROZEN_NF4 || asked == FROZEN_INT8)
+        return status_fail(
+            ERR_INVALID,
+            "--base %s: the files of %s have experts in MXFP4, which are kept so: leave out --base, or give --base none "
+            "for numbers in the run's type",
+            base_word(asked), s->model);
+    if (asked == FROZEN_MXFP4 && trains_all)
+        return refuse_whole(s);
+    if (asked == FROZEN_STORED || trains_all) {
+        c->base = BASE_STORED;
+        c->quantised = 0;
+    }
+    return OK;
 }
 
 /* Settles the format of frozen matrices. */
 static enum status settle_base(const struct settings *s, struct model_config *c)
 {
     const int trains_all = !s->plan.evaluation && s->plan.lora.rank == 0;
+    if (c->mxfp4)
+        return settle_mxfp4(s, c, trains_all);
+    if (s->plan.base == FROZEN_MXFP4)
+        return status_fail(
+            ERR_INVALID,
+            "--base mxfp4: %s has no experts in MXFP4, as gpt-oss is published, and numbers are not turned into that: leave "
+            "out --base, or give --base nf4",
+            s->model);
     if (c->quantised)
         return check_quantised(s, c, trains_all);
     if (s->plan.base != FROZEN_NF4 && s->plan.base != FROZEN_INT8)
         return OK;
     c->base = s->plan.base == FROZEN_NF4 ? BASE_NF4 : BASE_INT8;
-    if (!trains_all)
-        return OK;
-    return status_fail(
-        ERR_INVALID,
-        "--base %s is what adapters are trained beside: give --lora r=16, or leave out --base to train the model whole",
-        model_base_word(c->base));
+    return trains_all ? refuse_whole(s) : OK;
 }
 
 /* Refuses to train quantised matrices, whose files have no numbers to train. */
 static enum status refuse_quantised(const struct settings *s, const struct model *m)
 {
     for (int i = 0; i < m->n_params && m->config.quantised; i++)
-        if (m->params[i].linear && m->params[i].trained && !m->params[i].adapter)
+        if (m->params[i].linear && m->params[i].trained && !m->params[i].adapter && m->config.base != BASE_MXFP4)
             return status_fail(ERR_INVALID, "--lora: modules-to-save=%s: %s is quantised (%s) in %s and cannot be trained whole",
                                s->plan.lora.saved, m->params[i].name, model_base_name(m->config.base), s->model);
     return OK;

@@ -137,6 +137,12 @@ static uint8_t *pack(const struct quantised *q, uint8_t *packed)
     const int64_t n = q->rows * q->columns;
     float *x = array_random(n, F32, 0.3), *scale = array_new(nf4_blocks(n) * 4);
     uint8_t *codes = packed + quantised_scale_bytes(q);
+    if (q->form == QUANTISED_MXFP4) { /* any bytes are numbers, but for the largest scales */
+        memcpy(codes, x, (size_t)(n / 2));
+        for (int64_t i = 0; i < n / MXFP4_BLOCK; i++)
+            packed[i] = (uint8_t)(i * 37 % (MXFP4_LARGEST_SCALE + 1));
+        return packed;
+    }
     if (q->form != QUANTISED_INT8) {
         nf4_quantise(x, n, scale, codes);
         nf4_pack_scales(scale, n, quantised_scales(q->form), packed);
@@ -169,8 +175,40 @@ static void check_dequantise(const struct quantised *q, int64_t first, int64_t r
     arrays_free();
 }
 
+/* Dequantises matrices of a stack together. */
+static void check_stack(const struct quantised *q, int64_t matrices, enum dtype t)
+{
+    struct twin_case c;
+    const int64_t n = q->rows * q->columns, stride = quantised_bytes(q), scales = quantised_scale_bytes(q);
+    uint8_t *packed = array_new(matrices * stride);
+    for (int64_t m = 0; m < matrices; m++)
+        pack(q, packed + m * stride);
+    case_start(&c, OP_DEQUANTISE, "dequantise %lld matrices of %lld x %lld, form %d, to %s", (long long)matrices,
+               (long long)q->rows, (long long)q->columns, (int)q->form, dtype_name(t));
+    c.attrs.dequantise.rows = matrices;
+    c.attrs.dequantise.cols = c.attrs.dequantise.ld = c.attrs.dequantise.n = n;
+    c.attrs.dequantise.columns = q->columns;
+    c.attrs.dequantise.stride = stride;
+    c.attrs.dequantise.y_type = (int32_t)t;
+    c.attrs.dequantise.form = (int32_t)q->form;
+    case_arg(&c, array_new(matrices * n * dtype_size(t)), matrices * n, t, OUT);
+    case_bytes(&c, packed + scales, (matrices - 1) * stride + ceil_div(n, quantised_per_byte(q->form)), IN);
+    case_arg(&c, packed, ((matrices - 1) * stride + scales) / 4, F32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
 static void test_dequantise(void)
 {
+    for (int k = 0; k < 8; k++) {
+        const enum quantised_form f = (enum quantised_form)(k / 2);
+        const enum dtype t = k % 2 ? BF16 : F32;
+        check_stack(&(struct quantised){f, 5, 64}, 3, t);
+        check_stack(&(struct quantised){f, 33, 96}, 2, t);
+        check_dequantise(&(struct quantised){f, 40, 64}, 64, 1, 64 * 39, 64 * 39, t);
+        check_dequantise(&(struct quantised){f, 33, 96}, 96 * 5 + 31, 28, 48, 96, t); /* the elements read span two blocks */
+    }
+
     for (int k = 0; k < 6; k++) {
         const enum quantised_form f = (enum quantised_form)(k / 2);
         const enum dtype t = k % 2 ? BF16 : F32;

@@ -1,5 +1,5 @@
 /* Stacks of experts in MXFP4, as gpt-oss' files have them, beside the numbers that transformers makes of them
- * (tests/golden/make_mxfp4.py). */
+ * (tests/golden/make_mxfp4.py); and in the forms of other bases. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,9 @@
 
 #include "base/quantised.h"
 #include "engine/mxfp4.h"
+#include "engine/packed.h"
 #include "engine/weights.h"
+#include "model/config/adapter_config.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -143,6 +145,71 @@ static void values_follow_the_format(void **state)
     assert_true(isfinite(6 * mxfp4_scale(MXFP4_LARGEST_SCALE)));
 }
 
+/* ---- other forms ---- */
+
+/* Compares the packed matrices of a stack with the tensors of its file, each quantised by itself, and the numbers that come back. */
+static void check_packed_stack(struct source *src, int param)
+{
+    const struct model_param *p = &src->model->params[param];
+    const struct quantised q = model_quantised(&src->model->config, p);
+    const int64_t n = q.rows * q.columns, each = quantised_bytes(&q), matrices = model_param_matrices(p);
+    uint8_t *have = malloc((size_t)p->packed_bytes), *want = malloc((size_t)each);
+    float *x = malloc((size_t)n * 4), *back = malloc((size_t)(n * matrices) * 4), *scale = malloc((size_t)n * 4);
+    must(packed_read(src, param, 0, p->packed_bytes, have));
+    must(packed_read_f32(src, param, 0, n * matrices, back));
+    assert_int_equal(p->packed_bytes, matrices * each);
+    for (int64_t m = 0; m < matrices; m++) {
+        struct param_tensor t;
+        model_param_tensor(p, p->split > 0 ? m : 0, &t);
+        must(st_read_f32(src->file, t.name, p->split > 0 ? 0 : m * n, n, x));
+        memset(want, 0, (size_t)each);
+        uint8_t *codes = want + quantised_scale_bytes(&q);
+        for (int64_t r = 0; r < q.rows && q.form == QUANTISED_INT8; r++)
+            ((float *)want)[r] = rows8_quantise(x + r * q.columns, q.columns, (int8_t *)codes + r * q.columns);
+        if (q.form != QUANTISED_INT8) {
+            nf4_quantise(x, n, scale, codes);
+            nf4_pack_scales(scale, n, quantised_scales(q.form), want);
+        }
+        assert_memory_equal(have + m * each, want, (size_t)each);
+        quantised_numbers(want, &q, 0, n, x);
+        assert_memory_equal(back + m * n, x, (size_t)n * 4);
+    }
+    free(have);
+    free(want);
+    free(x);
+    free(back);
+    free(scale);
+}
+
+/* In NF4 and int8 each expert's matrix is quantised by itself as files have it, whether they split a stack or not. */
+static void stacks_are_packed_by_matrix(void **state)
+{
+    static const char *const models[] = {"qwen3_moe", "granitemoe"};
+    static const enum model_base bases[] = {BASE_NF4, BASE_NF4_PLAIN, BASE_INT8};
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        char path[PATH];
+        struct model_config c;
+        struct model *m;
+        struct source src;
+        int stacks = 0;
+        snprintf(path, PATH, "%s/tests/golden/experts/%s", getenv("LTRAIN_SOURCE_ROOT"), models[i % 2]);
+        must(model_config_read(path, &c));
+        must(lora_parse("--lora", "r=2,targets=q_proj", &c.lora));
+        c.base = bases[i / 2];
+        must(model_create(&c, NULL, 0, &m));
+        must(source_open(m, path, NULL, 0, &src));
+        for (int k = 0; k < m->n_params; k++)
+            if (model_param_is_stack(&m->params[k])) {
+                check_packed_stack(&src, k);
+                stacks++;
+            }
+        assert_true(stacks >= 2 && m->packed_params > 0);
+        source_close(&src);
+        model_destroy(m);
+    }
+}
+
 /* ---- damaged files ---- */
 
 /* Writes a copy of the example's file in which some bytes are others, and opens it. */
@@ -222,7 +289,9 @@ static void damage_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_transformers), cmocka_unit_test(packed_matrices_are_the_files),
-                                       cmocka_unit_test(values_follow_the_format), cmocka_unit_test(damage_is_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_transformers),
+                                       cmocka_unit_test(packed_matrices_are_the_files),
+                                       cmocka_unit_test(values_follow_the_format), cmocka_unit_test(stacks_are_packed_by_matrix),
+                                       cmocka_unit_test(damage_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "plan/lower/load.h"
 #include "plan/lower/param.h"
 #include "plan/lower/pieces.h"
+#include "plan/lower/stack.h"
 #include "plan/lower/value.h"
 #include "plan/lower/visit.h"
 
@@ -209,20 +210,33 @@ struct product {
     int gathered;
 };
 
-static void multiply(struct lowering *L, const struct block *b, const struct product *p, int c)
+/* Multiplies by the matrices of a part of the experts. The first part's product begins y, and the others write further rows. */
+static void multiply_part(struct lowering *L, const struct block *b, const struct product *p, int c,
+                          const struct stack_part *part)
 {
-    struct experts_work *W = work_of(L);
     const struct rows r = rows_of(b, c);
-    emit_experts(L, b, OP_EXPERTS, p->w, r.n);
-    write_rows(L, 0, p->y, &r, c);
+    stack_prepare(L, p->w->weight, part);
+    struct op_attrs *a = emit_experts(L, b, OP_EXPERTS, p->w, r.n);
+    a->experts.result = part->first > 0 ? GEMM_KEEPS : GEMM_WRITES;
+    if (part->first > 0)
+        arg_update(L, 0, p->y, r.first, r.end, DEV);
+    else
+        write_rows(L, 0, p->y, &r, c);
     read_rows(L, 1, p->x, &r);
-    arg_param(L, 2, p->w->weight);
+    arg_stack(L, a, 2, p->w, part);
     read_offsets(L, 3, c);
     if (p->gathered)
-        read_rows(L, 4, &W->order, &r);
+        read_rows(L, 4, &work_of(L)->order, &r);
     if (p->w->bias >= 0)
-        arg_param(L, 5, p->w->bias);
+        arg_param_part(L, 5, p->w->bias, part->first * p->w->out, part->count * p->w->out);
     emit_done(L, 0);
+}
+
+static void multiply(struct lowering *L, const struct block *b, const struct product *p, int c)
+{
+    struct stack_part part = stack_first(L, p->w->weight);
+    for (; part.count > 0; part = stack_next(L, p->w->weight, &part))
+        multiply_part(L, b, p, c, &part);
 }
 
 /* Computes the map's outputs; its bias, if there is one, is left to COMBINE. */

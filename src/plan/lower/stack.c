@@ -1,0 +1,71 @@
+#include "plan/lower/stack.h"
+
+#include "plan/lower/emit.h"
+#include "plan/lower/param.h"
+
+#define DEV TIER_DEVICE
+
+static int64_t elements_of_expert(const struct model_param *p)
+{
+    return model_param_stored(p) / p->experts;
+}
+
+int64_t stack_dequantised(const struct model_param *p)
+{
+    /* An eighth of the experts adds little to what a layer needs anyway; some 64 Mi elements fill a GPU with any number of rows. */
+    enum { PARTS = 8, MOST = 64 << 20 };
+    const int64_t each = elements_of_expert(p);
+    return each * max_i64(1, min_i64(p->experts / PARTS, MOST / each));
+}
+
+struct stack_part stack_next(const struct lowering *L, int param, const struct stack_part *part)
+{
+    const struct model_param *p = param_of(L, param);
+    const int64_t first = part->first + part->count,
+                  most = p->packed_bytes > 0 ? L->units[p->unit].dequantised.rows / elements_of_expert(p) : p->experts;
+    return (struct stack_part){first, min_i64(most, p->experts - first)};
+}
+
+struct stack_part stack_first(const struct lowering *L, int param)
+{
+    return stack_next(L, param, &(struct stack_part){0, 0});
+}
+
+void stack_prepare(struct lowering *L, int param, const struct stack_part *part)
+{
+    const struct model_param *p = param_of(L, param);
+    if (p->packed_bytes == 0)
+        return;
+    struct unit_values *u = &L->units[p->unit];
+    const struct quantised q = model_quantised(&L->m->config, p);
+    const int64_t n = q.rows * q.columns, stride = quantised_bytes(&q), per = model_param_matrices(p) / p->experts,
+                  matrices = per * part->count, scales = p->packed_offset + per * part->first * stride,
+                  codes = scales + quantised_scale_bytes(&q), last = (matrices - 1) * stride;
+    u->dequantised.tiles[0].place[DEV] =
+        (struct place){buffer_new(L, DEV, matrices * n * u->dequantised.row_bytes, CLASS_WORK), 0};
+    struct op_attrs *a = emit(L, OP_DEQUANTISE, LANE_COMPUTE);
+    a->dequantise.rows = matrices;
+    a->dequantise.cols = a->dequantise.ld = a->dequantise.n = n;
+    a->dequantise.columns = q.form == QUANTISED_INT8 ? q.columns : 0;
+    a->dequantise.stride = stride;
+    a->dequantise.y_type = (int32_t)L->s.key.dtype;
+    a->dequantise.form = (int32_t)q.form;
+    arg_write(L, 0, &u->dequantised, 0, matrices * n, DEV);
+    arg_read(L, 1, &u->packed, codes, codes + last + ceil_div(n, quantised_per_byte(q.form)), DEV);
+    arg_read(L, 2, &u->packed, scales, codes + last, DEV);
+    emit_done(L, 0);
+}
+
+void arg_stack(struct lowering *L, struct op_attrs *a, int arg, const struct model_linear *w, const struct stack_part *part)
+{
+    const struct model_param *p = param_of(L, w->weight);
+    const int64_t each = elements_of_expert(p);
+    a->experts.first = (int32_t)part->first;
+    a->experts.count = (int32_t)part->count;
+    if (p->packed_bytes == 0) {
+        arg_param(L, arg, w->weight);
+        return;
+    }
+    a->experts.transposed = w->transposed ^ (L->m->config.base == BASE_MXFP4); /* files have those matrices the other way round */
+    arg_read(L, arg, &L->units[p->unit].dequantised, 0, part->count * each, DEV);
+}
