@@ -23,7 +23,7 @@ plan/report
 engine
 checkpoint profile
 train
-check eval export
+check doctor eval export
 cli
 '
 

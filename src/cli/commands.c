@@ -5,6 +5,7 @@
 #include "base/watch.h"
 #include "check/check.h"
 #include "cli/build.h"
+#include "cli/doctor.h"
 #include "cli/export.h"
 #include "cli/plan.h"
 #include "cli/ranks.h"
@@ -160,6 +161,7 @@ static const struct command {
     {"eval", SETTINGS_EVAL, STARTS_RANKS | TAKES_TEXTS, .run = run_eval, .usage = eval_usage,
      .summary = "perplexity, loss by position, tasks such as needle (ltrain eval --help)"},
     {"export", 0, 0, .alone = export_command, .summary = "an adapter merged into its base, or alone  (ltrain export --help)"},
+    {"doctor", 0, 0, .alone = doctor_command, .summary = "whether this machine is fit to train  (ltrain doctor --help)"},
     {"tokenize", 0, 0, .alone = tokenize_command, .summary = "text to token ids and back (ltrain tokenize --help)"},
 };
 /* clang-format on */

@@ -9,6 +9,8 @@
 #include <ftw.h>
 #include <glob.h>
 #include <jansson.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
@@ -319,6 +321,24 @@ int e2e_drop_capability(int capability)
 int e2e_drop_reading(void)
 {
     return e2e_drop_capability(CAP_DAC_OVERRIDE) || e2e_drop_capability(CAP_DAC_READ_SEARCH);
+}
+
+int e2e_without_call(unsigned call, int error)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {.len = sizeof code / sizeof *code, .filter = code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+}
+
+int e2e_in_tree(void)
+{
+    char root[4096];
+    return !getcwd(root, sizeof root) || strlen(root) > 4000 || setenv("LTRAIN_SYSTEM_ROOT", strcat(root, "/tree"), 1);
 }
 
 int e2e_let_root_start_ranks(void)

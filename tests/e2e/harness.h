@@ -74,7 +74,9 @@ int e2e_count(const char *pattern); /* counts files that match a glob */
 int e2e_can_mount(void);      /* tells whether this process can mount in its own mount namespace */
 int e2e_private_mounts(void); /* a preparation: gives the process its own mount namespace */
 int e2e_drop_capability(int capability);
-int e2e_drop_reading(void);         /* a preparation: root reads only files that its permissions allow */
+int e2e_drop_reading(void);                     /* a preparation: root reads only files that its permissions allow */
+int e2e_without_call(unsigned call, int error); /* lets a system call fail in this process and its children */
+int e2e_in_tree(void); /* a preparation: /proc and /sys of cgroups, memory and the bus are those below the directory `tree` */
 int e2e_let_root_start_ranks(void); /* lets root start ranks with Open MPI; a preparation, or called for this process */
 
 /* ---- looking at a running program ---- */

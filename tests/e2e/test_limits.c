@@ -56,13 +56,7 @@ static void any_resource_limit(void **state)
 
 /* ---- cgroups, acted out by a tree of files ---- */
 
-static int in_tree(void)
-{
-    char root[4096];
-    return !getcwd(root, sizeof root) || strlen(root) > 4000 || setenv("LTRAIN_SYSTEM_ROOT", strcat(root, "/tree"), 1);
-}
-
-static const struct launch limited = {.prepare = in_tree};
+static const struct launch limited = {.prepare = e2e_in_tree};
 
 static void make_tree(const char *cgroup, const char *mount)
 {
@@ -127,7 +121,7 @@ static void cgroups(void **state)
 
 static int in_tree_without_openmp(void)
 {
-    return unsetenv("OMP_NUM_THREADS") | in_tree();
+    return unsetenv("OMP_NUM_THREADS") | e2e_in_tree();
 }
 
 /* A container with the time of one processor (docker --cpus 1) computes with one thread, on any number of cores. */

@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <glob.h>
 #include <stddef.h>
@@ -130,27 +128,15 @@ static void a_file_system_without_o_direct(void **state)
 
 /* ---- io_uring and memory locks ---- */
 
-static int without_call(unsigned call, int error)
-{
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog filter = {.len = sizeof code / sizeof *code, .filter = code};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
-}
-
 static int no_io_uring(void)
 {
-    return without_call(SYS_io_uring_setup, EPERM);
+    return e2e_without_call(SYS_io_uring_setup, EPERM);
 }
 
 /* Allows creating io_uring rings, but makes entering them fail. */
 static int no_io_uring_enter(void)
 {
-    return without_call(SYS_io_uring_enter, EACCES);
+    return e2e_without_call(SYS_io_uring_enter, EACCES);
 }
 
 static void io_uring_is_denied(void **state)

@@ -1,0 +1,18 @@
+/* ltrain doctor: whether this machine is fit to train, and what would make it fitter. */
+#ifndef LTRAIN_DOCTOR_DOCTOR_H
+#define LTRAIN_DOCTOR_DOCTOR_H
+
+#include "base/status.h"
+
+struct doctor {
+    const char *const *path; /* directories for offloading; borrowed */
+    int n_paths;
+    int measure; /* 1: writes and reads a file on each path */
+    int json;    /* 1: prints an object instead of lines */
+    int strict;  /* 1: warnings count as failures */
+};
+
+/* Looks at the machine, prints the findings to stdout, and sets *code: 0, or 1 if something fails. */
+enum status doctor_run(const struct doctor *d, int *code);
+
+#endif
