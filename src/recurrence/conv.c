@@ -217,7 +217,8 @@ INLINE void write_dx_typed(void *dx, int64_t at, const float *d, const float *we
         row_set(dx, at + j, dtype, tail[j] + weight[j] * d[j]);
 }
 
-CLONES static void write_dx(void *dx, int64_t at, const float *d, const float *weight, const float *tail, int64_t n, int32_t dtype)
+CLONES static void write_dx(void *dx, int64_t at, const float *d, const float *weight, const float *tail, int64_t n,
+                            int32_t dtype)
 {
     FOR_DTYPE(dtype, write_dx_typed, dx, at, d, weight, tail, n);
 }

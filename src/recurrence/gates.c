@@ -19,19 +19,20 @@ void gates_find(const struct scan *s, int64_t head, int64_t first, int64_t n, st
         g->has_token[i] = link != ROW_NONE;
         g->sum[i] = sum;
         g->beta[i] = link != ROW_NONE ? s->beta[(first + i) * heads + head] : 0.0f;
-        g->enter[i] = document == 0 ? vexp((float)sum) : 0.0f;
+        g->enter[i] = document == 0 ? expf((float)sum) : 0.0f;
     }
     for (int64_t i = 0; i < g->c; i++)
-        g->leave[i] = g->document[i] == document ? vexp((float)(sum - g->sum[i])) : 0.0f;
+        g->leave[i] = g->document[i] == document ? expf((float)(sum - g->sum[i])) : 0.0f;
     g->keep = g->enter[g->c - 1];
 }
 
-CLONES static void decays_of_row(const struct gates *g, int64_t i, float *decays)
+/* Computes the first n elements of a row. */
+CLONES static void decays_of_row(const struct gates *g, int64_t i, int64_t n, float *decays)
 {
     const double sum = g->sum[i];
     const int32_t document = g->document[i];
 #pragma omp simd
-    for (int64_t j = 0; j < CHUNK; j++) {
+    for (int64_t j = 0; j < n; j++) {
         const float decay = vexp((float)(sum - g->sum[j]));
         decays[j] = j <= i && g->document[j] == document ? decay : 0.0f;
     }
@@ -39,8 +40,11 @@ CLONES static void decays_of_row(const struct gates *g, int64_t i, float *decays
 
 void gates_decays(const struct gates *g, float *decays)
 {
-    for (int64_t i = 0; i < g->c; i++)
-        decays_of_row(g, i, decays + i * CHUNK);
+    for (int64_t i = 0; i < g->c; i++) {
+        const int64_t n = round_up(i + 1, LANES);
+        decays_of_row(g, i, n, decays + i * CHUNK);
+        memset(decays + i * CHUNK + n, 0, (size_t)(CHUNK - n) * sizeof *decays);
+    }
 }
 
 INLINE void load_typed(float *out, const void *x, int64_t at, int64_t n, int32_t dtype)
@@ -66,8 +70,8 @@ void rows_load(const struct scan *s, float *out, int64_t wide, const void *x, in
     }
 }
 
-void rows_store(const struct scan *s, void *out, int64_t ld, int64_t column, int64_t dim, int64_t first, int64_t n, const float *x,
-                int64_t wide)
+void rows_store(const struct scan *s, void *out, int64_t ld, int64_t column, int64_t dim, int64_t first, int64_t n,
+                const float *x, int64_t wide)
 {
     for (int64_t i = 0; i < n; i++)
         if (s->a->scan.dtype == F32)
@@ -147,36 +151,4 @@ void state_store(const struct scan *s, float *to, const float *state)
     const int64_t k = s->a->scan.key_dim, v = s->a->scan.value_dim;
     for (int64_t i = 0; i < k; i++)
         memcpy(to + i * v, state + i * s->value, (size_t)v * sizeof *to);
-}
-
-/* Columns that a system is solved for at a time: four vectors, which stay in registers. */
-enum { SOLVED = 32 };
-
-/* Subtracts the rows [from, to) of z, weighted by a[j * stride], from row i. */
-INLINE void subtract_rows(const float *a, int64_t stride, float *z, int64_t wide, int64_t i, int64_t from, int64_t to)
-{
-    f32x8 x[SOLVED / 8], y;
-    memcpy(x, z + i * wide, sizeof x);
-    for (int64_t j = from; j < to; j++) {
-        const float w = a[j * stride];
-        for (int p = 0; p < SOLVED / 8; p++) {
-            memcpy(&y, z + j * wide + p * 8, sizeof y);
-            x[p] -= w * y;
-        }
-    }
-    memcpy(z + i * wide, x, sizeof x);
-}
-
-CLONES void solve_lower(const float *a, float *z, int64_t c, int64_t wide)
-{
-    for (int64_t column = 0; column < wide; column += SOLVED)
-        for (int64_t i = 1; i < c; i++)
-            subtract_rows(a + i * CHUNK, 1, z + column, wide, i, 0, i);
-}
-
-CLONES void solve_upper(const float *a, float *z, int64_t c, int64_t wide)
-{
-    for (int64_t column = 0; column < wide; column += SOLVED)
-        for (int64_t i = c - 2; i >= 0; i--)
-            subtract_rows(a + i, CHUNK, z + column, wide, i, i + 1, c);
 }

@@ -16,7 +16,8 @@ struct scan scan_of(const struct op_attrs *a, const struct cpu_stream *stream, c
 void key_heads_layout(struct scan *s, float *base, int64_t *at, int gradient)
 {
     const int64_t flat = packed_floats(CHUNK, s->key), tall = packed_floats(s->a->scan.key_dim, CHUNK);
-    struct key_head none, *heads = (struct key_head *)(void *)take_floats(base, at, s->a->scan.groups * (int64_t)(sizeof none / 4 + 1));
+    struct key_head none,
+        *heads = (struct key_head *)(void *)take_floats(base, at, s->a->scan.groups * (int64_t)(sizeof none / 4 + 1));
     for (int64_t i = 0; i < s->a->scan.groups; i++) {
         struct key_head *x = heads ? &heads[i] : &none;
         x->k = take_floats(base, at, TALL * s->key);
@@ -101,6 +102,7 @@ void chunk_values(const struct scan *s, const struct gates *g, int64_t head, int
 {
     const struct key_head *kh = key_head_of(s, head);
     const int64_t v = s->a->scan.value_dim;
+    float minus_beta[CHUNK];
     rows_load(s, x->v, s->value, s->qkv, s->a->scan.ld, s->a->scan.v_first + head * v, v, first, g->n);
     gates_decays(g, x->r);
     if (s->a->scan.kind == SCAN_SSD) {
@@ -111,8 +113,10 @@ void chunk_values(const struct scan *s, const struct gates *g, int64_t head, int
     find_errors(s, g, kh, state, x, error);
     rows_scale(x->z, error, g->beta, g->c, s->value);
     elements_multiply(x->a, kh->kk, x->r, g->c * CHUNK);
-    rows_scale(x->system, x->a, g->beta, g->c, CHUNK);
-    solve_lower(x->system, x->z, g->c, s->value);
+    for (int64_t i = 0; i < g->c; i++)
+        minus_beta[i] = -g->beta[i];
+    rows_scale(x->system, x->a, minus_beta, g->c, CHUNK);
+    solve_lower(s->tile, x->system, x->z, g->c, s->value, x->left, x->right);
 }
 
 void chunk_state(const struct scan *s, const struct gates *g, int64_t head, float *state, const struct forward_room *x)

@@ -29,20 +29,20 @@ struct scan {
 
 /* Keys and queries of a chunk, of one key head. */
 struct key_head {
-    float *k, *q;                 /* [TALL][key]: after norm and scale */
-    float *k_left, *q_left;       /* packed [c,K] */
-    float *k_across, *q_across;   /* packed transposed, [K,c] */
-    float *k_right, *q_right;     /* packed [c,K] as right operands; of the backward pass */
-    float *kk, *qk;               /* [TALL][CHUNK]: KK' and QK' */
+    float *k, *q;                       /* [TALL][key]: after norm and scale */
+    float *k_left, *q_left;             /* packed [c,K] */
+    float *k_across, *q_across;         /* packed transposed, [K,c] */
+    float *k_right, *q_right;           /* packed [c,K] as right operands; of the backward pass */
+    float *kk, *qk;                     /* [TALL][CHUNK]: KK' and QK' */
     float k_norm[CHUNK], q_norm[CHUNK]; /* factors that made k and q */
 };
 
 /* Gates of a chunk's rows, of one head. */
 struct gates {
-    int64_t n, c;                /* rows; the same, rounded up to 4 */
-    int32_t document[CHUNK];     /* number of the row's document within the chunk; 0: the one that goes on */
+    int64_t n, c;            /* rows; the same, rounded up to 4 */
+    int32_t document[CHUNK]; /* number of the row's document within the chunk; 0: the one that goes on */
     int32_t has_token[CHUNK];
-    double sum[CHUNK];           /* sum of g up to the row */
+    double sum[CHUNK]; /* sum of g up to the row */
     float beta[CHUNK];
     float enter[CHUNK], leave[CHUNK], keep; /* f, r and e^G_last of recurrence.h, all 0 where a document's border lies between */
 };
@@ -95,8 +95,8 @@ void gates_decays(const struct gates *g, float *decays);
 void rows_load(const struct scan *s, float *out, int64_t wide, const void *x, int64_t ld, int64_t column, int64_t dim,
                int64_t first, int64_t n);
 /* Stores n rows of x as columns [column, column + dim) of rows [first, first + n) of out [rows,ld]. */
-void rows_store(const struct scan *s, void *out, int64_t ld, int64_t column, int64_t dim, int64_t first, int64_t n, const float *x,
-                int64_t wide);
+void rows_store(const struct scan *s, void *out, int64_t ld, int64_t column, int64_t dim, int64_t first, int64_t n,
+                const float *x, int64_t wide);
 
 /* Multiplies rows of x [n][wide] by factors: exactly 0 where the factor is 0. out may be x. */
 void rows_scale(float *out, const float *x, const float *factor, int64_t n, int64_t wide);
@@ -115,20 +115,21 @@ void state_scale(const struct scan *s, float *state, float factor);
 void state_load(const struct scan *s, float *state, const float *from /* [key_dim,value_dim]; NULL: zeros */);
 void state_store(const struct scan *s, float *to /* [key_dim,value_dim] */, const float *state);
 
-/* Solves (1 + strict(A)) z = z in place, A [.][CHUNK] with its lower triangle, z [c][wide]. */
-void solve_lower(const float *a, float *z, int64_t c, int64_t wide);
+/* Solves (1 - strict(A)) z = z in place, A [.][CHUNK] with its lower triangle, z [TALL][wide] with c rows; left, right: memory of packed
+ * operands. */
+void solve_lower(const struct gemm_tile *t, const float *a, float *z, int64_t c, int64_t wide, float *left, float *right);
 /* Solves the transposed system. */
-void solve_upper(const float *a, float *z, int64_t c, int64_t wide);
+void solve_upper(const struct gemm_tile *t, const float *a, float *z, int64_t c, int64_t wide, float *left, float *right);
 
 /* Memory of a thread for one head's forward pass. */
 struct forward_room {
-    float *v, *z, *p;       /* [TALL][value] */
-    float *a, *system, *r;  /* [TALL][CHUNK] */
-    float *left, *right;    /* packed operands */
+    float *v, *z, *p;      /* [TALL][value] */
+    float *a, *system, *r; /* [TALL][CHUNK] */
+    float *left, *right;   /* packed operands */
 };
 void forward_room_layout(const struct scan *s, struct forward_room *x, float *base, int64_t *at);
 /* Computes Z of recurrence.h into x->z, from the state; error: where V - f K S goes, [TALL][value], NULL: nowhere. Leaves v in x->v,
- * KK' L and beta KK' L in x->a and x->system if the kind is SCAN_DELTA, and L in x->r. */
+ * KK' L and -beta KK' L in x->a and x->system if the kind is SCAN_DELTA, and L in x->r. */
 void chunk_values(const struct scan *s, const struct gates *g, int64_t head, int64_t first, const float *state,
                   const struct forward_room *x, float *error);
 /* Updates the state; x->z is changed. */

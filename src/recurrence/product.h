@@ -30,7 +30,8 @@ static inline void pack_right(const struct gemm_tile *t, float *out, const float
 }
 
 /* Packs the transpose of x [rows,cols] as a right operand. */
-static inline void pack_right_across(const struct gemm_tile *t, float *out, const float *x, int64_t ld, int64_t rows, int64_t cols)
+static inline void pack_right_across(const struct gemm_tile *t, float *out, const float *x, int64_t ld, int64_t rows,
+                                     int64_t cols)
 {
     t->pack(out, t->cols, &(struct gemm_operand){.x = x, .type = F32, .ld = ld}, 0, rows, 0, cols);
 }

@@ -7,13 +7,13 @@
 /* Scratch of a call; with base NULL, its size. */
 struct memory {
     struct scan s;
-    float *states;              /* [heads][state_floats] */
+    float *states; /* [heads][state_floats] */
     float *base;
     int64_t rooms, room, floats; /* offset of the threads' rooms; floats of one, and of all */
 };
 
-static struct memory memory_of(const struct op_attrs *a, const struct cpu_stream *stream, const struct gemm_tile *tile, void *work,
-                               int threads)
+static struct memory memory_of(const struct op_attrs *a, const struct cpu_stream *stream, const struct gemm_tile *tile,
+                               void *work, int threads)
 {
     struct memory m = {.s = scan_of(a, stream, tile), .base = work ? floats_align(work) : NULL};
     struct forward_room none;

@@ -38,8 +38,8 @@ static void room_layout(const struct scan *s, struct room *x, float *base, int64
     x->dr = take_floats(base, at, TALL * CHUNK);
 }
 
-static struct memory memory_of(const struct op_attrs *a, const struct cpu_stream *stream, const struct gemm_tile *tile, void *work,
-                               int threads)
+static struct memory memory_of(const struct op_attrs *a, const struct cpu_stream *stream, const struct gemm_tile *tile,
+                               void *work, int threads)
 {
     struct memory m = {.s = scan_of(a, stream, tile), .base = work ? floats_align(work) : NULL};
     struct room none;
@@ -100,7 +100,7 @@ static void values_gradient(const struct scan *s, const struct gates *g, const s
     pack_right(s->tile, x->f.right, x->d_out, s->value, g->c, s->value);
     multiply(s->tile, LEFT_UPPER, g->c, s->value, g->c, x->f.left, x->f.right, x->dz, s->value, 1);
     if (s->a->scan.kind == SCAN_DELTA)
-        solve_upper(x->f.system, x->dz, g->c, s->value);
+        solve_upper(s->tile, x->f.system, x->dz, g->c, s->value, x->f.left, x->f.right);
 }
 
 /* Computes the parts of dk and dq that come from the states: dk = r Z dS' - beta f dZ S', dq = f dO S'. */
@@ -284,8 +284,8 @@ static void head_gradient(const struct memory *m, const struct room *x, int64_t 
 }
 
 /* Writes the gradients of rows of q or k, which `heads` heads from `head` on read: x, made by factors norm, and sum, their gradient. */
-static void write_keys(const struct memory *m, void *qkv, int64_t column, const float *x, const float *norm, float scale, float *sum,
-                       int64_t first, int64_t n)
+static void write_keys(const struct memory *m, void *qkv, int64_t column, const float *x, const float *norm, float scale,
+                       float *sum, int64_t first, int64_t n)
 {
     const struct scan *s = &m->s;
     for (int64_t i = 0; i < n; i++) {

@@ -44,7 +44,8 @@ static void conv_of(const struct conv_numbers *c)
         const int is_there = i < c->rows && c->links[i] != ROW_NONE;
         find_predecessors(c, i, from);
         for (int64_t j = 0; j < c->cols; j++) {
-            double sum = is_there ? c->weight[j * c->width + c->width - 1] * c->x[i * c->cols + j] + (c->bias ? c->bias[j] : 0) : 0;
+            double sum =
+                is_there ? c->weight[j * c->width + c->width - 1] * c->x[i * c->cols + j] + (c->bias ? c->bias[j] : 0) : 0;
             for (int n = 1; n < c->width; n++) {
                 if (is_there)
                     sum += c->weight[j * c->width + c->width - 1 - n] * number_at(c, from[n], j);
@@ -241,9 +242,11 @@ static void gradients_are_differences(void **state)
             continue;
         conv_start(&shapes[i], &c);
         struct conv_numbers x = numbers_of(&c);
-        const int64_t of_x = x.rows * x.cols, of_tail = (x.width - 1) * x.cols, of_weight = x.width * x.cols, n = of_x + of_tail + of_weight + x.cols;
+        const int64_t of_x = x.rows * x.cols, of_tail = (x.width - 1) * x.cols, of_weight = x.width * x.cols,
+                      n = of_x + of_tail + of_weight + x.cols;
         double *at = doubles(n), *want = doubles(n);
-        for (int64_t j = 0; j < of_x; j++) /* the definition reads no row without a token either, but differences change each number */
+        for (int64_t j = 0; j < of_x;
+             j++) /* the definition reads no row without a token either, but differences change each number */
             at[j] = isnan(x.x[j]) ? 0 : x.x[j];
         if (x.tail)
             memcpy(at + of_x, x.tail, (size_t)of_tail * sizeof *at);
@@ -294,7 +297,8 @@ static void parts_make_the_whole(void **state)
             for (int64_t at = 0; at < rows; at += sizes[p], parts++) {
                 tail[parts + 1] = tensor_new(c.after->n + 1, c.after->dtype)->store;
                 d.a.conv.rows = min_i64(sizes[p], rows - at);
-                void *arg[] = {at_row(d.y, at, cols), tail[parts + 1], at_row(d.x, at, ld), d.weight->store, d.bias ? d.bias->store : NULL, d.links + at, tail[parts]};
+                void *arg[] = {at_row(d.y, at, cols),         tail[parts + 1], at_row(d.x, at, ld), d.weight->store,
+                               d.bias ? d.bias->store : NULL, d.links + at,    tail[parts]};
                 assert_int_equal(table[OP_CONV](&d.a, arg, NULL), OK);
             }
             assert_memory_equal(d.y->store, c.y->store, (size_t)(c.y->n * dtype_size(c.y->dtype)));
@@ -303,7 +307,15 @@ static void parts_make_the_whole(void **state)
                 const int64_t at = k * (int64_t)sizes[p];
                 d.a.conv.rows = min_i64(sizes[p], rows - at);
                 d.a.conv.accumulate = k < parts - 1;
-                void *arg[] = {at_row(d.dx, at, ld), d.dtail->store, d.dweight->store, d.dbias ? d.dbias->store : NULL, at_row(d.dy, at, cols), d.weight->store, d.bias ? d.bias->store : NULL, d.links + at, tail[k]};
+                void *arg[] = {at_row(d.dx, at, ld),
+                               d.dtail->store,
+                               d.dweight->store,
+                               d.dbias ? d.dbias->store : NULL,
+                               at_row(d.dy, at, cols),
+                               d.weight->store,
+                               d.bias ? d.bias->store : NULL,
+                               d.links + at,
+                               tail[k]};
                 assert_int_equal(table[OP_CONV_GRAD](&d.a, arg, NULL), OK);
             }
             assert_memory_equal(d.dx->store, c.dx->store, (size_t)(c.dx->n * dtype_size(c.dx->dtype)));
@@ -336,8 +348,9 @@ static double decay_loss(const double *at, void *context)
     double loss = 0;
     for (int64_t i = 0; i < c->a.decay.rows; i++)
         for (int64_t h = 0; h < heads; h++) {
-            const double x[] = {at[i * ld + c->a.decay.a_first + h], c->a.decay.b_first < 0 ? 0 : at[i * ld + c->a.decay.b_first + h],
-                                at[of_x + h], at[of_x + heads + h]};
+            const double x[] = {at[i * ld + c->a.decay.a_first + h],
+                                c->a.decay.b_first < 0 ? 0 : at[i * ld + c->a.decay.b_first + h], at[of_x + h],
+                                at[of_x + heads + h]};
             double g, beta;
             decay_of(&c->a, x, &g, &beta);
             loss += g * c->dg[i * heads + h] + beta * c->dbeta[i * heads + h];
@@ -363,7 +376,8 @@ static void decays_are_as_defined(void **state)
         c.a.decay.least = i == 1 ? 0.7f : 0;
         c.a.decay.factor = i == 2 ? 2 : 1;
         const int64_t of_x = rows * c.a.decay.ld, n = of_x + 2 * heads;
-        struct tensor *x = tensor_random(of_x, x_type, 2), *a_log = tensor_random(heads, F32, 1), *bias = tensor_random(heads, F32, 1);
+        struct tensor *x = tensor_random(of_x, x_type, 2), *a_log = tensor_random(heads, F32, 1),
+                      *bias = tensor_random(heads, F32, 1);
         struct tensor *g = tensor_new(rows * heads, F32), *beta = tensor_new(rows * heads, F32);
         struct tensor *dg = tensor_random(rows * heads, F32, 1), *dbeta = tensor_random(rows * heads, F32, 1);
         struct tensor *da_log = tensor_new(heads, F32), *dbias = tensor_new(heads, F32), *dx = tensor_copy(x);

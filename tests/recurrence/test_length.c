@@ -84,8 +84,14 @@ static double forward(struct part *x, int kind, float *states, double *wide_stat
         float *before = states + p * STATE;
         fill(x, p, kind);
         void *arg[] = {x->o, before + STATE, x->qkv, x->g, x->beta, links, before, NULL, work};
-        struct oracle o = {.a = a, .links = links, .qkv = x->wide_qkv, .g = x->wide_g, .beta = x->wide_beta,
-                           .before = wide_states + p * STATE, .after = wide_states + (p + 1) * STATE, .o = x->wide_o};
+        struct oracle o = {.a = a,
+                           .links = links,
+                           .qkv = x->wide_qkv,
+                           .g = x->wide_g,
+                           .beta = x->wide_beta,
+                           .before = wide_states + p * STATE,
+                           .after = wide_states + (p + 1) * STATE,
+                           .o = x->wide_o};
         assert_int_equal(table[OP_SCAN](&a, arg, &(struct cpu_stream){.threads = 2}), OK);
         oracle_scan(&o);
         worst = fmax(worst, error_of(x->o, x->wide_o, PART * HEADS * DIM));
@@ -104,9 +110,17 @@ static double backward(struct part *x, int kind, const float *states, double *wi
     recurrence_cpu_kernels(table);
     for (int64_t p = tokens / PART - 1; p >= 0; p--) {
         fill(x, p, kind);
-        struct oracle o = {.a = a, .links = links, .qkv = x->wide_qkv, .g = x->wide_g, .beta = x->wide_beta,
-                           .before = wide_states + p * STATE, .d_out = x->wide_d_out, .dstate = wide_dstate, .dqkv = x->dqkv,
-                           .dg = x->dg, .dbeta = x->dbeta};
+        struct oracle o = {.a = a,
+                           .links = links,
+                           .qkv = x->wide_qkv,
+                           .g = x->wide_g,
+                           .beta = x->wide_beta,
+                           .before = wide_states + p * STATE,
+                           .d_out = x->wide_d_out,
+                           .dstate = wide_dstate,
+                           .dqkv = x->dqkv,
+                           .dg = x->dg,
+                           .dbeta = x->dbeta};
         void *arg[] = {x->qkv, x->g, x->beta, dstate, NULL, x->d_out, links, (void *)(uintptr_t)(states + p * STATE), NULL, work};
         oracle_scan_grad(&o);
         assert_int_equal(table[OP_SCAN_GRAD](&a, arg, &(struct cpu_stream){.threads = 2}), OK);

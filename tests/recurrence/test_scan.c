@@ -328,7 +328,8 @@ static void documents_are_apart(void **state)
 {
     (void)state;
     for (int kind = SCAN_DELTA; kind <= SCAN_SSD; kind++) {
-        const struct shape s = {"apart", 140, 2, 1, 16, 8, kind, F32, kind == SCAN_DELTA ? 1e-6f : 0, {37, 100, -1}, {50, 70, -1}, 1, 1, 0.3f};
+        const struct shape s = {"apart",       140,          2, 1, 16,  8, kind, F32, kind == SCAN_DELTA ? 1e-6f : 0,
+                                {37, 100, -1}, {50, 70, -1}, 1, 1, 0.3f};
         struct scan_case c;
         case_of(&s, &c);
         struct tensor *out[2], *dqkv[2], *dg[2], *dstate = tensor_copy(c.dstate);
@@ -401,7 +402,8 @@ static void the_definition_has_its_gradient(void **state)
 {
     (void)state;
     for (int kind = SCAN_DELTA; kind <= SCAN_SSD; kind++) {
-        const struct shape s = {"differences", 7, 2, 1, 3, 2, kind, F32, kind == SCAN_DELTA ? 1e-6f : 0, {4, -1}, {2, -1}, 1, 1, 0.3f};
+        const struct shape s = {"differences", 7,       2, 1, 3,   2, kind, F32, kind == SCAN_DELTA ? 1e-6f : 0,
+                                {4, -1},       {2, -1}, 1, 1, 0.3f};
         struct scan_case c;
         case_of(&s, &c);
         struct oracle x = oracle_of(&c);
