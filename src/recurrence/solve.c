@@ -3,8 +3,8 @@
 #include "recurrence/heads.h"
 
 enum {
-    BLOCK = 16,    /* rows that are solved by substitution */
-    COLUMNS = 32,  /* columns that a block is solved for at a time: four vectors, which stay in registers */
+    BLOCK = 16,   /* rows that are solved by substitution */
+    COLUMNS = 32, /* columns that a block is solved for at a time: four vectors, which stay in registers */
 };
 
 /* Adds the rows [from, to) of z, weighted by a[j * stride], to row i. */

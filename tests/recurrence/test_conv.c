@@ -274,6 +274,25 @@ static void *at_row(struct tensor *t, int64_t row, int64_t wide)
     return (char *)t->store + row * wide * dtype_size(t->dtype);
 }
 
+/* Gradients of parameters that are not trained may be absent. */
+static void untrained_parameters_have_no_gradients(void **state)
+{
+    struct op_case run;
+    struct conv_case c;
+    struct tensor *dx[2], *dtail[2];
+    (void)state;
+    conv_start(&shapes[1], &c);
+    struct tensor *x = c.x, *tail = tensor_copy(c.dtail);
+    for (int i = 0; i < 2; i++) {
+        c.dx = dx[i] = tensor_copy(x);
+        c.dtail = dtail[i] = tensor_copy(tail);
+        backward_case(&c, &run);
+        c.dweight = c.dbias = NULL;
+    }
+    assert_memory_equal(dx[0]->store, dx[1]->store, (size_t)dx[0]->n * 4);
+    assert_memory_equal(dtail[0]->store, dtail[1]->store, (size_t)dtail[0]->n * 4);
+}
+
 /* Calls on parts of the rows give the same bits of y, dx and the tails, and sums within rounding. */
 static void parts_make_the_whole(void **state)
 {
@@ -435,6 +454,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(convolutions_are_as_defined, tensors_free),
         cmocka_unit_test_teardown(gradients_are_differences, tensors_free),
+        cmocka_unit_test_teardown(untrained_parameters_have_no_gradients, tensors_free),
         cmocka_unit_test_teardown(parts_make_the_whole, tensors_free),
         cmocka_unit_test_teardown(decays_are_as_defined, tensors_free),
     };
