@@ -5,6 +5,7 @@
 #include "checkpoint/texts.h"
 
 #include "base/sys.h"
+#include "engine/stacks.h"
 #include "engine/source.h"
 
 #include <stdlib.h>
@@ -47,6 +48,23 @@ static enum status list_tensors(const struct model *m, struct tensors *t)
     return OK;
 }
 
+/* Writes a stack whose matrices lie side by side in the file. */
+static enum status write_beside(struct source *from, int param, struct st_writer *w, int k)
+{
+    const struct model_param *p = &from->model->params[param];
+    float *memory = sys_malloc((size_t)p->elements * sizeof *memory), *file = sys_malloc((size_t)p->elements * sizeof *file);
+    enum status st = memory && file ? OK : status_no_memory("for an adapter's tensors");
+    if (st == OK)
+        st = source_read(from, param, 0, p->elements, F32, memory);
+    if (st == OK) {
+        stack_turn(p, memory, file);
+        st = st_write_f32(w, k, 0, p->elements, file);
+    }
+    free(memory);
+    free(file);
+    return st;
+}
+
 static enum status write_values(struct source *from, const struct tensors *t, struct st_writer *w)
 {
     float *data = sys_malloc(PART * sizeof *data);
@@ -54,6 +72,10 @@ static enum status write_values(struct source *from, const struct tensors *t, st
     for (int k = 0; k < t->n && st == OK; k++) {
         const struct model_param *p = &from->model->params[t->param[k]];
         int64_t tensor, there, n;
+        if (p->form == STACK_BESIDE) {
+            st = write_beside(from, t->param[k], w, k);
+            continue;
+        }
         for (int64_t at = 0; at < p->elements && st == OK; at += n) {
             n = model_param_piece(p, at, min_i64(PART, p->elements - at), &tensor, &there);
             st = source_read(from, t->param[k], at, n, F32, data);

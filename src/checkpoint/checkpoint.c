@@ -329,7 +329,7 @@ enum status checkpoint_export(struct session *s, const char *dir, const struct e
     struct comm *c = s->comm;
     int first = comm_rank(c) == 0;
     char partial[CKPT_PATH], others[CKPT_PATH];
-    struct shard_form form = {.most = most};
+    struct shard_form form = {.most = s->model->whole->adapter_params > 0 ? 0 : most}; /* PEFT reads one file */
     uint64_t mark;
     TRY(draw_mark(c, &mark));
     const char *like = texts ? texts->like : NULL;

@@ -31,8 +31,9 @@ struct merge {
     const struct model_linear **map; /* maps of the parameters, as in struct part */
     struct st_decl *decls;
     struct part *parts;
-    char head[32];  /* name of a head that is no longer tied */
-    int n, n_parts; /* lengths of decls and of parts */
+    char head[32];                /* name of a head that is no longer tied */
+    int n, n_parts;               /* lengths of decls, but for those of `others`, and of parts */
+    struct weights_others others; /* layers that predict further tokens, which are copied as they are */
     struct shards *files;
     struct shard_writer *out;
     float *data, *delta; /* [room] */
@@ -104,10 +105,23 @@ static enum status declare(struct merge *x, int param, const struct model_linear
     return OK;
 }
 
+/* Declares tensors beside the model behind its own, in the types of the base's file. */
+static enum status declare_others(struct merge *x)
+{
+    for (int i = 0; i < x->others.n; i++) {
+        struct st_raw raw;
+        TRY(st_find_raw(x->from.file, x->others.names[i], &raw));
+        x->decls[x->n + i] = (struct st_decl){.name = x->others.names[i], .type = raw.type, .n_dims = raw.n_dims};
+        memcpy(x->decls[x->n + i].shape, raw.shape, sizeof raw.shape);
+    }
+    return OK;
+}
+
 static enum status declare_all(struct merge *x)
 {
     const size_t n = (size_t)x->m->n_params;
-    size_t tensors = 0;
+    TRY(weights_others(x->from.file, x->m, &x->others));
+    size_t tensors = (size_t)x->others.n;
     for (int i = 0; i < x->m->n_params; i++)
         tensors += (size_t)model_param_tensors(&x->m->params[i]);
     x->map = sys_calloc(n, sizeof *x->map);
@@ -132,23 +146,28 @@ static enum status declare_all(struct merge *x)
     x->delta = sys_malloc((size_t)x->room * sizeof *x->delta);
     if (!x->data || !x->delta)
         return status_no_memory("for merging an adapter");
-    return shards_plan(x->decls, x->n, &(struct shard_form){.most = EXPORT_FILE_BYTES}, &x->files);
+    TRY(declare_others(x));
+    return shards_plan(x->decls, x->n + x->others.n, &(struct shard_form){.most = EXPORT_FILE_BYTES}, &x->files);
 }
 
 /* ---- s B A ---- */
 
-/* Computes rows [first, first + rows) of the stored matrix's change: of s B A, or of its transpose. */
+/* Computes rows [first, first + rows) of the stored matrix's change: of s B A, or of its transpose. Rows of a stack of experts are
+ * those of one expert after another, and so are those of A and B. */
 static void multiply(const struct model_linear *w, int64_t columns, const float *a, const float *b, int64_t first, int64_t rows,
                      float *out)
 {
+    const int64_t each = w->transposed ? w->out : w->in;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < rows; i++) {
+        const int64_t expert = (first + i) / each, at = (first + i) % each;
+        const float *down = a + expert * w->rank * w->in, *up = b + expert * w->out * w->rank;
         float *row = out + i * columns;
         memset(row, 0, (size_t)columns * sizeof *row);
         for (int64_t k = 0; k < w->rank; k++)
             for (int64_t j = 0; j < columns; j++)
-                row[j] += w->transposed ? b[(first + i) * w->rank + k] * a[k * columns + j]
-                                        : b[j * w->rank + k] * a[k * w->in + first + i];
+                row[j] +=
+                    w->transposed ? up[at * w->rank + k] * down[k * columns + j] : up[j * w->rank + k] * down[k * w->in + at];
         for (int64_t j = 0; j < columns; j++)
             row[j] *= w->adapter_scale;
     }
@@ -228,8 +247,22 @@ static enum status merge_part(struct merge *x, const struct part *part)
     if (st == OK)
         st = merge_rows(x, part, values, values + a->elements);
     free(values);
-    x->report->merged++;
+    x->report->merged += max_i64(part->as.experts, 1);
     return st;
+}
+
+/* Copies the bytes of a tensor beside the model. */
+static enum status copy_other(struct merge *x, int i)
+{
+    struct st_raw raw;
+    TRY(st_find_raw(x->from.file, x->others.names[i], &raw));
+    const int64_t room = x->room * (int64_t)sizeof *x->data;
+    for (int64_t at = 0; at < raw.bytes; at += room) {
+        const int64_t n = min_i64(room, raw.bytes - at);
+        TRY(st_read_bytes(x->from.file, x->others.names[i], at, n, x->data));
+        TRY(shards_write_bytes(x->out, x->n + i, at, n, x->data));
+    }
+    return OK;
 }
 
 static enum status merge_all(struct merge *x, const char *partial)
@@ -238,6 +271,8 @@ static enum status merge_all(struct merge *x, const char *partial)
     TRY(shards_open(x->files, partial, "model.safetensors", &x->out));
     for (int i = 0; i < x->n_parts; i++)
         TRY(merge_part(x, &x->parts[i]));
+    for (int i = 0; i < x->others.n; i++)
+        TRY(copy_other(x, i));
     struct shard_writer *out = x->out;
     x->out = NULL;
     return shards_finish(out);
@@ -247,6 +282,7 @@ static void close_merge(struct merge *x)
 {
     shards_abort(x->out);
     shards_free(x->files);
+    weights_others_free(&x->others);
     source_close(&x->from);
     free(x->map);
     free(x->decls);
@@ -308,7 +344,7 @@ enum status checkpoint_merge(const struct model *m, const char *base, const char
     *out = (struct merge_report){0};
     TRY(source_open(m, base, adapter, 0, &x.from));
     enum status st = merge_to(&x, base, dir, texts);
-    out->tensors = x.n;
+    out->tensors = x.n + x.others.n;
     out->change = sqrt(x.squares / (double)max_i64(x.elements, 1));
     out->lost = sqrt(x.lost / (double)max_i64(x.elements, 1));
     close_merge(&x);

@@ -76,11 +76,12 @@ static enum status check_tensor(struct reader *r, const struct model_param *p, c
 
 static enum status check_parameter(struct reader *r, const struct model_param *p)
 {
+    const struct model_param kept = model_param_kept(p);
     struct param_tensor t;
     if (r->model->whole->adapter_params > 0 && !p->trained)
         return OK;
     for (int64_t i = 0; i < model_param_tensors(p); i++) {
-        model_param_tensor(p, i, &t);
+        model_param_tensor(&kept, i, &t);
         TRY(check_tensor(r, p, &t));
     }
     return OK;

@@ -8,6 +8,7 @@
 #include "checkpoint/shards.h"
 #include "checkpoint/unused.h"
 #include "data/safetensors.h"
+#include "engine/stacks.h"
 #include "engine/source.h"
 #include "model/part.h"
 
@@ -87,9 +88,10 @@ static void list_param(const struct session *s, int n_files, const struct shard_
                        struct contents *f, int k, const struct model_param *p)
 {
     const int adapter = is_adapter_file(s, n_files);
+    const struct model_param as = adapter ? *p : model_param_kept(p);
     struct param_tensor t;
     for (int64_t i = 0; i < model_param_tensors(p); i++, f->n++) {
-        model_param_tensor(p, i, &t);
+        model_param_tensor(&as, i, &t);
         if (form->others && s->model->config.wrapped)
             model_wrapped_name(t.name, wrapping, f->names[f->n]);
         else
@@ -162,9 +164,10 @@ struct output {
 static enum status write_param(struct output *w, int param, int64_t first, int64_t n, const float *data)
 {
     const int tensor = w->tensor[w->model->params[param].whole];
+    const struct model_param kept = model_param_kept(&w->model->params[param]);
     int64_t of_param, there, done = 0;
     for (int64_t part; done < n; done += part) {
-        part = model_param_piece(&w->model->params[param], first + done, n - done, &of_param, &there);
+        part = model_param_piece(&kept, first + done, n - done, &of_param, &there);
         TRY(shards_write_f32(w->file, tensor + (int)of_param, there, part, data + done));
     }
     return OK;
@@ -252,6 +255,57 @@ static enum status write_file(struct session *s, const char *dir, uint64_t mark,
     return check_complete(s, name, f, w.written);
 }
 
+/* ---- stacks that lie side by side ---- */
+
+static enum status turn_tensor(const struct model_param *p, struct st_file *from, struct st_writer *to, int k, const char *name)
+{
+    float *memory = sys_malloc((size_t)p->elements * sizeof *memory), *file = sys_malloc((size_t)p->elements * sizeof *file);
+    enum status st = memory && file ? OK : status_no_memory("for an adapter's tensors");
+    if (st == OK)
+        st = st_read_f32(from, name, 0, p->elements, memory);
+    if (st == OK) {
+        stack_turn(p, memory, file);
+        st = st_write_f32(to, k, 0, p->elements, file);
+    }
+    free(memory);
+    free(file);
+    return st;
+}
+
+static enum status turn_file(const struct model *m, const char *path, const struct contents *f)
+{
+    struct st_file *from;
+    struct st_writer *to = NULL;
+    TRY(st_open(path, &from));
+    enum status st = st_write_open(path, f->decls, f->n, &to);
+    for (int i = 0; i < m->n_params && st == OK; i++) {
+        const int k = f->tensor[0][i];
+        if (k >= 0 && m->params[i].form == STACK_BESIDE)
+            st = turn_tensor(&m->params[i], from, to, k, f->names[k]);
+    }
+    st_close(from);
+    if (st == OK)
+        return st_write_finish(to);
+    st_write_abort(to);
+    return st;
+}
+
+/* Brings stacks of an adapter's file, which the ranks have written in memory's order, into PEFT's (one rank only). */
+static enum status turn_stacks(struct session *s, const char *dir, const char *name, const struct contents *f)
+{
+    const struct model *m = s->model->whole;
+    char path[CKPT_PATH];
+    if (m->most_stack_rank == 0 || strcmp(name, ADAPTER_FILE) != 0)
+        return OK;
+    enum status st = OK;
+    if (comm_rank(s->comm) == 0) {
+        st = ckpt_path(path, dir, name, "");
+        if (st == OK)
+            st = turn_file(m, path, f);
+    }
+    return comm_agree(s->comm, st);
+}
+
 enum status state_move(struct session *s, const char *from, const char *to, const struct shard_form *form)
 {
     struct contents f = {0};
@@ -274,6 +328,8 @@ enum status state_write(struct session *s, const char *dir, uint64_t mark, int n
         st = comm_agree(s->comm, list_contents(s, i, n_files, form, &f));
         if (st == OK)
             st = write_file(s, dir, mark, file_name(s, i, n_files), &f, rest);
+        if (st == OK)
+            st = turn_stacks(s, dir, file_name(s, i, n_files), &f);
         free_contents(&f);
     }
     unused_close(rest);

@@ -5,6 +5,7 @@
 #include "base/mxfp4.h"
 #include "base/sys.h"
 #include "engine/mxfp4.h"
+#include "engine/stacks.h"
 #include "model/tensors.h"
 
 #include <fnmatch.h>
@@ -48,6 +49,8 @@ const char *weights_name(const struct st_file *f, const char *name)
 
 struct model_param weights_form(const struct st_file *f, const struct model_param *p)
 {
+    if (p->form == STACK_BESIDE && stack_is_kept(f, weights_name(f, p->name), p))
+        return model_param_kept(p);
     return p->split > 0 && weights_name(f, p->name) != p->name ? model_param_joined(p) : *p;
 }
 
@@ -123,7 +126,7 @@ enum status weights_read_tensors(struct st_file *f, const char *prefix, const st
     int64_t tensor, there, done = 0, good;
     *finite = n;
     snprintf(name, sizeof name, "%s%s", prefix, p->name);
-    const struct model_param as = st_has(f, name) ? model_param_joined(p) : *p;
+    const struct model_param kept = model_param_kept(p), as = st_has(f, name) ? model_param_joined(&kept) : kept;
     for (int64_t part; done < n; done += part) {
         part = model_param_piece(&as, first + done, n - done, &tensor, &there);
         model_param_tensor(&as, tensor, &t);
@@ -133,6 +136,20 @@ enum status weights_read_tensors(struct st_file *f, const char *prefix, const st
             *finite = min_i64(*finite, done + good);
     }
     return OK;
+}
+
+/* Reads elements of a parameter, which is as weights_form returns it, up to the end of a piece; returns their number in *part. */
+static enum status read_piece(struct st_file *f, const struct model_param *as, int64_t first, int64_t n, enum dtype type,
+                              void *data, int64_t *part, int64_t *good)
+{
+    const char *name;
+    int64_t tensor, there;
+    *part = model_param_piece(as, first, n, &tensor, &there);
+    TRY(weights_find(f, as, tensor, &name));
+    if (as->form != STACK_BESIDE)
+        return st_read(f, name, there, *part, type, data, good);
+    *part = n;
+    return stack_read(f, name, as, first, n, type, data, good);
 }
 
 /* Refuses an element that is NaN or infinite in the file, or too large for the type. */
@@ -156,16 +173,14 @@ static enum status refuse_value(struct st_file *f, const struct model_param *p, 
 enum status weights_read(struct st_file *f, const struct model_param *p, int64_t first, int64_t n, enum dtype type, void *data)
 {
     const struct model_param as = weights_form(f, p);
-    const char *name, *mxfp4[MXFP4_TENSORS];
-    int64_t tensor, there, good;
+    const char *mxfp4[MXFP4_TENSORS];
+    int64_t good;
     if (weights_has_mxfp4(f, p)) {
         TRY(weights_find_mxfp4(f, p, mxfp4));
         return mxfp4_read(f, mxfp4, p, first, n, type, data);
     }
     for (int64_t done = 0, part; done < n; done += part) {
-        part = model_param_piece(&as, first + done, n - done, &tensor, &there);
-        TRY(weights_find(f, &as, tensor, &name));
-        TRY(st_read(f, name, there, part, type, (char *)data + done * dtype_size(type), &good));
+        TRY(read_piece(f, &as, first + done, n - done, type, (char *)data + done * dtype_size(type), &part, &good));
         if (good < part)
             return refuse_value(f, &as, first + done + good, type);
     }

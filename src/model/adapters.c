@@ -224,9 +224,14 @@ int adapter_rank(const struct adapter_rules *r, const char *module)
     return (int)number_for(r->rank, r->n_ranks, module, r->lora->rank);
 }
 
+double adapter_alpha(const struct adapter_rules *r, const char *module)
+{
+    return number_for(r->alpha, r->n_alphas, module, r->lora->alpha);
+}
+
 float adapter_scale(const struct adapter_rules *r, const char *module)
 {
-    double rank = adapter_rank(r, module), alpha = number_for(r->alpha, r->n_alphas, module, r->lora->alpha);
+    const double rank = adapter_rank(r, module), alpha = adapter_alpha(r, module);
     return (float)(alpha / (r->lora->rank_stabilised ? sqrt(rank) : rank));
 }
 

@@ -6,14 +6,21 @@
 #include "settings/lora.h"
 
 struct adapter_rules;
+struct model_param;
+
+enum { ADAPTED_NAME = 128 };
+/* Writes the name of the module whose adapter's A the parameter is; returns 0 if it is no A. A stack of experts is a module, too:
+ * model.layers.0.mlp.experts.down_proj. */
+int adapter_module_of(const struct model_param *p, char module[ADAPTED_NAME]);
 
 /* Compiles the rules; `l` is borrowed. ERR_INVALID: a regular expression is invalid. */
 enum status adapter_rules_create(const struct lora *l, struct adapter_rules **out);
 void adapter_rules_destroy(struct adapter_rules *r); /* NULL is fine */
 
-/* Returns the rank (0: no adapter) or the scale (alpha / rank, or its replacement) of the adapter of a module such as
+/* Returns the rank (0: no adapter), alpha or the scale (alpha / rank, or its replacement) of the adapter of a module such as
  * "model.layers.0.self_attn.q_proj". */
 int adapter_rank(const struct adapter_rules *r, const char *module);
+double adapter_alpha(const struct adapter_rules *r, const char *module);
 float adapter_scale(const struct adapter_rules *r, const char *module);
 /* Tells whether targets may name head and embedding; 0 for all-linear, which takes the maps of layers only. */
 int adapter_takes_ends(const struct adapter_rules *r);

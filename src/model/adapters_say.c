@@ -3,27 +3,32 @@
 #include "model/model.h"
 
 #include "base/units.h"
+#include "model/family/experts.h"
+#include "model/family/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes the module's name if the parameter is the A of that module's adapter; returns 0 if it is not an A. */
-static int adapted_module(const struct model_param *p, char module[96])
+int adapter_module_of(const struct model_param *p, char module[ADAPTED_NAME])
 {
     const char *end = p->adapter ? strstr(p->name, ".lora_A.weight") : NULL;
     if (!end && p->adapter)
         end = strstr(p->name, ".lora_embedding_A");
-    if (end)
-        snprintf(module, 96, "%.*s", (int)(end - p->name), p->name);
-    return end != NULL;
+    if (!end)
+        return 0;
+    if (p->adapted && strstr(p->name, ".base_layer.lora_A"))
+        end = strstr(p->name, ".base_layer.lora_A");
+    snprintf(module, ADAPTED_NAME, "%.*s%s%s", (int)(end - p->name), p->name, p->adapted ? "." : "",
+             p->adapted ? p->adapted : "");
+    return 1;
 }
 
 static int some_module_is(const struct model *m, const char *name)
 {
-    char module[96];
+    char module[ADAPTED_NAME];
     for (int i = 0; i < m->n_params; i++)
-        if (adapted_module(&m->params[i], module) && adapter_targeted_by(name, module))
+        if (adapter_module_of(&m->params[i], module) && adapter_targeted_by(name, module))
             return 1;
     return 0;
 }
@@ -51,12 +56,9 @@ static void list_maps(const struct model *m, char *text, size_t bytes)
         if (dot)
             snprintf(text + used, bytes - used, "%s%.*s", used ? ", " : "", (int)(dot - from), from);
     }
-}
-
-/* Returns the end of a sentence about maps that have adapters. */
-static const char *without_experts(const struct model *m)
-{
-    return m->config.experts > 0 ? "; experts and their routers have no adapters yet" : "";
+    const size_t used = strlen(text);
+    if (m->config.experts > 0)
+        snprintf(text + used, bytes - used, ", experts.gate_up_proj, experts.down_proj; routers have no adapters");
 }
 
 /* Tells whether a target's name is that of the head or the embedding. */
@@ -79,13 +81,27 @@ static enum status refuse_target(const struct model *m, const char *name)
     list_maps(m, maps, sizeof maps);
     if (m->config.lora.saved[0] && some_parameter_of(m, name) && (strstr(maps, name) || is_at_an_end(m, name)))
         return status_fail(ERR_INVALID, "--lora: %s is a target and among modules-to-save: leave out one of them", name);
-    return status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model: its layers have %s%s", name, maps,
-                       without_experts(m));
+    return status_fail(ERR_INVALID, "--lora: targets=%s matches no linear map of the model: its layers have %s", name, maps);
+}
+
+/* Refuses to train stacks of experts whole beside adapters: PEFT would save each layer's module, which files split. */
+static enum status check_no_stack(const struct model *m, const char *name)
+{
+    for (int i = 0; i < m->n_params; i++) {
+        const struct model_param *p = &m->params[i];
+        if (p->experts > 0 && !p->adapter && !p->constant && adapter_saved_by(name, p->name))
+            return status_fail(ERR_INVALID,
+                               "--lora: modules-to-save=%s takes experts (%s), which are not trained whole beside adapters: give "
+                               "them adapters, or train without --lora",
+                               name, p->name);
+    }
+    return OK;
 }
 
 static enum status check_saved(const struct model *m, const char *name)
 {
     const char *embedding = m->params[m->embed].name;
+    TRY(check_no_stack(m, name));
     if (!some_parameter_of(m, name) && !(m->config.tied && strcmp(name, "lm_head") == 0))
         return status_fail(ERR_INVALID, "--lora: modules-to-save=%s: no module's name ends so; they look like %.*s", name,
                            (int)(strlen(embedding) - strlen(".weight")), embedding);
@@ -129,6 +145,21 @@ static enum status check_layers(const struct model *m, char *text, size_t bytes)
     return OK;
 }
 
+/* Tells whether the rules exclude a stack of experts. */
+static int excludes_stack(const struct model *m, const struct adapter_rules *rules)
+{
+    static const char *const stacks[] = {"gate_up_proj", "down_proj"};
+    char module[ADAPTED_NAME];
+    for (int64_t l = 0; l < m->config.layers && m->config.experts > 0; l++)
+        for (int i = 0; i < 2 && experts_has(&m->config, l); i++) {
+            snprintf(module, sizeof module, "model.layers.%lld.%s.%s", (long long)l,
+                     experts_module(family_of(&m->config)->experts), stacks[i]);
+            if (adapter_excludes(rules, module))
+                return 1;
+        }
+    return 0;
+}
+
 /* Refuses `exclude-modules` that match no module (ERR_INVALID). In a list of names, the first one without a module is reported. */
 static enum status check_excluded(const struct model *m, char *text, size_t bytes)
 {
@@ -137,8 +168,8 @@ static enum status check_excluded(const struct model *m, char *text, size_t byte
     for (const char *at = m->config.lora.excluded;
          regex ? at == m->config.lora.excluded : lora_next_name(&at, one.excluded, sizeof one.excluded); at += regex) {
         struct adapter_rules *rules;
-        int found = 0;
         TRY(adapter_rules_create(&one, &rules));
+        int found = excludes_stack(m, rules);
         for (int i = 0; i < m->n_params && !found; i++) {
             const char *name = m->params[i].name, *end = strrchr(name, '.');
             char module[96];
@@ -157,12 +188,12 @@ static enum status check_excluded(const struct model *m, char *text, size_t byte
 static enum status check_patterns(const struct model *m, char *text, size_t bytes)
 {
     struct adapter_rules *rules;
-    char module[96];
+    char module[ADAPTED_NAME];
     if (!m->config.lora.ranks[0] && !m->config.lora.alphas[0])
         return OK;
     TRY(adapter_rules_create(&m->config.lora, &rules));
     for (int i = 0; i < m->n_params; i++)
-        if (adapted_module(&m->params[i], module))
+        if (adapter_module_of(&m->params[i], module))
             adapter_note_module(rules, module);
     int idle = adapter_idle_pattern(rules, text, bytes);
     adapter_rules_destroy(rules);
@@ -197,6 +228,11 @@ enum status model_check_adapters(const struct model *m)
         return status_fail(
             ERR_INVALID, "--lora: config.json is a multimodal model's, of which ltrain trains the text model whole: adapters of "
                          "a part of such a model are not written; take out the text model, or leave out --lora");
+    if (l->dropout > 0 && m->most_stack_rank > 0)
+        return status_fail(ERR_INVALID,
+                           "--lora: dropout=%g: adapters of experts have no dropout, here as in PEFT: leave it out, or leave out "
+                           "experts (exclude-modules=experts.gate_up_proj,experts.down_proj)",
+                           l->dropout);
     for (const char *at = l->saved; m->most_rank > 0 && lora_next_name(&at, name, sizeof name);)
         TRY(check_saved(m, name));
     if (m->most_rank > 0)
@@ -204,9 +240,8 @@ enum status model_check_adapters(const struct model *m)
     if (names_targets(l) && strcspn(l->targets, ",") == strlen(l->targets) && !l->layers[0] && !l->excluded[0])
         return refuse_target(m, l->targets);
     list_maps(m, maps, sizeof maps);
-    return status_fail(ERR_INVALID, "--lora: targets=%.200s matches no linear map of the model%s: its layers have %s%s",
-                       l->targets, l->layers[0] || l->excluded[0] ? " that layers-to-transform and exclude-modules leave" : "",
-                       maps, without_experts(m));
+    return status_fail(ERR_INVALID, "--lora: targets=%.200s matches no linear map of the model%s: its layers have %s", l->targets,
+                       l->layers[0] || l->excluded[0] ? " that layers-to-transform and exclude-modules leave" : "", maps);
 }
 
 /* Lists parameters that are trained whole. Parameters of layers are listed for the first layer only, without the layer's prefix. */
@@ -242,22 +277,27 @@ static void describe_places(const struct lora *l, char *text, size_t bytes)
 void model_describe_adapters(const struct model *m, char *text, size_t bytes)
 {
     const struct lora *l = &m->config.lora;
-    char trained[32], all[32], saved[512], module[96], dropout[40] = "", places[640];
-    int maps = 0;
+    char trained[32], all[32], saved[512], module[ADAPTED_NAME], dropout[40] = "", stacked[64] = "", places[640];
+    int maps = 0, stacks = 0;
     text[0] = 0;
     if (l->rank == 0)
         return;
-    for (int i = 0; i < m->n_params; i++)
-        maps += adapted_module(&m->params[i], module);
+    for (int i = 0; i < m->n_params; i++) {
+        const int found = adapter_module_of(&m->params[i], module);
+        stacks += found && m->params[i].adapted;
+        maps += found && !m->params[i].adapted;
+    }
+    if (stacks > 0)
+        snprintf(stacked, sizeof stacked, " and %d stacks of %lld experts", stacks, (long long)m->config.experts);
     if (l->dropout > 0)
         snprintf(dropout, sizeof dropout, ", dropout %g", l->dropout);
     describe_places(l, places, sizeof places);
     const int looked_up = m->embedding.rank > 0;
     size_t n = (size_t)snprintf(
-        text, bytes, "lora: r %d, alpha %g%s%s%s: %d linear maps%s (%s%s); %s of %s parameters are trained\n", l->rank, l->alpha,
+        text, bytes, "lora: r %d, alpha %g%s%s%s: %d linear maps%s%s (%s); %s of %s parameters are trained\n", l->rank, l->alpha,
         l->rank_stabilised ? " over the root of r" : "", l->ranks[0] || l->alphas[0] ? ", others by pattern" : "", dropout,
-        maps - looked_up, looked_up ? " and the embedding" : "", places, without_experts(m),
-        units_format_count(m->trained_params, trained), units_format_count(m->total_params, all));
+        maps - looked_up, looked_up ? " and the embedding" : "", stacked, places, units_format_count(m->trained_params, trained),
+        units_format_count(m->total_params, all));
     list_saved(m, saved, sizeof saved);
     if (l->saved[0] && n < bytes)
         snprintf(text + n, bytes - n, "lora: modules-to-save=%.200s also trains, whole, %s\n", l->saved, saved);

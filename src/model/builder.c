@@ -237,6 +237,33 @@ struct model_linear build_stack(struct builder *b, const char *name, int64_t exp
     return w;
 }
 
+int build_adapts(const struct builder *b, const char *module)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s%s", b->prefix, module);
+    return b->rules && adapter_rank(b->rules, name) > 0;
+}
+
+void build_stack_adapter(struct builder *b, const char *module, const char *stack, int inner, int64_t experts,
+                         struct model_linear *w)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", module, stack);
+    if (begin_adapter(b, name, w) == 0)
+        return;
+    snprintf(name, sizeof name, "%s%s", module, inner ? ".base_layer" : "");
+    w->down = build_stacked(b, name, ".lora_A.weight", experts, w->rank, w->in, INIT_UNIFORM, 1.0 / sqrt((double)w->in));
+    w->up = build_stacked(b, name, ".lora_B.weight", experts, w->out, w->rank, INIT_ZEROS, 0);
+    b->m->most_stack_rank = max_i64(b->m->most_stack_rank, w->rank);
+    if (b->pass != DECLARE)
+        return;
+    struct model_param *down = &b->m->params[w->down], *up = &b->m->params[w->up];
+    down->adapter = up->adapter = 1;
+    down->adapted = up->adapted = stack;
+    down->form = STACK_BELOW;
+    up->form = STACK_BESIDE;
+}
+
 int build_frozen_vector(struct builder *b, const char *name, int64_t n, int rows)
 {
     int i = build_param(b, name, "", n, 0, INIT_ZEROS, 0);

@@ -68,6 +68,12 @@ struct model_linear build_no_linear(void);
  * each expert, up to EXPERT_PARTS; NULL: files have the stack as one tensor. Sizes are those of one map. */
 struct model_linear build_stack(struct builder *b, const char *name, int64_t experts, int64_t in, int64_t out, unsigned form,
                                 const char *const *parts, double std);
+/* Tells whether the module of that name has an adapter. */
+int build_adapts(const struct builder *b, const char *module);
+/* Declares the adapter of a stack, w, which is STACK of the module that holds the experts: named as PEFT names those of a parameter,
+ * inner: 1: another parameter's is wrapped around it. */
+void build_stack_adapter(struct builder *b, const char *module, const char *stack, int inner, int64_t experts,
+                         struct model_linear *w);
 /* Declares NAME itself, a vector of zeros that is never trained. rows: 1: files have it as a matrix with one row; 0: as a vector. */
 int build_frozen_vector(struct builder *b, const char *name, int64_t n, int rows);
 /* Returns the shape of the heads of a layer's attention, which was begun last. */

@@ -142,6 +142,9 @@ struct model_part {
 };
 
 enum { PARAM_RANGES = 3 }; /* queries, keys and values in one matrix */
+/* Files' form of a stack that they do not split: [experts, rows, columns]; a matrix whose rows are those of one expert after
+ * another; or, for B of adapters, a matrix [rows, columns * experts] whose column j * experts + e is column j of expert e. */
+enum stack_form { STACK_DEEP, STACK_BELOW, STACK_BESIDE };
 enum param_init {
     INIT_NORMAL,
     INIT_ONES,
@@ -164,6 +167,7 @@ struct model_param {
     int64_t experts;
     int split;
     const char *part[EXPERT_PARTS];
+    enum stack_form form; /* stacks that are not split */
     int n_ranges, by_columns;
     struct param_range range[PARAM_RANGES];
     int unit;
@@ -181,7 +185,8 @@ struct model_param {
     int conv;      /* 1 (also as_vector): weights of a convolution of each channel, which files have as [channels, 1, width] */
     int constant;  /* 1: never trained in any model */
     int trained;
-    int adapter; /* 1: part of an adapter: not in the files of the model's weights */
+    int adapter;         /* 1: part of an adapter: not in the files of the model's weights */
+    const char *adapted; /* end of the name of the stack of experts whose adapter this is part of; NULL: another map's, or none */
     int from_adapter; /* 1: in an adapter's files, as part of an adapter or saved beside one; in training these parameters are trained */
     enum param_init init;
     float init_std;
@@ -354,6 +359,7 @@ struct model {
     int64_t trained_params;
     int64_t packed_params;         /* quantised parameters */
     int64_t most_rank;             /* largest rank of an adapter; 0: no adapters */
+    int64_t most_stack_rank;       /* largest rank of an adapter of a stack of experts; 0: there are none */
     int64_t trained_matrix_params; /* trained parameters among matrix_params */
     int64_t active_params;         /* parameters that a token gets: of stacks of experts, those of the experts that it uses */
     int64_t
@@ -479,6 +485,8 @@ int64_t model_param_tensors(const struct model_param *p);
 void model_param_tensor(const struct model_param *p, int64_t i, struct param_tensor *out);
 /* Returns the parameter as files have it that hold stacks of experts whole. */
 struct model_param model_param_joined(const struct model_param *p);
+/* Returns the parameter as checkpoints have it: as in memory, where PEFT's files have the matrices of a stack side by side. */
+struct model_param model_param_kept(const struct model_param *p);
 /* Returns the parameter's elements: those in use, then those that no sequence of the run reaches. */
 int64_t model_param_stored(const struct model_param *p);
 /* Returns how many of the elements [first, first + n) are neighbours in the whole model's parameter, and their start there. */

@@ -13,15 +13,16 @@ int64_t model_param_tensors(const struct model_param *p)
 
 void model_param_tensor(const struct model_param *p, int64_t i, struct param_tensor *out)
 {
-    const int64_t share = p->split > 0 ? p->experts * p->split : max_i64(p->experts, 1);
+    const int beside = p->form == STACK_BESIDE, deep = p->form == STACK_DEEP;
+    const int64_t share = p->split > 0 ? p->experts * p->split : deep || beside ? max_i64(p->experts, 1) : 1;
     *out = (struct param_tensor){.n_dims = 0};
-    if (p->experts > 0 && p->split == 0)
+    if (p->experts > 0 && p->split == 0 && deep)
         out->shape[out->n_dims++] = p->experts;
     out->shape[out->n_dims++] = p->file_shape[0] / share;
     if (p->conv)
         out->shape[out->n_dims++] = 1;
     if (p->file_shape[1] > 0)
-        out->shape[out->n_dims++] = p->file_shape[1];
+        out->shape[out->n_dims++] = p->file_shape[1] * (beside ? p->experts : 1);
     if (p->split == 0)
         snprintf(out->name, sizeof out->name, "%s", p->name);
     else
@@ -34,6 +35,14 @@ struct model_param model_param_joined(const struct model_param *p)
     struct model_param joined = *p;
     joined.split = 0;
     return joined;
+}
+
+struct model_param model_param_kept(const struct model_param *p)
+{
+    struct model_param kept = *p;
+    if (kept.form == STACK_BESIDE)
+        kept.form = STACK_BELOW;
+    return kept;
 }
 
 static int print_count(char *text, size_t bytes, int64_t n, const char *what)
@@ -91,11 +100,22 @@ static int64_t piece_of_split(const struct model_param *p, int64_t first, int64_
     return min_i64(n, each - *there);
 }
 
+/* Finds an element of a stack whose matrices lie side by side. */
+static int64_t piece_of_beside(const struct model_param *p, int64_t element)
+{
+    const int64_t columns = p->shape[1], rows = p->shape[0] / p->experts, row = element / columns;
+    return (row % rows * columns + element % columns) * p->experts + row / rows;
+}
+
 int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *tensor, int64_t *there)
 {
     *tensor = 0;
     if (p->split > 0)
         return piece_of_split(p, first, n, tensor, there);
+    if (p->form == STACK_BESIDE) {
+        *there = piece_of_beside(p, first);
+        return 1;
+    }
     int64_t head = p->head_rows * max_i64(p->file_shape[1], 1), whole;
     n = model_param_span(p, first, n, &whole);
     *there = whole;

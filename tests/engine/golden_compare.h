@@ -34,7 +34,11 @@ static inline double golden_compare(struct rig *r, struct st_file *f, enum state
             assert_int_equal(info.elements, model_param_stored(p));
             float *want = malloc((size_t)p->elements * 4);
             int64_t finite;
-            assert_int_equal(weights_read_tensors(f, dotted, p, 0, p->elements, F32, want, &finite), OK);
+            struct model_param named = *p;
+            snprintf(named.name, sizeof named.name, "%.95s", name);
+            assert_int_equal(p->form == STACK_BESIDE ? weights_read(f, &named, 0, p->elements, F32, want)
+                                                     : weights_read_tensors(f, dotted, p, 0, p->elements, F32, want, &finite),
+                             OK);
             double d = 0, n = 0;
             for (int64_t k = 0; k < p->elements; k++) {
                 double e = (double)have[p->offset + k] - want[k];

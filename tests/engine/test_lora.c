@@ -1,4 +1,4 @@
-/* Compares adapters' losses, gradients and ten AdamW steps with PEFT in fp64 (tests/golden/make_lora.py), from PEFT's own files. */
+/* Compares adapters' losses, gradients and ten AdamW steps with PEFT in fp64 (tests/golden/make_lora.py, make_moe_lora.py), from PEFT's own files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -166,6 +166,10 @@ CASE(ends, "lora-ends")
 CASE(ends_tied, "lora-ends-tied")
 CASE(ends_fused, "lora-ends-gpt2")
 CASE(ends_biased, "lora-ends-phi")
+CASE(experts, "lora-moe/qwen3-moe")
+CASE(experts_fused, "lora-moe/mixtral")
+CASE(experts_biased, "lora-moe/gpt-oss")
+CASE(experts_of_one, "lora-moe/granitemoe")
 
 /* Checks that the golden losses, computed in fp64 from the same quantised bytes, agree with those of PEFT and bitsandbytes in
  * fp32. */
@@ -372,15 +376,19 @@ static void tiles(void **state)
     rig_stop(&whole);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gqa),           cmocka_unit_test(tied),         cmocka_unit_test(gpt2),
-        cmocka_unit_test(phi3),          cmocka_unit_test(neox),         cmocka_unit_test(codegen),
-        cmocka_unit_test(qwen3),         cmocka_unit_test(qwen3_5),      cmocka_unit_test(nf4),
-        cmocka_unit_test(int8),          cmocka_unit_test(bitsandbytes), cmocka_unit_test(dropout),
-        cmocka_unit_test(dropout_fused), cmocka_unit_test(differences),  cmocka_unit_test(tiles),
-        cmocka_unit_test(ends),          cmocka_unit_test(ends_tied),    cmocka_unit_test(ends_fused),
-        cmocka_unit_test(ends_biased),   cmocka_unit_test(nf4_anywhere), cmocka_unit_test(int8_anywhere)};
+        cmocka_unit_test(gqa),           cmocka_unit_test(tied),          cmocka_unit_test(gpt2),
+        cmocka_unit_test(phi3),          cmocka_unit_test(neox),          cmocka_unit_test(codegen),
+        cmocka_unit_test(qwen3),         cmocka_unit_test(qwen3_5),       cmocka_unit_test(nf4),
+        cmocka_unit_test(int8),          cmocka_unit_test(bitsandbytes),  cmocka_unit_test(dropout),
+        cmocka_unit_test(dropout_fused), cmocka_unit_test(differences),   cmocka_unit_test(tiles),
+        cmocka_unit_test(ends),          cmocka_unit_test(ends_tied),     cmocka_unit_test(ends_fused),
+        cmocka_unit_test(ends_biased),   cmocka_unit_test(nf4_anywhere),  cmocka_unit_test(int8_anywhere),
+        cmocka_unit_test(experts),       cmocka_unit_test(experts_fused), cmocka_unit_test(experts_biased),
+        cmocka_unit_test(experts_of_one)};
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,7 +80,7 @@ static const char *const known[] = {"peft_type", "r", "lora_alpha", "target_modu
                                     "alpha_pattern", "bias", "base_model_name_or_path", "lora_dropout", "fan_in_fan_out", "task_type",
                                     "inference_mode", "auto_mapping", "revision", "peft_version", "init_lora_weights", "megatron_core",
                                     "loftq_config", "corda_config", "eva_config", "lora_ga_config", "qalora_group_size", "exclude_modules",
-                                    "layers_to_transform", "layers_pattern", NULL};
+                                    "layers_to_transform", "layers_pattern", "target_parameters", NULL};
 /* clang-format on */
 
 static enum status check_keys(const struct reader *r)
@@ -111,15 +111,11 @@ static enum status check_keys(const struct reader *r)
     return OK;
 }
 
-/* Reads names of modules, joined by commas. If `may_join`, many names of several layers become one regular expression of whole
- * names. */
-static enum status read_names(const struct reader *r, const char *key, int may_join, char out[LORA_TEXT])
+/* Joins names of modules by commas. If `may_join`, many names of several layers become one regular expression of whole names. */
+static enum status join_names(const struct reader *r, const char *key, const json_t *list, int may_join, char out[LORA_TEXT])
 {
-    const json_t *list = json_object_get(r->root, key);
     size_t used = 0;
     out[0] = 0;
-    if (!says_nothing(list) && !json_is_array(list))
-        return refuse(r, key, "a list of names of modules is expected");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
         if (!name || !name[0] || strpbrk(name, ", \\^$*+?()[]{}|"))
@@ -135,6 +131,15 @@ static enum status read_names(const struct reader *r, const char *key, int may_j
     return OK;
 }
 
+/* Reads a list of names of modules as join_names joins them. */
+static enum status read_names(const struct reader *r, const char *key, int may_join, char out[LORA_TEXT])
+{
+    const json_t *list = json_object_get(r->root, key);
+    if (!says_nothing(list) && !json_is_array(list))
+        return refuse(r, key, "a list of names of modules is expected");
+    return join_names(r, key, list, may_join, out);
+}
+
 /* Reads a list of names, or a text that is a regular expression of whole names. */
 static enum status read_modules(const struct reader *r, const char *key, char out[LORA_TEXT])
 {
@@ -145,10 +150,81 @@ static enum status read_modules(const struct reader *r, const char *key, char ou
                                                                                            : refuse(r, key, "that is too long");
 }
 
+static int is_router(const char *name)
+{
+    static const char *const leaves[] = {"gate", "router", "wg"};
+    const char *dot = strrchr(name, '.'), *leaf = dot ? dot + 1 : name;
+    return strcmp(leaf, leaves[0]) == 0 || strcmp(leaf, leaves[1]) == 0 || strcmp(leaf, leaves[2]) == 0;
+}
+
+/* Appends the module whose parameter PEFT adapts: a map's without its .weight, or a stack of experts, which bears the parameter's
+ * name. */
+static enum status add_parameter(const struct reader *r, const char *name, json_t *modules)
+{
+    static const char weight[] = ".weight";
+    const size_t n = name ? strlen(name) : 0, end = n > strlen(weight) ? n - strlen(weight) : n;
+    if (n == 0)
+        return refuse(r, "target_parameters", "names of parameters are expected");
+    json_t *module = strcmp(name + end, weight) == 0 ? json_stringn(name, end)
+                     : strchr(name, '.')             ? json_string(name)
+                                                     : json_sprintf("experts.%s", name);
+    if (!module || json_array_append_new(modules, module) != 0)
+        return status_no_memory("for an adapter's targets");
+    if (is_router(json_string_value(module)))
+        return refuse(r, "target_parameters", "routers have no adapters here: leave the router out and train again");
+    return OK;
+}
+
+/* Joins a regular expression of modules and names. */
+static enum status join_expression(const struct reader *r, const char *text, const json_t *names, char out[LORA_TEXT])
+{
+    size_t used = (size_t)snprintf(out, LORA_TEXT, "(%s)|(.*[.])?(", text);
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        if (i > 0 && used < LORA_TEXT - 1)
+            out[used++] = '|';
+        for (const char *c = json_string_value(json_array_get(names, i)); *c && used < LORA_TEXT - 4; c++)
+            used += (size_t)snprintf(out + used, LORA_TEXT - used, *c == '.' ? "[.]" : "%c", *c);
+    }
+    if (used >= LORA_TEXT - 4)
+        return refuse(r, "target_modules", "that is too long");
+    strcpy(out + used, ")");
+    return OK;
+}
+
+/* Reads the names of target_parameters into modules. */
+static enum status read_parameters(const struct reader *r, json_t *modules)
+{
+    const json_t *list = json_object_get(r->root, "target_parameters");
+    if (!says_nothing(list) && !json_is_array(list))
+        return refuse(r, "target_parameters", "a list of names of parameters is expected");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        TRY(add_parameter(r, json_string_value(json_array_get(list, i)), modules));
+    return OK;
+}
+
+/* Reads targets, of which some are parameters. */
+static enum status read_with_parameters(const struct reader *r, json_t *all, struct lora *out)
+{
+    const json_t *targets = json_object_get(r->root, "target_modules");
+    const char *text = json_string_value(targets);
+    TRY(read_parameters(r, all));
+    if (text && text[0])
+        return join_expression(r, text, all, out->targets);
+    if (json_is_array(targets) && json_array_extend(all, (json_t *)targets) != 0)
+        return status_no_memory("for an adapter's targets");
+    return join_names(r, "target_modules", all, 1, out->targets);
+}
+
 static enum status read_targets(const struct reader *r, struct lora *out)
 {
     const json_t *targets = json_object_get(r->root, "target_modules");
     const char *text = json_string_value(targets);
+    if (!says_nothing(json_object_get(r->root, "target_parameters"))) {
+        json_t *all = json_array();
+        enum status st = all ? read_with_parameters(r, all, out) : status_no_memory("for an adapter's targets");
+        json_decref(all);
+        return st;
+    }
     if (!text && json_array_size(targets) == 0)
         return refuse(r, "target_modules", "names of modules or a regular expression are expected");
     if (text && strcasecmp(text, "all-linear") == 0)
@@ -223,11 +299,15 @@ static const char rank_expected[] = "a rank is a whole number from 1 to 4096",
                   alpha_expected[] = "alpha is a number above 0 and at most 1e6";
 _Static_assert(LORA_MOST_RANK == 4096 && LORA_MOST_ALPHA == 1000000, "as the sentences say");
 
-/* Appends NAME:VALUE to the list in `out`; returns 0 if it does not fit. */
+/* Appends NAME:VALUE to the list in `out`, without a .weight behind a parameter's name; returns 0 if it does not fit. */
 static int add_pattern(char out[LORA_TEXT], const char *name, double value)
 {
-    size_t used = strlen(out);
-    return used + (size_t)snprintf(out + used, LORA_TEXT - used, "%s%s:%.17g", used ? ";" : "", name, value) < LORA_TEXT;
+    static const char weight[] = ".weight";
+    size_t used = strlen(out), n = strlen(name);
+    if (n > strlen(weight) && strcmp(name + n - strlen(weight), weight) == 0)
+        n -= strlen(weight);
+    return used + (size_t)snprintf(out + used, LORA_TEXT - used, "%s%.*s:%.17g", used ? ";" : "", (int)n, name, value) <
+           LORA_TEXT;
 }
 
 /* Joins a pattern of many modules, each in a layer, into one regular expression per number, as EVA's patterns need. Returns 0 if

@@ -26,6 +26,11 @@ void experts_set(struct model_config *c, int64_t l, int has)
     c->blocks_of[l] = has ? WITH_EXPERTS : DENSE;
 }
 
+const char *experts_module(const struct experts_form *f)
+{
+    return f->module ? f->module : "mlp.experts";
+}
+
 /* ---- parameters ---- */
 
 static void describe_block(struct builder *b, struct experts_block *e)
@@ -114,6 +119,16 @@ void experts_router(struct builder *b, int l)
         e->router_bias = build_frozen_vector(b, f->bias, c->experts, f->bias_rows);
 }
 
+/* Declares the stacks' adapters. Where both have one, PEFT wraps that of down_proj around that of gate_up_proj. */
+static void adapt_stacks(struct builder *b, struct experts_block *e)
+{
+    const char *module = experts_module(b->experts);
+    char down[64];
+    snprintf(down, sizeof down, "%s.down_proj", module);
+    build_stack_adapter(b, module, "gate_up_proj", build_adapts(b, down), e->experts, &e->gate_up);
+    build_stack_adapter(b, module, "down_proj", 0, e->experts, &e->down);
+}
+
 void experts_stacks(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
@@ -122,6 +137,7 @@ void experts_stacks(struct builder *b, int l)
     build_prefix(b, "model.layers.%d.", l);
     e->gate_up = build_stack(b, f->gate_up, c->experts, c->dim, 2 * c->expert_ffn, f->form, f->gate_up_parts, c->init_std);
     e->down = build_stack(b, f->down, c->experts, c->expert_ffn, c->dim, f->form, f->down_parts, c->init_std);
+    adapt_stacks(b, e);
 }
 
 /* ---- checks ---- */

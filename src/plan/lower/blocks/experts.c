@@ -2,6 +2,8 @@
  *
  * A chunk of r rows has n = r k pairs of a token and an expert, sorted by expert: rows of a pair's values stand in the chunk's rows,
  * k a token. The choice and its weights are kept from the forward pass. */
+#include "plan/lower/blocks/expert_adapters.h"
+#include "plan/lower/blocks/expert_op.h"
 #include "plan/lower/blocks/rows.h"
 
 #include "plan/lower/activation.h"
@@ -29,6 +31,7 @@ struct experts_work {
     struct value act, dact;             /* columns between an expert's maps, by pair */
     struct value y;                     /* outputs of experts, or gradients of their inputs, by pair */
     struct value dp;                    /* gradient of p */
+    struct stack_work adapter;
 };
 
 static const struct experts_block *weights_of(const struct block *b)
@@ -188,21 +191,6 @@ static void sort_pairs(struct lowering *L, const struct block *b, int c)
     emit_done(L, 0);
 }
 
-static struct op_attrs *emit_experts(struct lowering *L, const struct block *b, enum op_kind op, const struct model_linear *w,
-                                     int64_t rows)
-{
-    const struct experts_block *e = weights_of(b);
-    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
-    a->experts.rows = rows * e->used;
-    a->experts.in = w->in;
-    a->experts.out = w->out;
-    a->experts.experts = a->experts.count = (int32_t)e->experts;
-    a->experts.per = (int32_t)e->used;
-    a->experts.transposed = w->transposed;
-    a->experts.x_type = a->experts.w_type = a->experts.y_type = (int32_t)L->s.key.dtype;
-    return a;
-}
-
 /* A product with a stack of experts' matrices. gathered: 1: x has a row for each token, else one for each pair. */
 struct product {
     const struct model_linear *w;
@@ -216,7 +204,7 @@ static void multiply_part(struct lowering *L, const struct block *b, const struc
 {
     const struct rows r = rows_of(b, c);
     stack_prepare(L, p->w->weight, part);
-    struct op_attrs *a = emit_experts(L, b, OP_EXPERTS, p->w, r.n);
+    struct op_attrs *a = experts_emit(L, b, OP_EXPERTS, p->w, r.n);
     a->experts.result = part->first > 0 ? GEMM_KEEPS : GEMM_WRITES;
     if (part->first > 0)
         arg_update(L, 0, p->y, r.first, r.end, DEV);
@@ -268,7 +256,7 @@ static void stack_gradient(struct lowering *L, const struct block *b, const stru
     const int of_bias = trained(L, w->bias);
     if (!trained(L, w->weight) && !of_bias)
         return;
-    struct op_attrs *a = emit_experts(L, b, OP_EXPERTS_GRAD, w, r.n);
+    struct op_attrs *a = experts_emit(L, b, OP_EXPERTS_GRAD, w, r.n);
     a->experts.gathers = (int32_t)gathers;
     int adds = 0;
     if (trained(L, w->weight))
@@ -331,14 +319,22 @@ static struct op_attrs *emit_gated(struct lowering *L, const struct block *b, en
     return a;
 }
 
+static struct stack_adapter adapter_of(const struct lowering *L, const struct block *b, const struct model_linear *w, int c)
+{
+    struct experts_work *W = work_of(L);
+    return (struct stack_adapter){b, w, &W->adapter, &W->order, &W->offsets, c};
+}
+
 /* --- Forward --- */
 
 static void produce_gate_up(struct lowering *L, struct value *v, int c)
 {
     const struct block *b = v->block;
+    const struct stack_adapter adapter = adapter_of(L, b, &weights_of(b)->gate_up, c);
     sort_pairs(L, b, c);
     block_norm(L, b, c);
     multiply(L, b, &(struct product){&weights_of(b)->gate_up, v, b->normed, 1}, c);
+    stack_adapter_forward(L, &adapter, v, b->normed, 1);
 }
 
 static void fetch(struct lowering *L, const struct block *b, int c)
@@ -355,6 +351,7 @@ static void branch(struct lowering *L, const struct block *b, int c, int accumul
     struct experts_work *W = work_of(L);
     struct experts_layer *x = b->values;
     const struct rows r = rows_of(b, c);
+    const struct stack_adapter adapter = adapter_of(L, b, &weights_of(b)->down, c);
     emit_gated(L, b, OP_GATED, r.n);
     write_rows(L, 0, &W->act, &r, c);
     read_rows(L, 1, &x->gate_up, &r);
@@ -362,6 +359,7 @@ static void branch(struct lowering *L, const struct block *b, int c, int accumul
     read_rows(L, 3, &W->place, &r);
     emit_done(L, 0);
     multiply_without_bias(L, b, &(struct product){&weights_of(b)->down, &W->y, &W->act, 0}, c);
+    stack_adapter_forward(L, &adapter, &W->y, &W->act, 0);
     value_drop(L, &W->act, c);
     combine(L, b, c, accumulate, weights_of(b)->down.bias >= 0);
 }
@@ -393,13 +391,22 @@ static void gradient(struct lowering *L, const struct block *b, struct value *df
     struct experts_work *W = work_of(L);
     struct experts_layer *x = b->values;
     const struct experts_block *e = weights_of(b);
+    const struct stack_adapter down = adapter_of(L, b, &e->down, c), gate_up = adapter_of(L, b, &e->gate_up, c);
     multiply_back(L, b, &(struct product){&e->down, &W->dact, df, 1}, c);
+    stack_adapter_begin(L, &down, df, 1);
+    stack_adapter_dx(L, &down, &W->dact);
     gated_backward(L, b, df, c);
     stack_gradient(L, b, &e->down, df, &W->dact, GATHERS_DY, c);
+    stack_adapter_dw(L, &down, df, &W->dact, GATHERS_DY);
+    stack_adapter_end(L, &down);
     value_drop(L, &W->dact, c);
     block_norm(L, b, c);
     stack_gradient(L, b, &e->gate_up, &x->gate_up, b->normed, GATHERS_X, c);
     multiply_back(L, b, &(struct product){&e->gate_up, &W->y, &x->gate_up, 0}, c);
+    stack_adapter_begin(L, &gate_up, &x->gate_up, 0);
+    stack_adapter_dw(L, &gate_up, &x->gate_up, b->normed, GATHERS_X);
+    stack_adapter_dx(L, &gate_up, &W->y);
+    stack_adapter_end(L, &gate_up);
     combine(L, b, c, accumulate, 0);
     router_backward(L, b, c);
 }
@@ -457,6 +464,7 @@ static void chunk_values(struct lowering *L)
     work_value(L, &W->dact, "dact.pairs", c->experts_used * c->expert_ffn, T);
     work_value(L, &W->y, "y.pairs", c->experts_used * c->dim, T);
     work_value(L, &W->dp, "dp", c->experts_used, F32);
+    stack_adapter_values(L, &W->adapter);
 }
 
 static const struct row_block rows = {.fetch = fetch, .branch = branch, .gradient = gradient, .drop = drop, .last = last};
