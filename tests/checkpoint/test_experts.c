@@ -6,6 +6,7 @@
 
 #include "checkpoint/merge.h"
 #include "engine/source.h"
+#include "engine/stacks.h"
 #include "engine/weights.h"
 #include "model/config/adapter_config.h"
 #include "model/tensors.h"
@@ -312,6 +313,74 @@ static void test_adapters(void **state)
     }
 }
 
+/* B's column j of expert e is column j E + e of PEFT's files: turned as they say, and read back in pieces. */
+static void test_beside(void **state)
+{
+    enum { E = 3, ROWS = 4, RANK = 2, ALL = E * ROWS * RANK };
+    (void)state;
+    const struct model_param p = {.name = "b",
+                                  .shape = {E * ROWS, RANK},
+                                  .file_shape = {E * ROWS, RANK},
+                                  .elements = ALL,
+                                  .experts = E,
+                                  .form = STACK_BESIDE};
+    float memory[ALL], file[ALL], back[ALL];
+    char path[128];
+    struct st_file *f;
+    struct st_writer *w;
+    const struct st_decl decl = {.name = "b", .dtype = F32, .n_dims = 2, .shape = {ROWS, RANK * E}};
+    for (int i = 0; i < ALL; i++)
+        memory[i] = (float)i;
+    stack_turn(&p, memory, file);
+    for (int e = 0; e < E; e++)
+        for (int i = 0; i < ROWS; i++)
+            for (int j = 0; j < RANK; j++)
+                assert_true(file[i * RANK * E + j * E + e] == memory[(e * ROWS + i) * RANK + j]);
+    snprintf(path, sizeof path, "%s/b.safetensors", work);
+    must(st_create(path, &decl, 1));
+    must(st_write_open(path, &decl, 1, &w));
+    must(st_write_f32(w, 0, 0, ALL, file));
+    must(st_write_finish(w));
+    must(st_open(path, &f));
+    for (int first = 0; first < ALL; first += 5)
+        must(weights_read(f, &p, first, first + 5 < ALL ? 5 : ALL - first, F32, back + first));
+    assert_memory_equal(back, memory, sizeof memory);
+    st_close(f);
+    unlink(path);
+}
+
+/* An adapter_config.json that was written names just the maps and stacks that have adapters. */
+static void test_adapter_config(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {"all-linear", "q_proj,experts.down_proj", ".*(v_proj|gate_up_proj)",
+                                          "down_proj,rank-pattern=shared_experts.down_proj:3"};
+    for (int i = 0; i < 4; i++) {
+        struct model_config c;
+        struct model *wrote, *read;
+        char path[512], text[256], base[64];
+        path_of("glm4_moe", path);
+        must(model_config_read(path, &c));
+        snprintf(text, sizeof text, "r=2,alpha=3,targets=%s", targets[i]);
+        must(lora_parse("--lora", text, &c.lora));
+        must(model_create(&c, NULL, 0, &wrote));
+        must(model_check_adapters(wrote));
+        must(adapter_config_write(work, wrote, "base"));
+        must(adapter_config_read(work, &c.lora, base, sizeof base));
+        must(model_create(&c, NULL, 0, &read));
+        assert_true(wrote->adapter_params > 0);
+        assert_int_equal(wrote->n_params, read->n_params);
+        for (int k = 0; k < read->n_params; k++) {
+            assert_string_equal(wrote->params[k].name, read->params[k].name);
+            assert_memory_equal(wrote->params[k].shape, read->params[k].shape, sizeof read->params[k].shape);
+        }
+        model_destroy(wrote);
+        model_destroy(read);
+        snprintf(path, sizeof path, "%s/adapter_config.json", work);
+        unlink(path);
+    }
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -328,8 +397,9 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensors), cmocka_unit_test(test_merged), cmocka_unit_test(test_joined),
-        cmocka_unit_test(test_config),  cmocka_unit_test(test_pieces), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_units),   cmocka_unit_test(test_active), cmocka_unit_test(test_adapters)};
+        cmocka_unit_test(test_tensors), cmocka_unit_test(test_merged),        cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_config),  cmocka_unit_test(test_pieces),        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_units),   cmocka_unit_test(test_active),        cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_beside),  cmocka_unit_test(test_adapter_config)};
     return cmocka_run_group_tests(tests, begin, end);
 }
