@@ -184,8 +184,9 @@ enum status source_check_adapter(const struct source *s)
     const size_t prefix = strlen(s->prefix);
     for (int i = 0; i < s->model->n_params; i++) {
         struct model_param named = renamed(&s->model->params[i], s->prefix);
+        const struct model_param as = weights_form(s->adapter, &named);
         const char *found;
-        if (s->model->params[i].from_adapter && weights_find(s->adapter, &named, 0, &found) != OK)
+        if (s->model->params[i].from_adapter && weights_find(s->adapter, &as, 0, &found) != OK)
             return refuse_tensor(s, named.name);
     }
     for (int i = 0; i < st_count(s->adapter); i++) {
