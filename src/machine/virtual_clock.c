@@ -1,9 +1,11 @@
 /* Simulation of a program on a virtual clock. */
 #include "machine/virtual_clock.h"
 
+#include "base/sys.h"
 #include "program/drives.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* One line: its running or next instruction, and the ones after it. */
@@ -29,6 +31,7 @@ struct simulation {
     const int *dep_first, *dep;
     const double *release;
     const struct second_lines *second; /* NULL: none */
+    int *next;                         /* the instruction after each one on its line, or n_instrs; NULL: no memory for a list */
     int lines;                         /* number of lines in use: LANES, or LINES if there are second lines */
     struct runner lane[LINES];         /* state of each line */
     double load[LINKS];                /* demand of the running lanes, added up */
@@ -52,6 +55,8 @@ static int line_of(const struct simulation *s, int i)
 /* Returns the instruction after the i-th on its line, or n_instrs. */
 static int next_on_lane(const struct simulation *s, int l, int i)
 {
+    if (i >= 0 && i < s->p->n_instrs && s->next)
+        return s->next[i];
     if (i >= s->lane[l].last)
         return s->p->n_instrs;
     do
@@ -291,6 +296,20 @@ static void retire_ended(struct simulation *s)
         }
 }
 
+/* Lists the instruction after each one on its line, by one walk instead of one for each line. */
+static int *list_next(const struct simulation *s)
+{
+    int at[LINES], *next = sys_malloc(sizeof *next * ((size_t)s->p->n_instrs + 1));
+    for (int l = 0; l < LINES; l++)
+        at[l] = s->p->n_instrs;
+    for (int i = s->p->n_instrs - 1; next && i >= 0; i--) {
+        int *after = &at[line_of(s, i)];
+        next[i] = *after;
+        *after = i;
+    }
+    return next;
+}
+
 double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
                         const double *release)
 {
@@ -318,6 +337,7 @@ double program_simulate_lines(struct program *p, const struct cost_model *m, con
         p->instrs[i].end = INFINITY;
         s.lane[line_of(&s, i)].last = i;
     }
+    s.next = list_next(&s);
     for (int l = 0; l < s.lines; l++)
         advance(&s, l);
     for (;;) {
@@ -328,9 +348,11 @@ double program_simulate_lines(struct program *p, const struct cost_model *m, con
             if (s.lane[l].running && p->instrs[s.lane[l].at].end < next)
                 next = p->instrs[s.lane[l].at].end;
         if (isinf(next))
-            return total;
+            break;
         total = s.now = next;
         retire_ended(&s);
         share(&s);
     }
+    free(s.next);
+    return total;
 }
