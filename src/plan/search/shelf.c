@@ -35,7 +35,9 @@ struct draft *shelf_take(const struct shelf_key *key)
     for (int i = 0; i < shelf.n && !found; i++)
         if (memcmp(&shelf.at[i].key, key, sizeof *key) == 0) {
             found = shelf.at[i].draft;
-            memmove(&shelf.at[i], &shelf.at[i + 1], (size_t)(--shelf.n - i) * sizeof shelf.at[0]);
+            for (int k = i + 1; k < SHELF_PROGRAMS; k++)
+                shelf.at[k - 1] = shelf.at[k];
+            shelf.n--;
         }
     pthread_mutex_unlock(&shelf.lock);
     return found;
@@ -53,8 +55,10 @@ void shelf_put(const struct shelf_key *key, struct draft *d)
         instrs += draft_program(shelf.at[keep++].draft)->n_instrs;
     while (shelf.n > keep)
         draft_destroy(shelf.at[--shelf.n].draft);
-    memmove(&shelf.at[1], &shelf.at[0], (size_t)shelf.n++ * sizeof shelf.at[0]);
+    for (int i = SHELF_PROGRAMS - 1; i > 0; i--)
+        shelf.at[i] = shelf.at[i - 1];
     shelf.at[0] = (struct shelved){*key, d};
+    shelf.n = keep + 1;
     pthread_mutex_unlock(&shelf.lock);
 }
 

@@ -69,10 +69,10 @@
 /* Instructions from which a trial in the serial order is measured from samples, without packing: 273 such trials of --max-seq were
  * packed with gaps of 0 to 1.7%; those of a model of 64 elements had up to 3.4%. Whole programs confirm what fits. */
 #define SERIAL_SAMPLED_INSTRS 200e3
-/* Lowered programs of trials that are kept to be scheduled again, and the instructions of all of them: 200 bytes each. Of 80 layers
- * at 1m tokens and of 8b with --max-seq a third of the trials' instructions were lowered again, most of them within four programs. */
-enum { SHELF_PROGRAMS = 4 };
-#define SHELF_INSTRS 120000
+/* Lowered programs of trials that are kept to be scheduled again, those of one trial, and the instructions of both: 200 bytes each.
+ * Of 80 layers at 1m tokens a third of the trials' instructions were lowered again, most of them in the next trial. */
+enum { SHELF_PROGRAMS = 2 };
+#define SHELF_INSTRS 50000
 /* Estimated excess from which a trial's larger model is scheduled first: the shorter one follows at the level that is found. */
 #define TRIAL_LARGER_FIRST 0.9
 /* Excess above which a trial that fits may not fit with all programs of the set. */
