@@ -113,7 +113,9 @@ static void kept_as_published(void **state)
         if (i < 3)
             e2e_remove("run");
     }
-    e2e_succeeds(NULL, "export --model run --to merged");
+    e2e_succeeds(NULL, "export --model run --to whole");
+    e2e_succeeds(NULL, IDS "--model model --dtype bf16 --lora r=4,targets=q_proj --steps 1 --out apart");
+    e2e_succeeds(NULL, "export --model apart --to merged");
     check_numbers("merged");
     e2e_succeeds(NULL, IDS "--model run/hf --dtype bf16 --base mxfp4 --steps 1 --out on");
 }
