@@ -18,7 +18,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensor data is little endian and read as it lies");
 
-enum { MAX_HEADER_BYTES = 100000000, PATH_BYTES = 4096, MAX_DIMS = 4 };
+enum { MAX_HEADER_BYTES = 100000000, PATH_BYTES = 4096 };
 
 /* Types of elements that safetensors 0.8.0 knows; only floating ones of at least 16 bits are read. */
 static const struct kind {
@@ -46,7 +46,7 @@ struct tensor {
     const char *name; /* tensor's name; the shard's header owns the text */
     const struct kind *kind;
     int shard, n_dims;
-    int64_t shape[MAX_DIMS]; /* lengths of the first four dimensions */
+    int64_t shape[ST_DIMS]; /* lengths of the first dimensions */
     int64_t elements;
     int64_t begin, end; /* range of bytes within the shard's data */
 };
@@ -104,7 +104,7 @@ static enum status parse_shape(const struct shard *s, const json_t *shape, struc
         int64_t n = json_is_integer(d) ? (int64_t)json_integer_value(d) : -1;
         if (n < 0 || __builtin_mul_overflow(t->elements, n, &t->elements))
             return bad(s, t->name, "a shape must hold whole numbers of a sensible size");
-        if (i < MAX_DIMS)
+        if (i < ST_DIMS)
             t->shape[i] = n;
     }
     return OK;
@@ -458,9 +458,9 @@ static enum status find(const struct st_file *f, const char *name, const struct 
     if (!t->kind->readable)
         return status_fail(ERR_INVALID, "%s: tensor %s is stored as %s; F32, F16, BF16 and F64 can be read: convert it",
                            f->shards[t->shard].path, name, t->kind->name);
-    if (t->n_dims > MAX_DIMS)
+    if (t->n_dims > ST_DIMS)
         return status_fail(ERR_INVALID, "%s: tensor %s has %d dimensions; up to %d can be read", f->shards[t->shard].path, name,
-                           t->n_dims, MAX_DIMS);
+                           t->n_dims, ST_DIMS);
     *out = t;
     return OK;
 }
@@ -471,9 +471,9 @@ enum status st_find_raw(const struct st_file *f, const char *name, struct st_raw
     if (!t)
         return status_fail(ERR_INVALID, "%s: there is no tensor %s", f->path, name);
     const struct shard *s = &f->shards[t->shard];
-    if (t->n_dims > MAX_DIMS)
+    if (t->n_dims > ST_DIMS)
         return status_fail(ERR_INVALID, "%s: tensor %.100s has %d dimensions; at most %d are copied", s->path, name, t->n_dims,
-                           MAX_DIMS);
+                           ST_DIMS);
     *out = (struct st_raw){.path = s->path, .type = t->kind->name, .n_dims = t->n_dims, .at = s->data + t->begin};
     out->bytes = t->end - t->begin;
     memcpy(out->shape, t->shape, sizeof out->shape);

@@ -23,10 +23,11 @@ const char *st_file_path(const struct st_file *f, int i);
 /* Hashes the files' sizes, inodes and times of modification: the number changes when one is written to or replaced. */
 enum status st_stamp(const struct st_file *f, uint64_t *out);
 
+enum { ST_DIMS = 6 }; /* most dimensions of a tensor that is read or written; a convolution over images and time has five */
 struct st_info {
     enum dtype dtype;
     int n_dims;
-    int64_t shape[4];
+    int64_t shape[ST_DIMS];
     int64_t elements;
 };
 int st_count(const struct st_file *f);
@@ -47,9 +48,9 @@ enum status st_read_f32(struct st_file *f, const char *name, int64_t first, int6
 struct st_raw {
     const char *path, *type;
     int n_dims;
-    int64_t shape[4], at, bytes;
+    int64_t shape[ST_DIMS], at, bytes;
 };
-/* Finds the bytes of a tensor. ERR_INVALID: there is no tensor of that name, or it has more than four dimensions. */
+/* Finds the bytes of a tensor. ERR_INVALID: there is no tensor of that name, or it has more than ST_DIMS dimensions. */
 enum status st_find_raw(const struct st_file *f, const char *name, struct st_raw *out);
 /* Reads bytes [first, first + n) of a tensor. From several threads at once. */
 enum status st_read_bytes(struct st_file *f, const char *name, int64_t first, int64_t n, void *out);
@@ -64,7 +65,7 @@ struct st_decl {
     const char *name;
     enum dtype dtype;
     int n_dims;
-    int64_t shape[4];
+    int64_t shape[ST_DIMS];
     const char *type;
 };
 /* Returns the bits of an element of a type, given by its name in safetensors files; 0: the name is not known. */

@@ -39,7 +39,7 @@ static int64_t bits_each(const struct st_decl *d)
 int64_t st_decl_bytes(const struct st_decl *d)
 {
     int64_t bits = bits_each(d);
-    if (d->n_dims < 0 || d->n_dims > 4 || bits == 0)
+    if (d->n_dims < 0 || d->n_dims > ST_DIMS || bits == 0)
         return -1;
     for (int i = 0; i < d->n_dims; i++)
         if (d->shape[i] < 0 || __builtin_mul_overflow(bits, d->shape[i], &bits))
@@ -54,7 +54,7 @@ static enum status describe(const struct st_decl *d, struct place *p, int64_t *a
     if (bytes < 0 || __builtin_add_overflow(begin, bytes, at))
         return status_fail(
             ERR_INVALID,
-            "tensor %s: only fp32 and bf16, and bytes of the types that files have, with up to four dimensions of a "
+            "tensor %s: only fp32 and bf16, and bytes of the types that files have, with up to six dimensions of a "
             "sensible size can be written",
             d->name);
     if (begin % each)

@@ -118,6 +118,18 @@ static void shift_positions(const struct batch *b, int32_t *positions)
         positions[i] += first;
 }
 
+/* Publishes each row's link to the row before it. A document goes on where positions do. */
+static void publish_links(struct batch *b, int64_t used)
+{
+    const struct io_buffers *io = &b->s->plan->io;
+    const int32_t *positions = b->whole.positions;
+    int32_t *links = io->links >= 0 ? session_io(b->s, io->links) : NULL;
+    for (int64_t i = 0; links && i < b->shape.padded; i++) {
+        const int follows = i > 0 && positions[i] == positions[i - 1] + 1;
+        links[i] = i >= used ? ROW_NONE : follows ? ROW_FOLLOWS : ROW_BEGINS;
+    }
+}
+
 /* Gives padding the position -1, by which routers know the tokens that no expert's count has. */
 static void mark_padding(struct batch *b, int64_t used)
 {
@@ -133,6 +145,7 @@ enum status batch_publish(struct batch *b, int64_t used)
     struct sequence in = inputs(b->s);
     seq_pad(&b->shape, used, &t);
     mark_padding(b, used);
+    publish_links(b, used);
     TRY(seq_layout_assign(b->layout, t.lo));
     if (!b->memory) { /* the arrays are the program's inputs already; only the masks of padding are missing */
         for (int64_t i = used; i < b->shape.padded; i++)

@@ -29,6 +29,14 @@ const struct model_block *model_find_block(const struct model_layer *layer, enum
     return NULL;
 }
 
+int model_has_block(const struct model *m, enum block_kind kind)
+{
+    for (int k = 0; k < m->n_kinds; k++)
+        if (model_find_block(&m->layers[m->kinds[k].first], kind))
+            return 1;
+    return 0;
+}
+
 const char *block_name(enum block_kind kind)
 {
     static const char *const names[BLOCK_KINDS] = {

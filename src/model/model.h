@@ -504,6 +504,8 @@ int model_multiplies_tokens(const struct model *m, int param);
 int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *tensor, int64_t *there);
 /* Returns the layer's block of a kind, or NULL. */
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);
+/* Tells whether some layer has a block of the kind. */
+int model_has_block(const struct model *m, enum block_kind kind);
 /* Returns a kind of block's name for messages: "attention". */
 const char *block_name(enum block_kind kind);
 /* Returns the block's i-th linear map; NULL: there is no i-th map. A map whose weight is -1 is absent. */

@@ -3,7 +3,7 @@
 
     /tmp/venv-golden/bin/python tests/golden/make_hybrid.py [CASE ...]
 
-Models are saved in bf16. transformers lets states and convolutions run on from one packed document into the next, so each document is
+hybrid/wrapped is the first as a multimodal model. Models are saved in bf16. transformers lets states and convolutions run on from one packed document into the next, so each document is
 computed by itself; its scans go through fp32 whatever the model's type, so their modules see another torch.
 """
 import os
@@ -11,7 +11,8 @@ import shutil
 import sys
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration, Qwen3_5TextConfig, Qwen3_5VisionConfig
 
 import make_golden as golden
 
@@ -27,6 +28,11 @@ DOCUMENTS = [70, 1, 2, 33]
 CASES = {
     "qwen3_5": ("qwen3_5_text", dict(DELTA, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR]), DOCUMENTS),
 }
+
+
+# a multimodal model as published ones are: images' tensors, and a layer that predicts further tokens, which transformers leaves out
+VISION = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, out_hidden_size=16, num_position_embeddings=4, patch_size=2)
+FURTHER = {"mtp.fc.weight": (16, 32), "mtp.norm.weight": (16,), "mtp.layers.0.mlp.up_proj.weight": (24, 16)}
 
 
 class Exact:
@@ -87,9 +93,27 @@ def make_case(name, family, keys, lengths, seed):
     golden.measure(name, model, trained, golden.make_batch(lengths, seed, sum(lengths), config.vocab_size), lengths)
 
 
+def make_wrapped():
+    """Writes hybrid/wrapped: the model of "qwen3_5" as the text model of a multimodal one. No results: they are the same."""
+    torch.manual_seed(1)
+    text = Qwen3_5TextConfig(**ALIKE, **CASES["qwen3_5"][1], mtp_num_hidden_layers=1)
+    model = Qwen3_5ForConditionalGeneration(Qwen3_5Config(text_config=text, vision_config=Qwen3_5VisionConfig(**VISION), tie_word_embeddings=True)).bfloat16()
+    plain = AutoModelForCausalLM.from_pretrained(os.path.join(golden.HERE, "qwen3_5"))
+    model.model.language_model.load_state_dict(plain.model.state_dict())
+    folder = os.path.join(golden.HERE, "wrapped")
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    os.remove(os.path.join(folder, "generation_config.json"))
+    path = os.path.join(folder, "model.safetensors")
+    further = {name: torch.randn(shape, dtype=torch.bfloat16) for name, shape in FURTHER.items()}
+    save_file(load_file(path) | further, path, metadata=dict(format="pt"))
+
+
 if __name__ == "__main__":
     golden.use_exact()
     golden.forward, golden.decays, torch.Tensor.float = forward, decays, torch.Tensor.double
     for number, case in enumerate(CASES):
         if len(sys.argv) == 1 or case in sys.argv[1:]:
             make_case(case, *CASES[case], seed=number + 1)
+    if len(sys.argv) == 1 or "wrapped" in sys.argv[1:]:
+        make_wrapped()

@@ -37,6 +37,7 @@ struct lowering {
     int64_t n_sums, n_loss;
     struct unit_values *units;
     struct value tokens, targets, positions, numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
+    struct value links;              /* each row's link to the row before it; unused without recurrences */
     struct value each;               /* every token's loss */
     struct value all_loss, all_sums; /* gathered from all ranks; unused with a single rank */
     struct layer *layers;

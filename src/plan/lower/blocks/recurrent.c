@@ -1,11 +1,523 @@
-/* The recurrence: models with it are read, counted and written; no program of it is made yet. */
+/* The recurrence: maps, a short convolution, a scan over each document's tokens, gated norms of heads, and a map back.
+ *
+ * Row chunks are visited in ascending order forward and in descending order backward. The state and the convolution's last rows
+ * after each chunk are kept, so that any chunk can be computed again. */
+#include "plan/lower/activation.h"
 #include "plan/lower/blocks/block.h"
+#include "plan/lower/emit.h"
+#include "plan/lower/linear.h"
+#include "plan/lower/param.h"
+#include "plan/lower/pieces.h"
+#include "plan/lower/visit.h"
 
-static void refuse(struct lowering *L, struct block *b)
+#include <math.h>
+#include <stdio.h>
+
+#define DEV TIER_DEVICE
+
+/* Values of one layer. ab: the maps to decays and to strengths side by side. Tile i of `state` and `tail` follows chunk i. */
+struct recurrent_layer {
+    struct value pre, z, ab, state, tail;
+};
+
+/* Values that the layers share. half: one of the maps in ab; qkv: the convolution's output; o, n, y: heads' outputs, their norms,
+ * and these times their gates; dn, dout: gradients of n in fp32, and of o; dstate, dtail: gradients of what follows a chunk. */
+struct recurrent_work {
+    struct value half, qkv, g, beta, o, n, y, dn, dout, dstate, dtail;
+};
+
+static struct recurrent_work *work(const struct lowering *L)
 {
-    (void)b;
-    L->st = status_fail(ERR_INVALID, "model: its recurrent layers (linear attention) are read and counted, but not planned yet: "
-                                     "give a model whose layers all have attention");
+    return L->shared[BLOCK_RECURRENT];
 }
 
-const struct block_lowering recurrent_lowering = {.layer_values = refuse, .cache_create = refuse};
+static const struct recurrent_block *weights(const struct block *b)
+{
+    return &b->weights->recurrent;
+}
+
+static int64_t values_of(const struct recurrent_block *r)
+{
+    return r->heads * r->value_dim;
+}
+
+/* --- Ops --- */
+
+static struct op_attrs *emit_conv(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
+{
+    const struct recurrent_block *r = weights(b);
+    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
+    a->conv.rows = rows;
+    a->conv.cols = a->conv.ld = (int32_t)r->channels;
+    a->conv.width = (int32_t)r->width;
+    a->conv.silu = 1;
+    a->conv.dtype = (int32_t)L->s.key.dtype;
+    return a;
+}
+
+static struct op_attrs *emit_decay(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
+{
+    const struct recurrent_block *r = weights(b);
+    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
+    a->decay.rows = rows;
+    a->decay.heads = (int32_t)r->heads;
+    a->decay.ld = 2 * (int32_t)r->heads;
+    a->decay.b_first = (int32_t)r->heads;
+    a->decay.x_type = a->decay.dtype = (int32_t)L->s.key.dtype;
+    a->decay.factor = 1.0f;
+    return a;
+}
+
+static struct op_attrs *emit_scan(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
+{
+    const struct recurrent_block *r = weights(b);
+    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
+    a->scan.rows = rows;
+    a->scan.kind = SCAN_DELTA;
+    a->scan.heads = (int32_t)r->heads;
+    a->scan.groups = (int32_t)r->groups;
+    a->scan.key_dim = (int32_t)r->key_dim;
+    a->scan.value_dim = (int32_t)r->value_dim;
+    a->scan.k_first = (int32_t)(r->groups * r->key_dim);
+    a->scan.v_first = 2 * a->scan.k_first;
+    a->scan.ld = (int32_t)r->channels;
+    a->scan.dtype = (int32_t)L->s.key.dtype;
+    a->scan.scale = (float)(1.0 / sqrt((double)r->key_dim));
+    a->scan.eps = 1e-6f;
+    return a;
+}
+
+/* Appends tile i of a value that passes from chunk to chunk; nothing before the first chunk. */
+static void arg_before(struct lowering *L, int arg, struct value *v, int c)
+{
+    if (c > 0)
+        arg_read(L, arg, v, c - 1, c, DEV);
+}
+
+/* Fetches what precedes chunk c; nothing precedes the first one. */
+static void get_before(struct lowering *L, struct value *v, int c)
+{
+    if (c > 0)
+        value_get(L, v, c - 1);
+}
+
+static void drop_before(struct lowering *L, struct value *v, int c)
+{
+    if (c == 0)
+        return;
+    value_drop(L, v, c - 1);
+    if (!(L->duties & DUTY_BACKWARD)) /* each chunk is visited once */
+        value_forget(v, c - 1);
+}
+
+/* Tells whether a visit of chunk c makes what follows the chunk, as the first visit does, and makes room for it. */
+static int begins_after(struct lowering *L, struct value *v, int c)
+{
+    if (c == L->n_chunks - 1 || value_where(v, c) >= 0)
+        return 0;
+    value_new(L, v, c);
+    return 1;
+}
+
+static void end_after(struct lowering *L, struct value *v, int c)
+{
+    value_put(L, v, c);
+    value_drop(L, v, c);
+}
+
+/* Computes the convolution of chunk c, and decays and strengths, from values that are on the device. */
+static void convolve(struct lowering *L, const struct block *b, int c)
+{
+    const struct recurrent_block *r = weights(b);
+    struct recurrent_layer *v = b->values;
+    struct recurrent_work *W = work(L);
+    const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
+    get_before(L, &v->tail, c);
+    value_new(L, &W->qkv, c);
+    const int after = begins_after(L, &v->tail, c);
+    emit_conv(L, b, OP_CONV, r1 - r0);
+    arg_write(L, 0, &W->qkv, r0, r1, DEV);
+    if (after)
+        arg_write(L, 1, &v->tail, c, c + 1, DEV);
+    arg_read(L, 2, &v->pre, r0, r1, DEV);
+    arg_param(L, 3, r->conv);
+    arg_read(L, 5, &L->links, r0, r1, DEV);
+    arg_before(L, 6, &v->tail, c);
+    emit_done(L, 0);
+    if (after)
+        end_after(L, &v->tail, c);
+    value_new(L, &W->g, c);
+    value_new(L, &W->beta, c);
+    emit_decay(L, b, OP_DECAY, r1 - r0);
+    arg_write(L, 0, &W->g, r0, r1, DEV);
+    arg_write(L, 1, &W->beta, r0, r1, DEV);
+    arg_read(L, 2, &v->ab, r0, r1, DEV);
+    arg_param(L, 3, r->a_log);
+    arg_param(L, 4, r->dt_bias);
+    emit_done(L, 0);
+}
+
+/* Computes heads' outputs of chunk c, and their norms. */
+static void scan(struct lowering *L, const struct block *b, int c)
+{
+    const struct recurrent_block *r = weights(b);
+    struct recurrent_layer *v = b->values;
+    struct recurrent_work *W = work(L);
+    const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
+    convolve(L, b, c);
+    get_before(L, &v->state, c);
+    value_new(L, &W->o, c);
+    const int after = begins_after(L, &v->state, c);
+    emit_scan(L, b, OP_SCAN, r1 - r0);
+    arg_write(L, 0, &W->o, r0, r1, DEV);
+    if (after)
+        arg_write(L, 1, &v->state, c, c + 1, DEV);
+    arg_read(L, 2, &W->qkv, r0, r1, DEV);
+    arg_read(L, 3, &W->g, r0, r1, DEV);
+    arg_read(L, 4, &W->beta, r0, r1, DEV);
+    arg_read(L, 5, &L->links, r0, r1, DEV);
+    arg_before(L, 6, &v->state, c);
+    emit_done(L, 0);
+    if (after)
+        end_after(L, &v->state, c);
+    value_new(L, &W->n, c);
+    lower_head_norm_forward(L, &r->heads_norm, &W->n, r0, &W->o, r0, r1 - r0, (struct heads){0, r->heads, r->value_dim});
+}
+
+static struct op_attrs *emit_gate(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
+{
+    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
+    a->act.rows = rows;
+    a->act.dim = values_of(weights(b));
+    a->act.dtype = (int32_t)L->s.key.dtype;
+    a->act.kind = GATE_SILU;
+    return a;
+}
+
+/* Computes the branch of chunk c from gates and norms that are on the device. */
+static void branch(struct lowering *L, const struct block *b, int c)
+{
+    struct recurrent_layer *v = b->values;
+    struct recurrent_work *W = work(L);
+    const int64_t r0 = v->z.tiles[c].row0, r1 = v->z.tiles[c].row1;
+    value_new(L, &W->y, c);
+    emit_gate(L, b, OP_SWIGLU, r1 - r0);
+    arg_write(L, 0, &W->y, r0, r1, DEV);
+    arg_read(L, 1, &v->z, r0, r1, DEV);
+    arg_read(L, 2, &W->n, r0, r1, DEV);
+    emit_done(L, 0);
+    value_new(L, &L->acc, c);
+    lower_linear(
+        L, &(struct linear_call){&weights(b)->out, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {&W->y, r0, L->s.key.dtype}});
+    value_drop(L, &W->y, c);
+}
+
+/* --- Forward --- */
+
+static void apply(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *y, int c)
+{
+    const int64_t r0 = y->tiles[c].row0, r1 = y->tiles[c].row1;
+    const enum dtype T = L->s.key.dtype;
+    value_new(L, y, c);
+    lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {y, r0, T}, .x = {b->normed, r0, T}});
+    lower_bias(L, w, y, r0, r1);
+}
+
+static void produce_pre(struct lowering *L, struct value *v, int c)
+{
+    block_norm(L, v->block, c);
+    apply(L, v->block, &weights(v->block)->qkv, v, c);
+}
+
+static void produce_z(struct lowering *L, struct value *v, int c)
+{
+    block_norm(L, v->block, c);
+    apply(L, v->block, &weights(v->block)->z, v, c);
+}
+
+/* Returns the columns of one of the maps in ab. */
+static struct columns half_of(const struct lowering *L, const struct block *b, struct value *ab, int which, int64_t row)
+{
+    return (struct columns){ab, row, which * weights(b)->heads, L->s.key.dtype};
+}
+
+static void produce_ab(struct lowering *L, struct value *v, int c)
+{
+    const struct block *b = v->block;
+    const struct model_linear *maps[] = {&weights(b)->a, &weights(b)->b};
+    struct value *half = &work(L)->half;
+    const int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
+    block_norm(L, b, c);
+    value_new(L, v, c);
+    for (int i = 0; i < 2; i++) {
+        const struct columns to = half_of(L, b, v, i, r0), from = {half, r0, 0, L->s.key.dtype};
+        apply(L, b, maps[i], half, c);
+        lower_columns(L, &to, &from, r1 - r0, weights(b)->heads, i > 0);
+        value_drop(L, half, c);
+    }
+}
+
+static void fetch(struct lowering *L, const struct block *b, int c)
+{
+    struct recurrent_layer *v = b->values;
+    value_get(L, &v->pre, c);
+    value_get(L, &v->z, c);
+    value_get(L, &v->ab, c);
+}
+
+static void drop_chunk(struct lowering *L, const struct block *b, int c)
+{
+    struct recurrent_layer *v = b->values;
+    struct recurrent_work *W = work(L);
+    struct value *const used[] = {b->normed, &v->pre, &v->z, &v->ab, &W->qkv, &W->g, &W->beta, &W->o, &W->n, &L->acc};
+    block_drop_stream(L, b, c);
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        value_drop(L, used[i], c);
+    drop_before(L, &v->state, c);
+    drop_before(L, &v->tail, c);
+}
+
+static void produce_output(struct lowering *L, struct value *out, int c)
+{
+    const struct block *b = out->block;
+    value_get(L, b->in, c);
+    fetch(L, b, c);
+    value_drop(L, b->normed, c);
+    scan(L, b, c);
+    branch(L, b, c);
+    block_add(L, b, out, &weights(b)->out, c);
+    drop_chunk(L, b, c);
+}
+
+/* --- Backward --- */
+
+static void fill(struct lowering *L, struct value *v)
+{
+    struct op_attrs *a = emit(L, OP_FILL, LANE_COMPUTE);
+    a->fill.bytes = v->row_bytes;
+    arg_write(L, 0, v, 0, 1, DEV);
+    emit_done(L, 0);
+}
+
+/* Appends a parameter's gradient if it is trained; *accumulate: the op's flag. */
+static void arg_grad_of(struct lowering *L, int arg, int param, int32_t *accumulate)
+{
+    if (trained(L, param))
+        *accumulate = arg_grad(L, arg, param, 0, param_of(L, param)->elements);
+}
+
+/* Makes the gradient of heads' outputs from that of the branch, df; z becomes its own gradient. */
+static void gate_backward(struct lowering *L, const struct block *b, struct value *df, int c)
+{
+    const struct recurrent_block *r = weights(b);
+    struct recurrent_layer *v = b->values;
+    struct recurrent_work *W = work(L);
+    const int64_t r0 = v->z.tiles[c].row0, r1 = v->z.tiles[c].row1;
+    const enum dtype T = L->s.key.dtype;
+    struct linear_call call = {&r->out, .rows = r1 - r0, .y = {df, r0, T}, .x = {&W->y, r0, T}};
+    value_new(L, &W->y, c);
+    lower_linear_dx(L, &call);
+    emit_gate(L, b, OP_SWIGLU_GRAD, r1 - r0);
+    arg_update(L, 0, &v->z, r0, r1, DEV);
+    arg_update(L, 1, &W->n, r0, r1, DEV);
+    arg_update(L, 2, &W->y, r0, r1, DEV);
+    emit_done(L, 0);
+    lower_linear_dw(L, &call);
+    lower_bias_grad(L, &r->out, df, T, r0, r1);
+    value_drop(L, &W->y, c);
+    struct value *dn = &W->n;
+    if (T != F32) {
+        dn = &W->dn;
+        value_new(L, dn, c);
+        lower_cast_rows(L, dn, r0, F32, &W->n, r0, T, r1 - r0);
+    }
+    value_new(L, &W->dout, c);
+    lower_head_norm_backward(L, &r->heads_norm, &W->dout, &W->o, r0, dn, r0, r1 - r0, (struct heads){0, r->heads, r->value_dim});
+    value_drop(L, dn, c);
+}
+
+/* Turns qkv, g and beta into their gradients. */
+static void scan_backward(struct lowering *L, const struct block *b, int c)
+{
+    struct recurrent_layer *v = b->values;
+    struct recurrent_work *W = work(L);
+    const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
+    emit_scan(L, b, OP_SCAN_GRAD, r1 - r0);
+    arg_update(L, 0, &W->qkv, r0, r1, DEV);
+    arg_update(L, 1, &W->g, r0, r1, DEV);
+    arg_update(L, 2, &W->beta, r0, r1, DEV);
+    arg_update(L, 3, &W->dstate, 0, 1, DEV);
+    arg_read(L, 5, &W->dout, r0, r1, DEV);
+    arg_read(L, 6, &L->links, r0, r1, DEV);
+    arg_before(L, 7, &v->state, c);
+    emit_done(L, 0);
+    value_drop(L, &W->dout, c);
+}
+
+/* Turns ab and pre into their gradients, from those of g, beta and qkv. */
+static void convolve_backward(struct lowering *L, const struct block *b, int c)
+{
+    const struct recurrent_block *r = weights(b);
+    struct recurrent_layer *v = b->values;
+    struct recurrent_work *W = work(L);
+    const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
+    struct op_attrs *a = emit_decay(L, b, OP_DECAY_GRAD, r1 - r0);
+    arg_update(L, 0, &v->ab, r0, r1, DEV);
+    arg_grad_of(L, 1, r->a_log, &a->decay.accumulate);
+    arg_grad_of(L, 2, r->dt_bias, &a->decay.accumulate);
+    arg_read(L, 3, &W->g, r0, r1, DEV);
+    arg_read(L, 4, &W->beta, r0, r1, DEV);
+    arg_param(L, 5, r->a_log);
+    arg_param(L, 6, r->dt_bias);
+    emit_done(L, 0);
+    a = emit_conv(L, b, OP_CONV_GRAD, r1 - r0);
+    arg_update(L, 0, &v->pre, r0, r1, DEV);
+    arg_update(L, 1, &W->dtail, 0, 1, DEV);
+    arg_grad_of(L, 2, r->conv, &a->conv.accumulate);
+    arg_read(L, 4, &W->qkv, r0, r1, DEV);
+    arg_param(L, 5, r->conv);
+    arg_read(L, 7, &L->links, r0, r1, DEV);
+    arg_before(L, 8, &v->tail, c);
+    emit_done(L, 0);
+}
+
+/* Makes the gradients of one of the first maps from dy, and adds to the gradient of its input, L->acc. */
+static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy, int c,
+                           int accumulate)
+{
+    const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    const enum dtype T = L->s.key.dtype;
+    struct linear_call call = {w, .rows = r1 - r0, .y = {dy, r0, T}, .x = {b->normed, r0, T}};
+    lower_linear_dw(L, &call);
+    lower_bias_grad(L, w, dy, T, r0, r1);
+    call.x = (struct linear_side){&L->acc, r0, F32};
+    call.accumulate = accumulate;
+    lower_linear_dx(L, &call);
+}
+
+static void inputs_backward(struct lowering *L, const struct block *b, int c)
+{
+    const struct recurrent_block *r = weights(b);
+    struct recurrent_layer *v = b->values;
+    struct value *half = &work(L)->half;
+    const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    block_norm(L, b, c);
+    value_new(L, &L->acc, c);
+    input_backward(L, b, &r->qkv, &v->pre, c, 0);
+    input_backward(L, b, &r->z, &v->z, c, 1);
+    for (int i = 0; i < 2; i++) {
+        const struct columns to = {half, r0, 0, L->s.key.dtype}, from = half_of(L, b, &v->ab, i, r0);
+        value_new(L, half, c);
+        lower_columns(L, &to, &from, r1 - r0, r->heads, 0);
+        input_backward(L, b, i ? &r->b : &r->a, half, c, 1);
+        value_drop(L, half, c);
+    }
+}
+
+static void backward_chunk(struct lowering *L, const struct block *b, int c)
+{
+    struct value *df = block_gradient(L, b);
+    block_get_gradient(L, b, c);
+    value_get(L, b->source, c);
+    fetch(L, b, c);
+    scan(L, b, c);
+    if (df != &L->dx) {
+        branch(L, b, c);
+        block_make_gradient(L, b, &weights(b)->out, c);
+        value_drop(L, &L->acc, c);
+    }
+    gate_backward(L, b, df, c);
+    if (df != &L->dx)
+        value_drop(L, df, c);
+    scan_backward(L, b, c);
+    convolve_backward(L, b, c);
+    inputs_backward(L, b, c);
+    lower_norm_backward(L, b->norm, b->source, &L->acc, c);
+    value_put(L, &L->dx, c);
+    value_drop(L, &L->dx, c);
+    drop_chunk(L, b, c);
+}
+
+static void backward(struct lowering *L, struct block *b)
+{
+    struct recurrent_work *W = work(L);
+    struct value *const passing[] = {&W->dstate, &W->dtail};
+    for (int i = 0; i < 2; i++) {
+        value_new(L, passing[i], 0);
+        fill(L, passing[i]);
+    }
+    for (int c = L->n_chunks - 1; c >= 0; c--)
+        backward_chunk(L, b, c);
+    for (int i = 0; i < 2; i++)
+        value_drop(L, passing[i], 0);
+}
+
+/* --- Creation --- */
+
+/* Creates what passes from chunk to chunk: a tile after each but the last. */
+static void passing_value(struct lowering *L, const struct block *b, struct value *v, const char *what, int64_t bytes)
+{
+    char name[48];
+    snprintf(name, sizeof name, "layer%d.%s", b->layer, what);
+    value_create(L, v, name, CLASS_ACT, max_i64(L->n_chunks - 1, 1), bytes, 1,
+                 L->duties & DUTY_BACKWARD ? activation_residency(L, b->layer) : RES_DEVICE);
+}
+
+static int64_t state_bytes(const struct recurrent_block *r)
+{
+    return r->heads * r->key_dim * r->value_dim * 4;
+}
+
+static void layer_values(struct lowering *L, struct block *b)
+{
+    const struct recurrent_block *r = weights(b);
+    const enum dtype T = L->s.key.dtype;
+    struct recurrent_layer *v = b->values ? b->values : (b->values = memory_new(L, 1, sizeof *v));
+    if (!v)
+        return;
+    activation_of_layer(L, b, -1, &(struct activation){&v->pre, "pre", r->channels, T, CHUNKS, produce_pre});
+    activation_of_layer(L, b, -1, &(struct activation){&v->z, "z", values_of(r), T, CHUNKS, produce_z});
+    activation_of_layer(L, b, -1, &(struct activation){&v->ab, "ab", 2 * r->heads, T, CHUNKS, produce_ab});
+    passing_value(L, b, &v->state, "state", state_bytes(r));
+    passing_value(L, b, &v->tail, "tail", (r->width - 1) * r->channels * dtype_size(T));
+}
+
+/* Returns the first layer's recurrence, whose sizes all others have. */
+static const struct recurrent_block *first_of(const struct model *m)
+{
+    const struct model_block *b = NULL;
+    for (int k = 0; k < m->n_kinds && !b; k++)
+        b = model_find_block(&m->layers[m->kinds[k].first], BLOCK_RECURRENT);
+    return &b->recurrent;
+}
+
+static void chunk_values(struct lowering *L)
+{
+    struct recurrent_work *W = L->shared[BLOCK_RECURRENT] = memory_new(L, 1, sizeof *W);
+    const struct recurrent_block *r = first_of(L->m);
+    const int64_t values = values_of(r);
+    const enum dtype T = L->s.key.dtype;
+    if (!W)
+        return;
+    const struct activation all[] = {
+        {&W->half, "half", r->heads, T, CHUNKS},   {&W->qkv, "qkv", r->channels, T, CHUNKS}, {&W->g, "g", r->heads, F32, CHUNKS},
+        {&W->beta, "beta", r->heads, F32, CHUNKS}, {&W->o, "o", values, T, CHUNKS},          {&W->n, "no", values, T, CHUNKS},
+        {&W->y, "y", values, T, CHUNKS},           {&W->dn, "dno", values, F32, CHUNKS},     {&W->dout, "do", values, T, CHUNKS}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        activation_of_work(L, RES_NONE, -1, &all[i]);
+    value_create(L, &W->dstate, "dstate", CLASS_WORK, 1, state_bytes(r), 1, RES_NONE);
+    value_create(L, &W->dtail, "dtail", CLASS_WORK, 1, (r->width - 1) * r->channels * 4, 1, RES_NONE);
+}
+
+static void refuse_cache(struct lowering *L, struct block *b)
+{
+    (void)b;
+    L->st = status_fail(ERR_INVALID, "the model's layers with a recurrence (linear attention) are not sampled from yet: give a "
+                                     "model whose layers all have attention");
+}
+
+const struct block_lowering recurrent_lowering = {.layer_values = layer_values,
+                                                  .chunk_values = chunk_values,
+                                                  .produce = produce_output,
+                                                  .backward = backward,
+                                                  .cache_create = refuse_cache};

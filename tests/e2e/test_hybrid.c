@@ -1,0 +1,135 @@
+/* Runs of models with recurrent layers: files in and out, stopped and resumed runs, adapters, and what is refused. */
+#include "harness.h"
+
+#include "data/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL " --data ids.bin --token-type u16 --seq-len 128 --tiles rows=32,loss=32,group=4096 --threads 1 --effort quick "
+
+/* Copies a model of tests/golden/hybrid to "model", and writes ids.bin. */
+static void copy_model(const char *name)
+{
+    char from[64];
+    snprintf(from, sizeof from, "../hybrid/%s", name);
+    e2e_experts_model(from, "model");
+}
+
+/* A run that is resumed, with everything elsewhere, gives the losses and the files of one that was not stopped. */
+static void resumed_bit_for_bit(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"fp32", "bf16"};
+    copy_model("qwen3_5");
+    for (int i = 0; i < 2; i++) {
+        e2e_succeeds(NULL, SMALL "--model model --lr 1e-2 --dtype %s --steps 4 --out whole", types[i]);
+        e2e_succeeds(NULL, SMALL DISCRETE "--model model --lr 1e-2 --alpha 0 --dtype %s --steps 2 --save-every 2 --out part",
+                     types[i]);
+        e2e_succeeds(NULL, "--resume part --steps 4");
+        struct curve a = e2e_curve("whole"), b = e2e_curve("part");
+        assert_int_equal(a.n, 4);
+        assert_true(a.loss[3] < a.loss[0]);
+        e2e_same_curve(&a, &b, 4);
+        e2e_same_file("whole/hf/model.safetensors", "part/hf/model.safetensors");
+        e2e_remove("whole");
+        e2e_remove("part");
+    }
+}
+
+static char *bytes_of(struct st_file *f, const char *name, struct st_raw *t)
+{
+    if (st_find_raw(f, name, t) != OK)
+        fail_msg("%s", status_message());
+    char *bytes = malloc((size_t)t->bytes + 1);
+    assert_non_null(bytes);
+    assert_int_equal(st_read_bytes(f, name, 0, t->bytes, bytes), OK);
+    return bytes;
+}
+
+/* Returns the tensors of a model that another one has with other bytes; both have the same names, types and shapes. */
+static int changed(const char *before, const char *after)
+{
+    struct st_file *a, *b;
+    int n = 0;
+    assert_int_equal(st_open(before, &a), OK);
+    assert_int_equal(st_open(after, &b), OK);
+    assert_int_equal(st_count(a), st_count(b));
+    for (int i = 0; i < st_count(a); i++) {
+        struct st_raw s, t;
+        char *x = bytes_of(a, st_name(a, i), &s), *y = bytes_of(b, st_name(a, i), &t);
+        assert_true(s.bytes == t.bytes && strcmp(s.type, t.type) == 0 && s.n_dims == t.n_dims &&
+                    memcmp(s.shape, t.shape, sizeof s.shape) == 0);
+        n += memcmp(x, y, (size_t)s.bytes) != 0;
+        free(x);
+        free(y);
+    }
+    st_close(a);
+    st_close(b);
+    return n;
+}
+
+/* Files come back byte for byte from a step that changes nothing; a step that trains changes the text model alone, whose 41 tensors
+ * stand beside those of images and of a layer that predicts a further token. */
+static void files_there_and_back(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"qwen3_5", "wrapped"};
+    for (int i = 0; i < 2; i++) {
+        copy_model(models[i]);
+        e2e_succeeds(NULL, SMALL "--model model --lr 0 --dtype bf16 --steps 1 --out same");
+        assert_int_equal(changed("model", "same/hf"), 0);
+        struct result r = e2e_succeeds(NULL, SMALL "--model model --lr 0.1 --dtype bf16 --steps 2 --out other");
+        if (i == 1)
+            e2e_contains(r.out, "note: only the text model is trained: 24 other tensors (");
+        assert_int_equal(changed("model", "other/hf"), 41);
+        e2e_remove("model");
+        e2e_remove("same");
+        e2e_remove("other");
+    }
+}
+
+/* Adapters go to the maps of recurrences as to others, merge, and leave convolutions and decays as they are. */
+static void adapters_are_merged(void **state)
+{
+    (void)state;
+    copy_model("qwen3_5");
+    e2e_succeeds(NULL, SMALL "--model model --lora r=4 --lr 0.1 --dtype fp32 --steps 3 --out run");
+    e2e_succeeds(NULL, "export --model run --to merged");
+    /* five maps of two recurrences, four of attention, three of three MLPs */
+    assert_int_equal(changed("model", "merged"), 2 * 5 + 4 + 3 * 3);
+    struct result r =
+        e2e_succeeds(NULL, "eval --model run --eval-data ids.bin --token-type u16 --lengths 64 --effort quick --json");
+    assert_int_equal(r.out[0], '{');
+}
+
+/* Chaos orders, and the comparison with a resident run, find nothing. */
+static void checks_pass(void **state)
+{
+    (void)state;
+    copy_model("qwen3_5");
+    e2e_succeeds(NULL, SMALL DISCRETE "--model model --lr 1e-2 --dtype bf16 --mode chaos --steps 2 --out chaos");
+    struct result r = e2e_succeeds(NULL, "check " SMALL DISCRETE "--model model --lr 1e-2 --alpha 0 --keep-inputs 3");
+    e2e_contains(r.out, "check: pass");
+}
+
+static void refused_in_a_sentence(void **state)
+{
+    (void)state;
+    copy_model("qwen3_5");
+    e2e_refuses(2, "layers with a recurrence (linear attention) are not sampled from yet", NULL,
+                "sample --model model --tokenizer bytes --prompt a");
+    e2e_refuses(2, "need a sequence whole on each rank", NULL, "plan --model model --seq-len 128 --mesh ulysses=2");
+    e2e_refuses(2, "for which GPUs have no kernel: --device cpu computes it", NULL,
+                "plan --model model --seq-len 128 --machine h200");
+    e2e_refuses(2, "such models are not quantised", NULL, SMALL "--model model --lora r=4 --base nf4 --steps 1 --out run");
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {TEST(resumed_bit_for_bit), TEST(files_there_and_back), TEST(adapters_are_merged),
+                                       TEST(checks_pass), TEST(refused_in_a_sentence)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,65 @@
+/* Models with recurrent layers beside PyTorch and transformers in fp64, documents packed here and one at a time there
+ * (tests/golden/make_hybrid.py). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "engine/golden_check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void qwen3_5(void **state)
+{
+    (void)state;
+    golden_check_everywhere("hybrid/qwen3_5");
+}
+
+static enum offload everything;
+static double alpha;
+static int keep_inputs;
+
+/* Places everything in one tier; all tiles are alike in all runs. */
+static void placed(struct settings *s)
+{
+    s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = everything;
+    s->plan.alpha = alpha;
+    s->plan.keep_inputs = keep_inputs;
+    s->plan.row_chunk = 24;
+    s->plan.loss_tile = 24;
+}
+
+/* A variant: all in one tier, the share of chunks that is kept, and every how many layers keep their input. */
+static const struct variant {
+    enum offload tier;
+    double alpha;
+    int keep_inputs;
+} variants[] = {{OFFLOAD_NVME, 0, 3}, {OFFLOAD_CPU, 0.5, 1}, {OFFLOAD_NONE, 0, 1}};
+
+static void check_placed(const struct variant *p, double values[2 * GOLDEN_STEPS])
+{
+    everything = p->tier;
+    alpha = p->alpha;
+    keep_inputs = p->keep_inputs;
+    golden_check("hybrid/qwen3_5", placed, values);
+}
+
+/* State and tail pass from chunk to chunk with the same bits wherever they are kept and whatever is computed again. */
+static void placement_never_changes_a_bit(void **state)
+{
+    double resident[2 * GOLDEN_STEPS], other[2 * GOLDEN_STEPS];
+    (void)state;
+    check_placed(&(struct variant){OFFLOAD_NONE, 1, 1}, resident);
+    for (size_t k = 0; k < sizeof variants / sizeof *variants; k++) {
+        check_placed(&variants[k], other);
+        assert_memory_equal(resident, other, sizeof resident);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(qwen3_5), cmocka_unit_test(placement_never_changes_a_bit)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
