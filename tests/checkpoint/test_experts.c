@@ -11,6 +11,7 @@
 #include "model/config/adapter_config.h"
 #include "model/tensors.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +148,67 @@ static void test_merged(void **state)
         st_close(after);
         model_destroy(m);
         snprintf(command, sizeof command, "rm -r %s %s", adapter, to);
+        assert_int_equal(system(command), 0);
+    }
+}
+
+/* Compares a stack in merged files with W + s B A by PEFT's order of columns, up to bf16's rounding. */
+static void check_stack(const struct model *m, struct st_file *before, struct st_file *after, struct st_file *adapter,
+                        const struct model_linear *w)
+{
+    enum { MOST = 4096 };
+    static float was[MOST], now[MOST], a[MOST], b[MOST];
+    const struct model_param *p = &m->params[w->weight], *down = &m->params[w->down], *up = &m->params[w->up];
+    char name[160];
+    assert_true(p->elements <= MOST && w->rank > 0);
+    must(weights_read(before, p, 0, p->elements, F32, was));
+    must(weights_read(after, p, 0, p->elements, F32, now));
+    snprintf(name, sizeof name, ADAPTER_PREFIX "%s", down->name);
+    must(st_read_f32(adapter, name, 0, down->elements, a));
+    snprintf(name, sizeof name, ADAPTER_PREFIX "%s", up->name);
+    must(st_read_f32(adapter, name, 0, up->elements, b));
+    for (int64_t e = 0; e < p->experts; e++)
+        for (int64_t o = 0; o < w->out; o++)
+            for (int64_t i = 0; i < w->in; i++) {
+                const int64_t at = e * w->in * w->out + (w->transposed ? o * w->in + i : i * w->out + o);
+                double sum = 0;
+                for (int64_t j = 0; j < w->rank; j++)
+                    sum += (double)b[o * w->rank * p->experts + j * p->experts + e] * a[(e * w->rank + j) * w->in + i];
+                const double want = was[at] + w->adapter_scale * sum;
+                assert_true(fabs(now[at] - want) <= fabs(want) / 256 + 1e-6);
+            }
+}
+
+/* Merging PEFT's adapters of experts gives each expert its own product. */
+static void test_merged_stacks(void **state)
+{
+    static const char *const names[] = {"qwen3-moe", "gpt-oss"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char path[512], adapter[600], to[96], command[256], base[64];
+        struct st_file *before, *after, *from;
+        struct merge_report report;
+        struct model_config c;
+        struct model *m;
+        snprintf(path, sizeof path, "%s/tests/golden/lora-moe/%s", getenv("LTRAIN_SOURCE_ROOT"), names[i]);
+        snprintf(adapter, sizeof adapter, "%s/adapter", path);
+        snprintf(to, sizeof to, "%s/merged", work);
+        must(model_config_read(path, &c));
+        must(adapter_config_read(adapter, &c.lora, base, sizeof base));
+        must(model_create(&c, NULL, 0, &m));
+        must(checkpoint_merge(m, path, adapter, to, NULL, &report));
+        must(st_open(path, &before));
+        must(st_open(to, &after));
+        snprintf(adapter, sizeof adapter, "%s/adapter/" ADAPTER_FILE, path);
+        must(st_open(adapter, &from));
+        const struct experts_block *e = &model_find_block(&m->layers[c.layers - 1], BLOCK_EXPERTS)->experts;
+        check_stack(m, before, after, from, &e->gate_up);
+        check_stack(m, before, after, from, &e->down);
+        st_close(before);
+        st_close(after);
+        st_close(from);
+        model_destroy(m);
+        snprintf(command, sizeof command, "rm -r %s", to);
         assert_int_equal(system(command), 0);
     }
 }
@@ -397,9 +459,9 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensors), cmocka_unit_test(test_merged),        cmocka_unit_test(test_joined),
-        cmocka_unit_test(test_config),  cmocka_unit_test(test_pieces),        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_units),   cmocka_unit_test(test_active),        cmocka_unit_test(test_adapters),
-        cmocka_unit_test(test_beside),  cmocka_unit_test(test_adapter_config)};
+        cmocka_unit_test(test_tensors),       cmocka_unit_test(test_merged), cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_config),        cmocka_unit_test(test_pieces), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_units),         cmocka_unit_test(test_active), cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_merged_stacks), cmocka_unit_test(test_beside), cmocka_unit_test(test_adapter_config)};
     return cmocka_run_group_tests(tests, begin, end);
 }
