@@ -496,15 +496,16 @@ static void test_corrupt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),
+        /* short ones first: a planted fault's program ends with its first failure */
+        cmocka_unit_test(test_corrupt),
+        cmocka_unit_test(test_combine_order),
+        cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_permute),
         cmocka_unit_test_teardown(test_ties, tensors_free),
         cmocka_unit_test_teardown(test_negative_scores, tensors_free),
-        cmocka_unit_test(test_nan),
         cmocka_unit_test(test_gradient),
-        cmocka_unit_test(test_permute),
-        cmocka_unit_test(test_combine),
-        cmocka_unit_test(test_combine_order),
-        cmocka_unit_test(test_corrupt),
+        cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
