@@ -82,16 +82,17 @@ static const void *source_memory(const struct sources *s, int32_t source, int64_
     return source >= 0 ? s->x : source == NO_SOURCE ? NULL : s->tail;
 }
 
-INLINE void add_tap_typed(float *sum, const float *weight, const void *x, int64_t at, int64_t n, int32_t dtype)
+INLINE void add_products_typed(float *sum, const float *factor, const void *x, int64_t at, int64_t n, int32_t dtype)
 {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
-        sum[j] += weight[j] * row_get(x, at + j, dtype);
+        sum[j] += factor[j] * row_get(x, at + j, dtype);
 }
 
-CLONES static void add_tap(float *sum, const float *weight, const void *x, int64_t at, int64_t n, int32_t dtype)
+/* Adds factor times x, column by column: a tap's part of a row's sums, or a row's part of a tap's gradient. */
+CLONES static void add_products(float *sum, const float *factor, const void *x, int64_t at, int64_t n, int32_t dtype)
 {
-    FOR_DTYPE(dtype, add_tap_typed, sum, weight, x, at, n);
+    FOR_DTYPE(dtype, add_products_typed, sum, factor, x, at, n);
 }
 
 /* Computes the sums of row i, before the activation; source[t]: of its t-th predecessor, source[0] its own. */
@@ -104,7 +105,7 @@ static void sum_row(const struct taps *t, const struct sources *s, int64_t i, in
         int64_t at;
         const void *x = source_memory(s, source[k], t->at, &at);
         if (x)
-            add_tap(sum, t->weight[k], x, at, t->n, t->dtype);
+            add_products(sum, t->weight[k], x, at, t->n, t->dtype);
     }
 }
 
@@ -198,18 +199,6 @@ CLONES static void slope(float *sum, const void *dy, int64_t at, int64_t n, int3
         FOR_DTYPE(dtype, slope_typed, sum, dy, at, n, 0);
 }
 
-INLINE void add_product_typed(float *sum, const float *d, const void *x, int64_t at, int64_t n, int32_t dtype)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        sum[j] += d[j] * row_get(x, at + j, dtype);
-}
-
-CLONES static void add_product(float *sum, const float *d, const void *x, int64_t at, int64_t n, int32_t dtype)
-{
-    FOR_DTYPE(dtype, add_product_typed, sum, d, x, at, n);
-}
-
 INLINE void write_dx_typed(void *dx, int64_t at, const float *d, const float *weight, const float *tail, int64_t n, int32_t dtype)
 {
 #pragma omp simd
@@ -238,7 +227,7 @@ static void add_weights(struct gradients *g, const struct taps *t, const struct 
         int64_t at;
         const void *x = source_memory(s, source[k], t->at, &at);
         if (x)
-            add_product(g->part[k], d, x, at, t->n, t->dtype);
+            add_products(g->part[k], d, x, at, t->n, t->dtype);
     }
     for (int64_t j = 0; j < t->n; j++)
         g->part[CONV_TAPS][j] += d[j];
