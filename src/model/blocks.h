@@ -42,9 +42,9 @@ BLOCK(EXPERTS, experts, "experts", MAPS(&b->router, &b->gate_up, &b->down), -1,
 
 BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->z, &b->a, &b->b, &b->out), -1,
       SIGNATURE(b->kind, b->heads, b->groups, b->key_dim, b->value_dim, b->width),
-      18.0 * layers * (double)(b->heads * b->key_dim * b->value_dim) * (double)tokens,
+      (b->kind == RECURRENT_SSD ? 12.0 : 18.0) * layers * (double)(b->heads * b->key_dim * b->value_dim) * (double)tokens,
       b->heads * b->key_dim * b->value_dim * 4 / 2048 /* a state a chunk of 2,048 rows, the planner's usual one */,
-      b->channels + b->heads * (b->value_dim + 2),
+      b->channels + b->heads * (b->value_dim + (b->b.weight >= 0 ? 2 : 1)),
       0, b->heads * b->key_dim * b->value_dim + (b->width - 1) * b->channels, WHOLE, UNCUT)
 
 #ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): a gated scan over a document's tokens, without attention */

@@ -221,6 +221,7 @@ struct model_norm {
     /* param indices; -1: none (an RMS norm of heads may have no weight). Norms of heads: weights shared by all heads, or [heads,
      * head size] */
     int weight, bias;
+    int parts; /* parts of a row that are normalised by themselves, each with weights of its own; 0: the row is whole, or has heads */
 };
 
 /* A row per kind of block: blocks.h. */
@@ -281,11 +282,14 @@ struct recurrent_block {
     struct model_linear qkv; /* map to queries, keys and values */
     struct model_linear z;   /* map to the gates of the heads' outputs */
     struct model_linear a;   /* map to decays, before softplus */
-    struct model_linear b;   /* map to the strengths of writing, before the sigmoid */
+    struct model_linear b;   /* map to the strengths of writing, before the sigmoid; weight -1: the step itself */
     struct model_linear out;
-    int conv, conv_bias;          /* param indices; conv_bias -1: none */
-    int a_log, dt_bias;           /* param indices */
-    struct model_norm heads_norm; /* norm of each head, before it is multiplied by silu(z) */
+    int conv, conv_bias; /* param indices; conv_bias -1: none */
+    int a_log, dt_bias;  /* param indices */
+    int skip;            /* param index of the factor, for each head, of the values that are added to its output; -1: none */
+    float least;         /* least step */
+    struct model_norm heads_norm; /* norm of each head, or of groups of heads; NORM_NONE: none */
+    int gates_first;              /* 1: heads are multiplied by silu(z) before the norm, 0: after it */
 };
 
 #ifdef LTRAIN_TOY_BLOCK

@@ -89,6 +89,7 @@ static struct part head_norm_attrs(const struct lowering *L, const struct model_
     if (w->shape[1] == 0) {
         a->norm.rows = heads.n ? rows * heads.n : rows;
         a->norm.dim = w->shape[0];
+        a->norm.segments = n->parts;
         return (struct part){0, w->elements};
     }
     a->norm.dim = heads.n * w->shape[1];

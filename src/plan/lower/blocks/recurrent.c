@@ -3,7 +3,7 @@
  * Row chunks are visited in ascending order forward and in descending order backward. The state and the convolution's last rows
  * after each chunk are kept, so that any chunk can be computed again. */
 #include "plan/lower/activation.h"
-#include "plan/lower/blocks/block.h"
+#include "plan/lower/blocks/recurrent.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"
@@ -15,37 +15,17 @@
 
 #define DEV TIER_DEVICE
 
-/* Values of one layer. ab: the maps to decays and to strengths side by side. Tile i of `state` and `tail` follows chunk i. */
-struct recurrent_layer {
-    struct value pre, z, ab, state, tail;
-};
-
-/* Values that the layers share. half: one of the maps in ab; qkv: the convolution's output; o, n, y: heads' outputs, their norms,
- * and these times their gates; dn, dout: gradients of n in fp32, and of o; dstate, dtail: gradients of what follows a chunk. */
-struct recurrent_work {
-    struct value half, qkv, g, beta, o, n, y, dn, dout, dstate, dtail;
-};
-
-static struct recurrent_work *work(const struct lowering *L)
+/* Returns the numbers a token that make decays and, beside a map to strengths, these. */
+static int64_t numbers_of(const struct recurrent_block *r)
 {
-    return L->shared[BLOCK_RECURRENT];
-}
-
-static const struct recurrent_block *weights(const struct block *b)
-{
-    return &b->weights->recurrent;
-}
-
-static int64_t values_of(const struct recurrent_block *r)
-{
-    return r->heads * r->value_dim;
+    return (r->b.weight >= 0 ? 2 : 1) * r->heads;
 }
 
 /* --- Ops --- */
 
 static struct op_attrs *emit_conv(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
 {
-    const struct recurrent_block *r = weights(b);
+    const struct recurrent_block *r = recurrent_of(b);
     struct op_attrs *a = emit(L, op, LANE_COMPUTE);
     a->conv.rows = rows;
     a->conv.cols = a->conv.ld = (int32_t)r->channels;
@@ -57,33 +37,47 @@ static struct op_attrs *emit_conv(struct lowering *L, const struct block *b, enu
 
 static struct op_attrs *emit_decay(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
 {
-    const struct recurrent_block *r = weights(b);
+    const struct recurrent_block *r = recurrent_of(b);
     struct op_attrs *a = emit(L, op, LANE_COMPUTE);
     a->decay.rows = rows;
     a->decay.heads = (int32_t)r->heads;
-    a->decay.ld = 2 * (int32_t)r->heads;
-    a->decay.b_first = (int32_t)r->heads;
+    a->decay.ld = (int32_t)numbers_of(r);
+    a->decay.b_first = r->b.weight >= 0 ? (int32_t)r->heads : -1;
     a->decay.x_type = a->decay.dtype = (int32_t)L->s.key.dtype;
     a->decay.factor = 1.0f;
+    a->decay.least = r->least;
     return a;
+}
+
+/* Places queries, keys and values among the convolution's columns. Only the delta rule normalises and scales its queries and keys. */
+static void place_columns(const struct recurrent_block *r, struct op_attrs *a)
+{
+    const int32_t keys = (int32_t)(r->groups * r->key_dim);
+    if (r->kind == RECURRENT_SSD) { /* x, B and C */
+        a->scan.k_first = (int32_t)recurrent_values(r);
+        a->scan.q_first = a->scan.k_first + keys;
+        a->scan.scale = 1.0f;
+        return;
+    }
+    a->scan.k_first = keys;
+    a->scan.v_first = 2 * keys;
+    a->scan.scale = (float)(1.0 / sqrt((double)r->key_dim));
+    a->scan.eps = 1e-6f;
 }
 
 static struct op_attrs *emit_scan(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
 {
-    const struct recurrent_block *r = weights(b);
+    const struct recurrent_block *r = recurrent_of(b);
     struct op_attrs *a = emit(L, op, LANE_COMPUTE);
     a->scan.rows = rows;
-    a->scan.kind = SCAN_DELTA;
+    a->scan.kind = r->kind == RECURRENT_SSD ? SCAN_SSD : SCAN_DELTA;
     a->scan.heads = (int32_t)r->heads;
     a->scan.groups = (int32_t)r->groups;
     a->scan.key_dim = (int32_t)r->key_dim;
     a->scan.value_dim = (int32_t)r->value_dim;
-    a->scan.k_first = (int32_t)(r->groups * r->key_dim);
-    a->scan.v_first = 2 * a->scan.k_first;
+    place_columns(r, a);
     a->scan.ld = (int32_t)r->channels;
     a->scan.dtype = (int32_t)L->s.key.dtype;
-    a->scan.scale = (float)(1.0 / sqrt((double)r->key_dim));
-    a->scan.eps = 1e-6f;
     return a;
 }
 
@@ -128,9 +122,9 @@ static void end_after(struct lowering *L, struct value *v, int c)
 /* Computes the convolution of chunk c, and decays and strengths, from values that are on the device. */
 static void convolve(struct lowering *L, const struct block *b, int c)
 {
-    const struct recurrent_block *r = weights(b);
+    const struct recurrent_block *r = recurrent_of(b);
     struct recurrent_layer *v = b->values;
-    struct recurrent_work *W = work(L);
+    struct recurrent_work *W = recurrent_work(L);
     const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
     get_before(L, &v->tail, c);
     value_new(L, &W->qkv, c);
@@ -141,6 +135,8 @@ static void convolve(struct lowering *L, const struct block *b, int c)
         arg_write(L, 1, &v->tail, c, c + 1, DEV);
     arg_read(L, 2, &v->pre, r0, r1, DEV);
     arg_param(L, 3, r->conv);
+    if (r->conv_bias >= 0)
+        arg_param(L, 4, r->conv_bias);
     arg_read(L, 5, &L->links, r0, r1, DEV);
     arg_before(L, 6, &v->tail, c);
     emit_done(L, 0);
@@ -160,9 +156,9 @@ static void convolve(struct lowering *L, const struct block *b, int c)
 /* Computes heads' outputs of chunk c, and their norms. */
 static void scan(struct lowering *L, const struct block *b, int c)
 {
-    const struct recurrent_block *r = weights(b);
+    const struct recurrent_block *r = recurrent_of(b);
     struct recurrent_layer *v = b->values;
-    struct recurrent_work *W = work(L);
+    struct recurrent_work *W = recurrent_work(L);
     const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
     convolve(L, b, c);
     get_before(L, &v->state, c);
@@ -177,39 +173,12 @@ static void scan(struct lowering *L, const struct block *b, int c)
     arg_read(L, 4, &W->beta, r0, r1, DEV);
     arg_read(L, 5, &L->links, r0, r1, DEV);
     arg_before(L, 6, &v->state, c);
+    if (r->skip >= 0)
+        arg_param(L, 7, r->skip);
     emit_done(L, 0);
     if (after)
         end_after(L, &v->state, c);
-    value_new(L, &W->n, c);
-    lower_head_norm_forward(L, &r->heads_norm, &W->n, r0, &W->o, r0, r1 - r0, (struct heads){0, r->heads, r->value_dim});
-}
-
-static struct op_attrs *emit_gate(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
-{
-    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
-    a->act.rows = rows;
-    a->act.dim = values_of(weights(b));
-    a->act.dtype = (int32_t)L->s.key.dtype;
-    a->act.kind = GATE_SILU;
-    return a;
-}
-
-/* Computes the branch of chunk c from gates and norms that are on the device. */
-static void branch(struct lowering *L, const struct block *b, int c)
-{
-    struct recurrent_layer *v = b->values;
-    struct recurrent_work *W = work(L);
-    const int64_t r0 = v->z.tiles[c].row0, r1 = v->z.tiles[c].row1;
-    value_new(L, &W->y, c);
-    emit_gate(L, b, OP_SWIGLU, r1 - r0);
-    arg_write(L, 0, &W->y, r0, r1, DEV);
-    arg_read(L, 1, &v->z, r0, r1, DEV);
-    arg_read(L, 2, &W->n, r0, r1, DEV);
-    emit_done(L, 0);
-    value_new(L, &L->acc, c);
-    lower_linear(
-        L, &(struct linear_call){&weights(b)->out, .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {&W->y, r0, L->s.key.dtype}});
-    value_drop(L, &W->y, c);
+    recurrent_norm(L, b, c);
 }
 
 /* --- Forward --- */
@@ -226,33 +195,37 @@ static void apply(struct lowering *L, const struct block *b, const struct model_
 static void produce_pre(struct lowering *L, struct value *v, int c)
 {
     block_norm(L, v->block, c);
-    apply(L, v->block, &weights(v->block)->qkv, v, c);
+    apply(L, v->block, &recurrent_of(v->block)->qkv, v, c);
 }
 
 static void produce_z(struct lowering *L, struct value *v, int c)
 {
     block_norm(L, v->block, c);
-    apply(L, v->block, &weights(v->block)->z, v, c);
+    apply(L, v->block, &recurrent_of(v->block)->z, v, c);
 }
 
 /* Returns the columns of one of the maps in ab. */
 static struct columns half_of(const struct lowering *L, const struct block *b, struct value *ab, int which, int64_t row)
 {
-    return (struct columns){ab, row, which * weights(b)->heads, L->s.key.dtype};
+    return (struct columns){ab, row, which * recurrent_of(b)->heads, L->s.key.dtype};
 }
 
 static void produce_ab(struct lowering *L, struct value *v, int c)
 {
     const struct block *b = v->block;
-    const struct model_linear *maps[] = {&weights(b)->a, &weights(b)->b};
-    struct value *half = &work(L)->half;
+    const struct model_linear *maps[] = {&recurrent_of(b)->a, &recurrent_of(b)->b};
+    struct value *half = &recurrent_work(L)->half;
     const int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
     block_norm(L, b, c);
+    if (recurrent_of(b)->b.weight < 0) {
+        apply(L, b, maps[0], v, c);
+        return;
+    }
     value_new(L, v, c);
     for (int i = 0; i < 2; i++) {
         const struct columns to = half_of(L, b, v, i, r0), from = {half, r0, 0, L->s.key.dtype};
         apply(L, b, maps[i], half, c);
-        lower_columns(L, &to, &from, r1 - r0, weights(b)->heads, i > 0);
+        lower_columns(L, &to, &from, r1 - r0, recurrent_of(b)->heads, i > 0);
         value_drop(L, half, c);
     }
 }
@@ -268,7 +241,7 @@ static void fetch(struct lowering *L, const struct block *b, int c)
 static void drop_chunk(struct lowering *L, const struct block *b, int c)
 {
     struct recurrent_layer *v = b->values;
-    struct recurrent_work *W = work(L);
+    struct recurrent_work *W = recurrent_work(L);
     struct value *const used[] = {b->normed, &v->pre, &v->z, &v->ab, &W->qkv, &W->g, &W->beta, &W->o, &W->n, &L->acc};
     block_drop_stream(L, b, c);
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
@@ -284,8 +257,8 @@ static void produce_output(struct lowering *L, struct value *out, int c)
     fetch(L, b, c);
     value_drop(L, b->normed, c);
     scan(L, b, c);
-    branch(L, b, c);
-    block_add(L, b, out, &weights(b)->out, c);
+    recurrent_branch(L, b, c);
+    block_add(L, b, out, &recurrent_of(b)->out, c);
     drop_chunk(L, b, c);
 }
 
@@ -306,60 +279,35 @@ static void arg_grad_of(struct lowering *L, int arg, int param, int32_t *accumul
         *accumulate = arg_grad(L, arg, param, 0, param_of(L, param)->elements);
 }
 
-/* Makes the gradient of heads' outputs from that of the branch, df; z becomes its own gradient. */
-static void gate_backward(struct lowering *L, const struct block *b, struct value *df, int c)
+/* Turns qkv, g and beta into their gradients, from that of heads' outputs. */
+static void scan_backward(struct lowering *L, const struct block *b, struct value *dout, int c)
 {
-    const struct recurrent_block *r = weights(b);
+    const struct recurrent_block *r = recurrent_of(b);
     struct recurrent_layer *v = b->values;
-    struct recurrent_work *W = work(L);
-    const int64_t r0 = v->z.tiles[c].row0, r1 = v->z.tiles[c].row1;
-    const enum dtype T = L->s.key.dtype;
-    struct linear_call call = {&r->out, .rows = r1 - r0, .y = {df, r0, T}, .x = {&W->y, r0, T}};
-    value_new(L, &W->y, c);
-    lower_linear_dx(L, &call);
-    emit_gate(L, b, OP_SWIGLU_GRAD, r1 - r0);
-    arg_update(L, 0, &v->z, r0, r1, DEV);
-    arg_update(L, 1, &W->n, r0, r1, DEV);
-    arg_update(L, 2, &W->y, r0, r1, DEV);
-    emit_done(L, 0);
-    lower_linear_dw(L, &call);
-    lower_bias_grad(L, &r->out, df, T, r0, r1);
-    value_drop(L, &W->y, c);
-    struct value *dn = &W->n;
-    if (T != F32) {
-        dn = &W->dn;
-        value_new(L, dn, c);
-        lower_cast_rows(L, dn, r0, F32, &W->n, r0, T, r1 - r0);
-    }
-    value_new(L, &W->dout, c);
-    lower_head_norm_backward(L, &r->heads_norm, &W->dout, &W->o, r0, dn, r0, r1 - r0, (struct heads){0, r->heads, r->value_dim});
-    value_drop(L, dn, c);
-}
-
-/* Turns qkv, g and beta into their gradients. */
-static void scan_backward(struct lowering *L, const struct block *b, int c)
-{
-    struct recurrent_layer *v = b->values;
-    struct recurrent_work *W = work(L);
+    struct recurrent_work *W = recurrent_work(L);
     const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
-    emit_scan(L, b, OP_SCAN_GRAD, r1 - r0);
+    struct op_attrs *a = emit_scan(L, b, OP_SCAN_GRAD, r1 - r0);
     arg_update(L, 0, &W->qkv, r0, r1, DEV);
     arg_update(L, 1, &W->g, r0, r1, DEV);
     arg_update(L, 2, &W->beta, r0, r1, DEV);
     arg_update(L, 3, &W->dstate, 0, 1, DEV);
-    arg_read(L, 5, &W->dout, r0, r1, DEV);
+    if (r->skip >= 0)
+        arg_grad_of(L, 4, r->skip, &a->scan.accumulate);
+    arg_read(L, 5, dout, r0, r1, DEV);
     arg_read(L, 6, &L->links, r0, r1, DEV);
     arg_before(L, 7, &v->state, c);
+    if (r->skip >= 0)
+        arg_param(L, 8, r->skip);
     emit_done(L, 0);
-    value_drop(L, &W->dout, c);
+    value_drop(L, dout, c);
 }
 
 /* Turns ab and pre into their gradients, from those of g, beta and qkv. */
 static void convolve_backward(struct lowering *L, const struct block *b, int c)
 {
-    const struct recurrent_block *r = weights(b);
+    const struct recurrent_block *r = recurrent_of(b);
     struct recurrent_layer *v = b->values;
-    struct recurrent_work *W = work(L);
+    struct recurrent_work *W = recurrent_work(L);
     const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
     struct op_attrs *a = emit_decay(L, b, OP_DECAY_GRAD, r1 - r0);
     arg_update(L, 0, &v->ab, r0, r1, DEV);
@@ -374,8 +322,12 @@ static void convolve_backward(struct lowering *L, const struct block *b, int c)
     arg_update(L, 0, &v->pre, r0, r1, DEV);
     arg_update(L, 1, &W->dtail, 0, 1, DEV);
     arg_grad_of(L, 2, r->conv, &a->conv.accumulate);
+    if (r->conv_bias >= 0)
+        arg_grad_of(L, 3, r->conv_bias, &a->conv.accumulate);
     arg_read(L, 4, &W->qkv, r0, r1, DEV);
     arg_param(L, 5, r->conv);
+    if (r->conv_bias >= 0)
+        arg_param(L, 6, r->conv_bias);
     arg_read(L, 7, &L->links, r0, r1, DEV);
     arg_before(L, 8, &v->tail, c);
     emit_done(L, 0);
@@ -397,14 +349,18 @@ static void input_backward(struct lowering *L, const struct block *b, const stru
 
 static void inputs_backward(struct lowering *L, const struct block *b, int c)
 {
-    const struct recurrent_block *r = weights(b);
+    const struct recurrent_block *r = recurrent_of(b);
     struct recurrent_layer *v = b->values;
-    struct value *half = &work(L)->half;
+    struct value *half = &recurrent_work(L)->half;
     const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     block_norm(L, b, c);
     value_new(L, &L->acc, c);
     input_backward(L, b, &r->qkv, &v->pre, c, 0);
     input_backward(L, b, &r->z, &v->z, c, 1);
+    if (r->b.weight < 0) {
+        input_backward(L, b, &r->a, &v->ab, c, 1);
+        return;
+    }
     for (int i = 0; i < 2; i++) {
         const struct columns to = {half, r0, 0, L->s.key.dtype}, from = half_of(L, b, &v->ab, i, r0);
         value_new(L, half, c);
@@ -422,14 +378,15 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
     fetch(L, b, c);
     scan(L, b, c);
     if (df != &L->dx) {
-        branch(L, b, c);
-        block_make_gradient(L, b, &weights(b)->out, c);
+        if (b->weights->after.kind != NORM_NONE)
+            recurrent_branch(L, b, c);
+        block_make_gradient(L, b, &recurrent_of(b)->out, c);
         value_drop(L, &L->acc, c);
     }
-    gate_backward(L, b, df, c);
+    struct value *dout = recurrent_gates_backward(L, b, df, c);
     if (df != &L->dx)
         value_drop(L, df, c);
-    scan_backward(L, b, c);
+    scan_backward(L, b, dout, c);
     convolve_backward(L, b, c);
     inputs_backward(L, b, c);
     lower_norm_backward(L, b->norm, b->source, &L->acc, c);
@@ -440,7 +397,7 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
 
 static void backward(struct lowering *L, struct block *b)
 {
-    struct recurrent_work *W = work(L);
+    struct recurrent_work *W = recurrent_work(L);
     struct value *const passing[] = {&W->dstate, &W->dtail};
     for (int i = 0; i < 2; i++) {
         value_new(L, passing[i], 0);
@@ -470,14 +427,14 @@ static int64_t state_bytes(const struct recurrent_block *r)
 
 static void layer_values(struct lowering *L, struct block *b)
 {
-    const struct recurrent_block *r = weights(b);
+    const struct recurrent_block *r = recurrent_of(b);
     const enum dtype T = L->s.key.dtype;
     struct recurrent_layer *v = b->values ? b->values : (b->values = memory_new(L, 1, sizeof *v));
     if (!v)
         return;
     activation_of_layer(L, b, -1, &(struct activation){&v->pre, "pre", r->channels, T, CHUNKS, produce_pre});
-    activation_of_layer(L, b, -1, &(struct activation){&v->z, "z", values_of(r), T, CHUNKS, produce_z});
-    activation_of_layer(L, b, -1, &(struct activation){&v->ab, "ab", 2 * r->heads, T, CHUNKS, produce_ab});
+    activation_of_layer(L, b, -1, &(struct activation){&v->z, "z", recurrent_values(r), T, CHUNKS, produce_z});
+    activation_of_layer(L, b, -1, &(struct activation){&v->ab, "ab", numbers_of(r), T, CHUNKS, produce_ab});
     passing_value(L, b, &v->state, "state", state_bytes(r));
     passing_value(L, b, &v->tail, "tail", (r->width - 1) * r->channels * dtype_size(T));
 }
@@ -495,7 +452,7 @@ static void chunk_values(struct lowering *L)
 {
     struct recurrent_work *W = L->shared[BLOCK_RECURRENT] = memory_new(L, 1, sizeof *W);
     const struct recurrent_block *r = first_of(L->m);
-    const int64_t values = values_of(r);
+    const int64_t values = recurrent_values(r);
     const enum dtype T = L->s.key.dtype;
     if (!W)
         return;
@@ -516,7 +473,18 @@ static void refuse_cache(struct lowering *L, struct block *b)
                                      "model whose layers all have attention");
 }
 
-const struct block_lowering recurrent_lowering = {.layer_values = layer_values,
+/* Cuts the gradient of a matrix that holds several of the first maps, since each map writes its own part. */
+static int grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
+{
+    const struct recurrent_block *r = recurrent_of(b);
+    const struct model_linear *const parts[] = {&r->z, &r->qkv, &r->a};
+    for (int i = 0; i < 3 && r->z.weight == r->qkv.weight; i++)
+        n = linear_cuts(L, parts[i], 1, OF_OUTPUTS, cuts, n, max);
+    return n;
+}
+
+const struct block_lowering recurrent_lowering = {.grad_cuts = grad_cuts,
+                                                  .layer_values = layer_values,
                                                   .chunk_values = chunk_values,
                                                   .produce = produce_output,
                                                   .backward = backward,
