@@ -122,8 +122,10 @@ static enum status declare_all(struct merge *x)
     const size_t n = (size_t)x->m->n_params;
     TRY(weights_others(x->from.file, x->m, &x->others));
     size_t tensors = (size_t)x->others.n;
-    for (int i = 0; i < x->m->n_params; i++)
-        tensors += (size_t)model_param_tensors(&x->m->params[i]);
+    for (int i = 0; i < x->m->n_params; i++) {
+        const struct model_param as = weights_form(x->from.file, &x->m->params[i]);
+        tensors += (size_t)model_param_tensors(&as);
+    }
     x->map = sys_calloc(n, sizeof *x->map);
     x->decls = sys_calloc(tensors, sizeof *x->decls); /* fewer are used: A and B have none */
     x->parts = sys_calloc(n, sizeof *x->parts);

@@ -51,7 +51,9 @@ struct model_param weights_form(const struct st_file *f, const struct model_para
 {
     if (p->form == STACK_BESIDE && stack_is_kept(f, weights_name(f, p->name), p))
         return model_param_kept(p);
-    return p->split > 0 && weights_name(f, p->name) != p->name ? model_param_joined(p) : *p;
+    if (p->may_split == 0)
+        return *p;
+    return weights_name(f, p->name) != p->name ? model_param_joined(p) : model_param_parted(p);
 }
 
 enum status weights_find(struct st_file *f, const struct model_param *p, int64_t tensor, const char **name)
@@ -275,8 +277,10 @@ static int is_part(const struct model *m, const char *name, const char **used, i
 static enum status list_used(struct st_file *f, const struct model *m, const char ***out, int *n_used)
 {
     size_t most = 0;
-    for (int i = 0; i < m->n_params; i++)
-        most += (size_t)max_i64(model_param_tensors(&m->params[i]), MXFP4_TENSORS);
+    for (int i = 0; i < m->n_params; i++) {
+        const struct model_param as = weights_form(f, &m->params[i]);
+        most += (size_t)max_i64(model_param_tensors(&as), MXFP4_TENSORS);
+    }
     const char **used = sys_malloc(most * sizeof *used);
     enum status st = used ? OK : status_fail(ERR_NOMEM, "out of memory: a list of %zu tensors", most);
     int n = 0;

@@ -230,7 +230,8 @@ struct model_linear build_stack(struct builder *b, const char *name, int64_t exp
     if (b->pass == DECLARE)
         for (int i = 0; i < EXPERT_PARTS && parts && parts[i]; i++) {
             b->m->params[w.weight].part[i] = parts[i];
-            b->m->params[w.weight].split = i + 1;
+            b->m->params[w.weight].may_split = i + 1;
+            b->m->params[w.weight].split = b->m->config.wrapped ? 0 : i + 1;
         }
     if (form & LINEAR_BIAS)
         w.bias = build_stacked(b, name, "_bias", experts, out, 0, INIT_ZEROS, 0);

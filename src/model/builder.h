@@ -65,7 +65,7 @@ struct model_linear build_interleaved(struct builder *b, const char *name, int64
 struct model_linear build_slice(const struct model_linear *fused, int64_t first, int64_t out);
 struct model_linear build_no_linear(void);
 /* Declares NAME, a stack of `experts` maps, and (LINEAR_BIAS) NAME_bias. parts: ends of the names of the tensors that files have for
- * each expert, up to EXPERT_PARTS; NULL: files have the stack as one tensor. Sizes are those of one map. */
+ * each expert, up to EXPERT_PARTS; NULL: files have the stack as one tensor, as multimodal models' files have. Sizes are those of one map. */
 struct model_linear build_stack(struct builder *b, const char *name, int64_t experts, int64_t in, int64_t out, unsigned form,
                                 const char *const *parts, double std);
 /* Tells whether the module of that name has an adapter. */

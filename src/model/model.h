@@ -27,7 +27,7 @@
     X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(QWEN3, qwen3) X(SMOLLM3, smollm3) X(GRANITE, granite) X(PHI3, phi3) \
     X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2) \
     X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2) X(GPT_OSS, gpt_oss) X(MINISTRAL3, ministral3) \
-    X(QWEN3_5, qwen3_5) X(SEED_OSS, seed_oss) X(ERNIE4_5, ernie4_5) X(ARCEE, arcee) X(MINISTRAL, ministral) X(CWM, cwm) X(HELIUM, helium) \
+    X(QWEN3_5, qwen3_5) X(QWEN3_5_MOE, qwen3_5_moe) X(SEED_OSS, seed_oss) X(ERNIE4_5, ernie4_5) X(ARCEE, arcee) X(MINISTRAL, ministral) X(CWM, cwm) X(HELIUM, helium) \
     X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) X(OLMO, olmo) \
     X(GEMMA4, gemma4) X(STABLELM, stablelm) X(FALCON, falcon) X(GPT_BIGCODE, gpt_bigcode) X(GPT_NEO, gpt_neo) X(JAIS2, jais2) \
     X(QWEN2_MOE, qwen2_moe) X(QWEN3_MOE, qwen3_moe) X(MIXTRAL, mixtral) X(OLMOE, olmoe) X(GRANITEMOE, granitemoe) \
@@ -163,9 +163,10 @@ struct model_param {
     int whole;
     int64_t file_shape[2];
     /* Stacks of experts' matrices (or vectors), one below the other in `shape`; 0: no stack. split: the number of tensors that files
-     * have for each expert, with equal shares of its rows, and the ends of their names; 0: files have the stack as one tensor. */
+     * have for each expert, with equal shares of its rows, and the ends of their names; 0: files have the stack as one tensor.
+     * may_split: such a number in other files, which are read, too. */
     int64_t experts;
-    int split;
+    int split, may_split;
     const char *part[EXPERT_PARTS];
     enum stack_form form; /* stacks that are not split */
     int n_ranges, by_columns;
@@ -489,6 +490,8 @@ int64_t model_param_tensors(const struct model_param *p);
 void model_param_tensor(const struct model_param *p, int64_t i, struct param_tensor *out);
 /* Returns the parameter as files have it that hold stacks of experts whole. */
 struct model_param model_param_joined(const struct model_param *p);
+/* Returns the parameter as files have it that hold a tensor for each expert, if there are such files. */
+struct model_param model_param_parted(const struct model_param *p);
 /* Returns the parameter as checkpoints have it: as in memory, where PEFT's files have the matrices of a stack side by side. */
 struct model_param model_param_kept(const struct model_param *p);
 /* Returns the parameter's elements: those in use, then those that no sequence of the run reaches. */

@@ -37,6 +37,13 @@ struct model_param model_param_joined(const struct model_param *p)
     return joined;
 }
 
+struct model_param model_param_parted(const struct model_param *p)
+{
+    struct model_param parted = *p;
+    parted.split = p->may_split;
+    return parted;
+}
+
 struct model_param model_param_kept(const struct model_param *p)
 {
     struct model_param kept = *p;

@@ -17,6 +17,12 @@ static void qwen3_5(void **state)
     golden_check_everywhere("hybrid/qwen3_5");
 }
 
+static void qwen3_5_moe(void **state)
+{
+    (void)state;
+    golden_check_everywhere("hybrid/qwen3_5_moe");
+}
+
 static enum offload everything;
 static double alpha;
 static int keep_inputs;
@@ -60,6 +66,7 @@ static void placement_never_changes_a_bit(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(qwen3_5), cmocka_unit_test(placement_never_changes_a_bit)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(qwen3_5), cmocka_unit_test(qwen3_5_moe),
+                                       cmocka_unit_test(placement_never_changes_a_bit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,9 @@
 
     /tmp/venv-golden/bin/python tests/golden/make_hybrid.py [CASE ...]
 
-hybrid/wrapped is the first as a multimodal model. Models are saved in bf16. transformers lets states and convolutions run on from one packed document into the next, so each document is
-computed by itself; its scans go through fp32 whatever the model's type, so their modules see another torch.
+hybrid/wrapped and hybrid/wrapped-moe are the first and hybrid/qwen3_5_moe as multimodal models. Models are saved in bf16. transformers lets states and convolutions run on from one
+packed document into the next, so each document is computed by itself; its scans go through fp32 whatever the model's type, so their modules see another torch. Cases with experts are
+made by make_moe.py, which says what else they have.
 """
 import os
 import shutil
@@ -12,11 +13,15 @@ import sys
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration, Qwen3_5TextConfig, Qwen3_5VisionConfig
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import make_golden as golden
 
-golden.HERE = os.path.join(golden.HERE, "hybrid")
+HERE = os.path.join(golden.HERE, "hybrid")
+import make_moe as moe
+
+golden.HERE = HERE
 LINEAR, FULL = "linear_attention", golden.FULL
 ALIKE = dict(vocab_size=32, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24, max_position_embeddings=256,
              rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.5), tie_word_embeddings=True, pad_token_id=None, bos_token_id=None, eos_token_id=None)
@@ -27,6 +32,12 @@ DOCUMENTS = [70, 1, 2, 33]
 # name: family, keys of its configuration, document lengths
 CASES = {
     "qwen3_5": ("qwen3_5_text", dict(DELTA, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR]), DOCUMENTS),
+}
+
+# with experts, an expert that no token gets (-1: none)
+EXPERTS = {
+    "qwen3_5_moe": ("qwen3_5_moe_text", dict(DELTA, num_hidden_layers=2, layer_types=[LINEAR, FULL], num_experts=5, num_experts_per_tok=2, moe_intermediate_size=8,
+                                             shared_expert_intermediate_size=16), 4, [66, 1, 2]),
 }
 
 
@@ -45,6 +56,10 @@ class Exact:
 def randomize(model, seed):
     """As golden.randomize, with decays from slow to fast and norms of heads near 1."""
     golden.randomize(model, seed)
+    randomize_scans(model, seed)
+
+
+def randomize_scans(model, seed):
     g = torch.Generator().manual_seed(seed + 1000)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -74,7 +89,7 @@ def use_fp64(model):
 
 
 def decays(name, p):
-    return p.ndim == 2 and "norm" not in name
+    return p.ndim >= 2 and "norm" not in name and "conv1d" not in name
 
 
 def make_case(name, family, keys, lengths, seed):
@@ -93,27 +108,45 @@ def make_case(name, family, keys, lengths, seed):
     golden.measure(name, model, trained, golden.make_batch(lengths, seed, sum(lengths), config.vocab_size), lengths)
 
 
-def make_wrapped():
-    """Writes hybrid/wrapped: the model of "qwen3_5" as the text model of a multimodal one. No results: they are the same."""
+def make_wrapped(name, case, kind, keys, **text_keys):
+    """Writes hybrid/NAME: the model of a case as the text model of a multimodal one. No results: they are the same. kind: prefix of its classes."""
     torch.manual_seed(1)
-    text = Qwen3_5TextConfig(**ALIKE, **CASES["qwen3_5"][1], mtp_num_hidden_layers=1)
-    model = Qwen3_5ForConditionalGeneration(Qwen3_5Config(text_config=text, vision_config=Qwen3_5VisionConfig(**VISION), tie_word_embeddings=True)).bfloat16()
-    plain = AutoModelForCausalLM.from_pretrained(os.path.join(golden.HERE, "qwen3_5"))
+    text = getattr(transformers, kind + "TextConfig")(**ALIKE, **keys, **text_keys)
+    vision = getattr(transformers, kind + "VisionConfig")(**VISION)
+    model = getattr(transformers, kind + "ForConditionalGeneration")(getattr(transformers, kind + "Config")(text_config=text, vision_config=vision, tie_word_embeddings=True)).bfloat16()
+    plain = AutoModelForCausalLM.from_pretrained(os.path.join(golden.HERE, case))
     model.model.language_model.load_state_dict(plain.model.state_dict())
-    folder = os.path.join(golden.HERE, "wrapped")
+    folder = os.path.join(golden.HERE, name)
     shutil.rmtree(folder, ignore_errors=True)
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, save_original_format=False)  # stacks of experts are whole in published files
     os.remove(os.path.join(folder, "generation_config.json"))
     path = os.path.join(folder, "model.safetensors")
     further = {name: torch.randn(shape, dtype=torch.bfloat16) for name, shape in FURTHER.items()}
     save_file(load_file(path) | further, path, metadata=dict(format="pt"))
 
 
+def use_experts():
+    """Makes make_moe.py make hybrids."""
+    random, fp64 = moe.randomize, moe.use_fp64
+    moe.ALIKE = {key: value for key, value in ALIKE.items() if key != "intermediate_size"}
+    moe.randomize = lambda model, dead, seed: (random(model, dead, seed), randomize_scans(model, seed))
+    moe.use_fp64 = lambda model: use_fp64(fp64(model))
+
+
 if __name__ == "__main__":
     golden.use_exact()
+    use_experts()
     golden.forward, golden.decays, torch.Tensor.float = forward, decays, torch.Tensor.double
+    asked = sys.argv[1:] or [*CASES, *EXPERTS, "wrapped", "wrapped-moe"]
     for number, case in enumerate(CASES):
-        if len(sys.argv) == 1 or case in sys.argv[1:]:
+        if case in asked:
             make_case(case, *CASES[case], seed=number + 1)
-    if len(sys.argv) == 1 or "wrapped" in sys.argv[1:]:
-        make_wrapped()
+    for number, case in enumerate(EXPERTS):
+        seed = 1000 * (number + 1)
+        while case in asked and not moe.attempt(case, *EXPERTS[case], seed):
+            seed += 1
+            assert seed % 1000 < 100, case
+    if "wrapped" in asked:
+        make_wrapped("wrapped", "qwen3_5", "Qwen3_5", CASES["qwen3_5"][1], mtp_num_hidden_layers=1)
+    if "wrapped-moe" in asked:
+        make_wrapped("wrapped-moe", "qwen3_5_moe", "Qwen3_5Moe", EXPERTS["qwen3_5_moe"][1], mtp_num_hidden_layers=1)

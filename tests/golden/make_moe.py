@@ -198,6 +198,9 @@ def attempt(name, family, keys, dead, lengths, seed, convert=None):
     watch = Watch(model)
     try:
         golden.measure(name, model, trained, batch, lengths)
+    except AssertionError:  # a difference quotient across a choice
+        assert watch.margin < MARGIN
+        return False
     finally:
         watch.stop()
     path = os.path.join(folder, "golden.json")

@@ -423,6 +423,11 @@ static void test_qwen3_5(void **state)
     refuse(LIKE("qwen3_5_text", ", \"layer_types\": [\"mamba\", \"full_attention\"]"),
            "supported: full_attention, linear_attention");
     refuse(LIKE("qwen3_5_text", ALL_FULL ", \"attn_output_gate\": false"), "only true is supported");
+    c = read_text(LIKE("qwen3_5_moe_text", ", \"num_experts\": 16, \"norm_topk_prob\": true"));
+    assert_true(c.blocks_of[0] != c.blocks_of[3] && c.experts == 16 && c.experts_used == 8 && c.expert_ffn == 512 &&
+                c.shared_ffn == 512 && c.router_aux == 0.001 && !c.router_aux_used);
+    assert_written(c);
+    refuse(LIKE("qwen3_5_moe_text", ", \"num_experts\": 16, \"norm_topk_prob\": false"), "only true is supported");
     refuse("{\"model_type\": \"qwen3_5\", \"architectures\": [\"Qwen3_5ForConditionalGeneration\"], \"image_token_id\": 248056, "
            "\"video_token_id\": 248057, \"vision_start_token_id\": 248053, \"text_config\": " LIKE(
                "qwen3_5_text", ", \"layer_types\": [\"mamba\", \"full_attention\"]") "}",

@@ -272,7 +272,7 @@ static const struct family *nearest_family(const struct config_reader *r, int *s
 static const struct {
     const char *what, *types;
 } lacking[] = {
-    {"linear attention and experts are", " qwen3_next qwen3_5_moe qwen3_5_moe_text kimi_linear minimax "},
+    {"linear attention and experts are", " qwen3_next kimi_linear minimax "},
     {"experts are",
      " qwen3_vl_moe granitemoe_swa flex_olmo phimoe jetmoe dbrx doge zaya llama4 llama4_text cohere2_moe sarvam_moe mimo_v2_flash "
      "laguna mellum "},
@@ -353,7 +353,8 @@ static const struct wrapper {
 } wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration"},
                 {"gemma4", "Gemma4ForConditionalGeneration"},
                 {"mistral3", "Mistral3ForConditionalGeneration"},
-                {"qwen3_5", "Qwen3_5ForConditionalGeneration"}};
+                {"qwen3_5", "Qwen3_5ForConditionalGeneration"},
+                {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"}};
 
 static const struct wrapper *find_wrapper(const json_t *root)
 {

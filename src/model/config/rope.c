@@ -170,8 +170,8 @@ static enum status read_section(struct config_reader *parent, const char *sectio
     c->rope = (enum rope_kind)type;
     TRY(config_read_real(&r, "rope_theta", OPTIONAL, &c->rope_theta));
     config_get(&r, "max_position_embeddings"); /* marks the key as read: it repeats the outer key, which is used */
-    if (c->family ==
-        FAMILY_QWEN3_5) { /* for images only: the three positions (time, height, width) of a text's token are equal */
+    if (c->family == FAMILY_QWEN3_5 || c->family == FAMILY_QWEN3_5_MOE) {
+        /* for images only: the three positions (time, height, width) of a text's token are equal */
         config_get(&r, "mrope_section");
         config_get(&r, "mrope_interleaved");
     }

@@ -13,17 +13,17 @@ const struct config_word experts_sigmoid[] = {{"sigmoid", 0}, {"noaux_tc", 0}, {
 
 enum { COLUMNS_MOST = 1 << 24 }; /* most columns of a layer's experts together: products of sizes stay below 2^62 */
 
-/* Numbers of lists of blocks in config.blocks_of. */
+/* First bit of the number of a list of blocks in config.blocks_of. */
 enum lists { WITH_EXPERTS, DENSE };
 
 int experts_has(const struct model_config *c, int64_t l)
 {
-    return c->experts > 0 && c->blocks_of[l] == WITH_EXPERTS;
+    return c->experts > 0 && (c->blocks_of[l] & DENSE) == WITH_EXPERTS;
 }
 
 void experts_set(struct model_config *c, int64_t l, int has)
 {
-    c->blocks_of[l] = has ? WITH_EXPERTS : DENSE;
+    c->blocks_of[l] = (uint8_t)((c->blocks_of[l] & ~DENSE) | (has ? WITH_EXPERTS : DENSE));
 }
 
 const char *experts_module(const struct experts_form *f)
@@ -82,7 +82,7 @@ void experts_mlp(struct builder *b, int l, const char *norm)
 {
     const struct model_config *c = &b->m->config;
     struct model_block *block = build_block(b, l, experts_has(c, l) ? BLOCK_EXPERTS : BLOCK_MLP);
-    block->norm = build_norm(b, norm, NORM_RMS);
+    block->norm = build_norm(b, norm, b->experts->norm);
     if (!experts_has(c, l)) {
         common_mlp(b, &block->mlp, 0);
         return;

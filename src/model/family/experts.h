@@ -10,7 +10,8 @@
 /* A family's router, tensors (named below the layer) and keys of config.json. */
 struct experts_form {
     enum router_kind router;
-    const char *gate; /* router's map; with `biased` it has a bias */
+    enum norm_kind norm; /* norm before experts and MLPs */
+    const char *gate;    /* router's map; with `biased` it has a bias */
     int biased;
     const char *bias;           /* vector that is added to choose experts; NULL: none */
     int bias_rows;              /* 1: files have that vector as a matrix with one row */

@@ -1,6 +1,7 @@
-/* Qwen3.5 (text): norms multiply by 1 + w, those of queries and keys of each head, too; a part of each head is rotated. A head's
+/* Qwen3.5 (text), dense and with experts: norms multiply by 1 + w, those of queries and keys of each head, too; a part of each head is rotated. A head's
  * output is multiplied by the sigmoid of its gate, whose map lies beside the queries' in q_proj. Most layers have a gated delta rule
  * in place of attention. */
+#include "model/family/experts.h"
 #include "model/family/recurrent.h"
 
 static void attention(struct builder *b, int l)
@@ -40,16 +41,27 @@ static void delta(struct builder *b, int l)
     r->heads_norm = build_norm_of(b, "linear_attn.norm", NORM_RMS, r->value_dim);
 }
 
-static void layer(struct builder *b, int l)
+static void mixer(struct builder *b, int l)
 {
     build_prefix(b, "model.layers.%d.", l);
-    if (b->m->config.blocks_of[l] == LIST_RECURRENT)
+    if (recurrent_mixer(&b->m->config, l) == LIST_RECURRENT)
         delta(b, l);
     else
         attention(b, l);
+}
+
+static void layer(struct builder *b, int l)
+{
+    mixer(b, l);
     struct model_block *mlp = build_block(b, l, BLOCK_MLP);
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS_ONE);
     common_mlp(b, &mlp->mlp, 0);
+}
+
+static void layer_moe(struct builder *b, int l)
+{
+    mixer(b, l);
+    experts_mlp(b, l, "post_attention_layernorm");
 }
 
 static void head(struct builder *b)
@@ -99,22 +111,64 @@ static enum status derive(struct config_reader *r, struct model_config *c)
     return common_derive(r, c);
 }
 
-static const struct config_key keys[] = {
-    {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu},
-    {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-6},
-    {"tie_word_embeddings", KEY_FIELD, AT_tied, 0},
-    {"attention_bias", KEY_FIELD, AT_attention_bias, 0},
-    {"layer_types", KEY_SPECIAL, .read = read_layers, .write = list_layers},
-    {"attn_output_gate", KEY_ONLY_TRUE},
-    {"output_gate_type", KEY_WORD, NO_FIELD, 0, swish},
-    SHARE_KEY,
-    RECURRENT_KEYS(4, 128, 128, 16, 32),
-    {"mamba_ssm_dtype", KEY_WORD, NO_FIELD, 0, recurrent_float32},
-    {"mtp_num_hidden_layers", KEY_SPECIAL, .read = read_further, .write = write_further},
-    {"mtp_use_dedicated_embeddings", KEY_SPECIAL}, /* about layers that are not part of the model */
-    {"mlp_only_layers", KEY_SPECIAL},              /* about experts, of which there are none */
+static enum status derive_moe(struct config_reader *r, struct model_config *c)
+{
+    if (!c->kv_heads)
+        c->kv_heads = 2;
+    if (!c->ffn)
+        c->ffn = c->expert_ffn;
+    c->router_normalises = 1;
+    return derive(r, c);
+}
+
+static enum status read_shared(struct config_reader *r, struct model_config *c)
+{
+    c->shared_ffn = 512;
+    return config_read_count(r, "shared_expert_intermediate_size", OPTIONAL, 1, &c->shared_ffn);
+}
+
+static json_t *write_shared(const struct model_config *c)
+{
+    return json_integer(c->shared_ffn);
+}
+
+/* Keys of both; mtp_use_dedicated_embeddings is about layers that are not part of the model, mlp_only_layers about experts in some
+ * layers only, of which no release makes use. */
+#define ALIKE                                                                                                         \
+    {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu}, {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-6},        \
+        {"tie_word_embeddings", KEY_FIELD, AT_tied, 0}, {"attention_bias", KEY_FIELD, AT_attention_bias, 0},          \
+        {"layer_types", KEY_SPECIAL, .read = read_layers, .write = list_layers}, {"attn_output_gate", KEY_ONLY_TRUE}, \
+        {"output_gate_type", KEY_WORD, NO_FIELD, 0, swish}, SHARE_KEY, RECURRENT_KEYS(4, 128, 128, 16, 32),           \
+        {"mamba_ssm_dtype", KEY_WORD, NO_FIELD, 0, recurrent_float32},                                                \
+        {"mtp_num_hidden_layers", KEY_SPECIAL, .read = read_further, .write = write_further},                         \
+        {"mtp_use_dedicated_embeddings", KEY_SPECIAL},                                                                \
+    {                                                                                                                 \
+        "mlp_only_layers", KEY_SPECIAL                                                                                \
+    }
+
+static const struct config_key keys[] = {ALIKE, {NULL}};
+static const struct config_key moe_keys[] = {
+    ALIKE,
+    EXPERTS_KEY("num_experts"),
+    {"num_experts_per_tok", KEY_FIELD, AT_experts_used, 8},
+    {"moe_intermediate_size", KEY_FIELD, AT_expert_ffn, 512},
+    {"shared_expert_intermediate_size", KEY_SPECIAL, .read = read_shared, .write = write_shared},
+    {"norm_topk_prob", KEY_ONLY_TRUE},
+    EXPERTS_AUX,
     {NULL},
 };
+
+static const struct experts_form experts = {.router = ROUTER_SOFTMAX,
+                                            .norm = NORM_RMS_ONE,
+                                            .gate = "mlp.gate",
+                                            .gate_up = "mlp.experts.gate_up_proj",
+                                            .down = "mlp.experts.down_proj",
+                                            .gate_up_parts = experts_gate_up,
+                                            .down_parts = experts_down,
+                                            .shared = "mlp.shared_expert",
+                                            .shared_map = "mlp.shared_expert_gate",
+                                            .count = {"num_experts"},
+                                            .aux = 0.001};
 
 const struct family family_qwen3_5 = {.name = "qwen3_5_text",
                                       .class = "Qwen3_5ForCausalLM",
@@ -128,3 +182,18 @@ const struct family family_qwen3_5 = {.name = "qwen3_5_text",
                                       .derive = derive,
                                       .layer = layer,
                                       .head = head};
+
+const struct family family_qwen3_5_moe = {.name = "qwen3_5_moe_text",
+                                          .class = "Qwen3_5MoeForCausalLM",
+                                          .theta = 10000,
+                                          .partial = 1,
+                                          .share = 0.25,
+                                          .experts = &experts,
+                                          .optional_ffn = 1,
+                                          .keys = {common_keys, moe_keys},
+                                          .buffers = common_buffers,
+                                          .embedding = common_embedding,
+                                          .check = recurrent_check,
+                                          .derive = derive_moe,
+                                          .layer = layer_moe,
+                                          .head = head};

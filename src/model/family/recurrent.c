@@ -52,7 +52,7 @@ json_t *recurrent_list_types(const struct model_config *c, const struct recurren
 {
     json_t *list = json_array();
     for (int64_t l = 0; l < c->layers; l++)
-        json_array_append_new(list, json_string(c->blocks_of[l] == LIST_RECURRENT ? words->recurrent : words->attention));
+        json_array_append_new(list, json_string(recurrent_mixer(c, l) == LIST_RECURRENT ? words->recurrent : words->attention));
     return list;
 }
 
@@ -60,7 +60,7 @@ enum status recurrent_check(const struct model_config *c)
 {
     int recurrent = 0;
     for (int64_t l = 0; l < c->layers; l++)
-        recurrent |= c->blocks_of[l] != LIST_ATTENTION;
+        recurrent |= recurrent_mixer(c, l) != LIST_ATTENTION;
     if (!recurrent || c->scan_heads % c->scan_groups == 0)
         return OK;
     return status_fail(ERR_INVALID, "model: %lld recurrent heads cannot share %lld key heads, must be a multiple",

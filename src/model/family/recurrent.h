@@ -4,8 +4,15 @@
 
 #include "model/family/common.h"
 
-/* Numbers of layers' lists of blocks (blocks_of): attention or a recurrence, each before an MLP. */
-enum recurrent_list { LIST_ATTENTION, LIST_RECURRENT };
+/* Numbers of layers' lists of blocks (blocks_of): attention or a recurrence, each before an MLP. The first bit says whether a family
+ * with experts has an MLP in their place (experts_set). */
+enum recurrent_list { LIST_ATTENTION = 0, LIST_RECURRENT = 2, LIST_MIXER = ~1 };
+
+/* Returns the mixer of layer l: attention or a recurrence. */
+static inline enum recurrent_list recurrent_mixer(const struct model_config *c, int64_t l)
+{
+    return (enum recurrent_list)(c->blocks_of[l] & LIST_MIXER);
+}
 
 /* Words of layer_types for both lists. */
 struct recurrent_words {
