@@ -9,6 +9,7 @@
 #include "cli/export.h"
 #include "cli/plan.h"
 #include "cli/ranks.h"
+#include "cli/report.h"
 #include "cli/tokenize.h"
 #include "eval/eval.h"
 #include "eval/sample.h"
@@ -162,6 +163,7 @@ static const struct command {
      .summary = "perplexity, loss by position, tasks such as needle (ltrain eval --help)"},
     {"export", 0, 0, .alone = export_command, .summary = "an adapter merged into its base, or alone  (ltrain export --help)"},
     {"doctor", 0, 0, .alone = doctor_command, .summary = "whether this machine is fit to train  (ltrain doctor --help)"},
+    {"report", 0, 0, .alone = report_command, .summary = "one HTML file of one or more runs (ltrain report --help)"},
     {"tokenize", 0, 0, .alone = tokenize_command, .summary = "text to token ids and back (ltrain tokenize --help)"},
 };
 /* clang-format on */
@@ -178,7 +180,7 @@ const struct command *command_find(const char *name)
 
 enum status command_refuse(const char *name)
 {
-    char list[128] = "";
+    char list[160] = "";
     for (int i = 0; i < COMMANDS; i++) {
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", i == 0 ? "" : i == COMMANDS - 1 ? " and " : ", ", commands[i].name);

@@ -16,6 +16,7 @@ struct step_metrics {
     struct expert_stats experts;                                  /* experts: 0: the model has none */
     struct evaluation eval;                                       /* valid if `evaluated` */
     int evaluated;
+    int resumed;         /* 1: the first step after a resume */
     int updated;         /* 1: the step began with the update of the step before */
     const char *skipped; /* reason why the step changed nothing; NULL: it was not skipped */
     int64_t device_bytes, device_limit, host_bytes, nvme_bytes;

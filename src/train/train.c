@@ -140,6 +140,7 @@ static enum status loop(struct run *r)
 {
     const struct settings *s = r->s;
     int terminal = isatty(STDOUT_FILENO) && comm_size(r->comm) == 1; /* mpiexec gives its ranks a terminal of their own */
+    int resumed = s->resume != NULL;
     TRY(evaluate_before(r));
     for (;;) {
         TRY(signals_agree(r->comm, &r->progress.signal));
@@ -157,6 +158,8 @@ static enum status loop(struct run *r)
             continue;
         }
         TRY(run_finish_metrics(r, &m));
+        m.resumed = resumed;
+        resumed = 0;
         m.evaluated = s->plan.eval_every > 0 && r->progress.at.step % s->plan.eval_every == 0;
         if (m.evaluated) {
             TRY(run_evaluate(r, &m.eval, &cut));
