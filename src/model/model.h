@@ -33,7 +33,8 @@
     X(QWEN2_MOE, qwen2_moe) X(QWEN3_MOE, qwen3_moe) X(MIXTRAL, mixtral) X(OLMOE, olmoe) X(GRANITEMOE, granitemoe) \
     X(GRANITEMOESHARED, granitemoeshared) X(GLM4_MOE, glm4_moe) X(DOTS1, dots1) X(SOLAR_OPEN, solar_open) X(EXAONE_MOE, exaone_moe) \
     X(ERNIE4_5_MOE, ernie4_5_moe) X(HUNYUAN_MOE, hunyuan_moe) X(MINIMAX_M2, minimax_m2) X(HY_V3, hy_v3) X(AFMOE, afmoe) \
-    X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt) TEST_FAMILIES(X)
+    X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt) \
+    X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) TEST_FAMILIES(X)
 /* clang-format on */
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
@@ -71,6 +72,8 @@ struct model_config {
     /* recurrent layers: heads, groups of heads that share queries and keys, widths of a key and of a value, tokens that the
      * convolution reads; 0: the family has no such layers */
     int64_t scan_heads, scan_groups, scan_key, scan_value, conv_width;
+    int conv_bias, scan_bias; /* biases of the convolution, and of the maps around a recurrence */
+    double scan_least;        /* least step of a recurrence; 0: none */
     int64_t further_layers; /* layers behind the last one in files, which predict further tokens and are not part of the model */
     int64_t positions; /* learned positions in use: the table's first rows, as many as the run's sequences are long; 0: all */
     int64_t window;    /* window of the layers in `windowed`: keys that a query attends, its own included; 0: all before it */

@@ -11,17 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void qwen3_5(void **state)
-{
-    (void)state;
-    golden_check_everywhere("hybrid/qwen3_5");
-}
-
-static void qwen3_5_moe(void **state)
-{
-    (void)state;
-    golden_check_everywhere("hybrid/qwen3_5_moe");
-}
+#define CASE(function, name)                     \
+    static void function(void **state)           \
+    {                                            \
+        (void)state;                             \
+        golden_check_everywhere("hybrid/" name); \
+    }
+CASE(qwen3_5, "qwen3_5")
+CASE(qwen3_5_moe, "qwen3_5_moe")
+CASE(granite, "granite")
+CASE(granite_moe, "granite-moe")
+CASE(bamba, "bamba")
 
 static enum offload everything;
 static double alpha;
@@ -66,7 +66,15 @@ static void placement_never_changes_a_bit(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(qwen3_5), cmocka_unit_test(qwen3_5_moe),
-                                       cmocka_unit_test(placement_never_changes_a_bit)};
+    /* clang-format off */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(qwen3_5),
+        cmocka_unit_test(qwen3_5_moe),
+        cmocka_unit_test(granite),
+        cmocka_unit_test(granite_moe),
+        cmocka_unit_test(bamba),
+        cmocka_unit_test(placement_never_changes_a_bit),
+    };
+    /* clang-format on */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,18 +26,25 @@ LINEAR, FULL = "linear_attention", golden.FULL
 ALIKE = dict(vocab_size=32, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24, max_position_embeddings=256,
              rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.5), tie_word_embeddings=True, pad_token_id=None, bos_token_id=None, eos_token_id=None)
 DELTA = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4)
+MAMBA = dict(mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=8, mamba_expand=2, mamba_chunk_size=16, rms_norm_eps=1e-5)
+FACTORS = dict(embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.25, logits_scaling=2.0)
 # shorter than the convolution, and longer than a chunk of the scan
 DOCUMENTS = [70, 1, 2, 33]
 
 # name: family, keys of its configuration, document lengths
 CASES = {
     "qwen3_5": ("qwen3_5_text", dict(DELTA, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR]), DOCUMENTS),
+    "granite": ("granitemoehybrid", dict(MAMBA, **FACTORS, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR], num_local_experts=0, num_experts_per_tok=0, rope_parameters=golden.DEFAULT_ROPE,
+                                         shared_intermediate_size=24), DOCUMENTS),
+    "bamba": ("bamba", dict(MAMBA, mamba_n_groups=1, num_hidden_layers=2, attn_layer_indices=[1], mamba_proj_bias=True, time_step_limit=(0.25, float("inf"))), DOCUMENTS),
 }
 
 # with experts, an expert that no token gets (-1: none)
 EXPERTS = {
     "qwen3_5_moe": ("qwen3_5_moe_text", dict(DELTA, num_hidden_layers=2, layer_types=[LINEAR, FULL], num_experts=5, num_experts_per_tok=2, moe_intermediate_size=8,
                                              shared_expert_intermediate_size=16), 4, [66, 1, 2]),
+    "granite-moe": ("granitemoehybrid", dict(MAMBA, residual_multiplier=0.5, intermediate_size=8, num_hidden_layers=2, layer_types=[LINEAR, FULL], num_local_experts=5,
+                                             num_experts_per_tok=2, shared_intermediate_size=16, position_embedding_type="rope", rope_parameters=golden.DEFAULT_ROPE), 4, [66, 1, 2]),
 }
 
 
@@ -70,7 +77,7 @@ def randomize_scans(model, seed):
                 p.copy_(0.5 * noise)
             elif name.endswith("conv1d.weight"):
                 p.copy_(0.4 * noise)
-            elif name.endswith("linear_attn.norm.weight"):
+            elif name.endswith(("linear_attn.norm.weight", "mamba.norm.weight", "mixer.norm.weight", ".D")):
                 p.copy_(1 + 0.1 * noise)
 
 

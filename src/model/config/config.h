@@ -51,6 +51,9 @@ enum { NOT_COMPARED, COMPARED };
     X(scan_key, COUNT, "size of a recurrent key", 256, COMPARED, WORDS("none"))                             \
     X(scan_value, COUNT, "size of a recurrent value", 256, COMPARED, WORDS("none"))                         \
     X(conv_width, COUNT, "width of the convolution", 8, COMPARED, WORDS("none"))                            \
+    X(conv_bias, SWITCH, "bias of the convolution", 0, COMPARED, WORDS("no", "yes"))                        \
+    X(scan_bias, SWITCH, "biases of recurrent maps", 0, COMPARED, WORDS("no", "yes"))                       \
+    X(scan_least, DOUBLE, "least step of a recurrence", 0, COMPARED, WORDS("none"))                         \
     X(further_layers, COUNT, "number of layers that predict further tokens", 1 << 10, NOT_COMPARED, WORDS("none")) \
     X(max_positions, COUNT, "number of positions", INT32_MAX, NOT_COMPARED, NULL)                           \
     X(tied, SWITCH, "tied head", 0, COMPARED, WORDS("no", "yes"))                                           \

@@ -1,7 +1,7 @@
 /* Granite: Llama with four factors. Granite SWA: three of four layers have a window, each head has a sink, and each layer has a
  * rotary base or none. HyperCLOVA X: the factors, and norms after blocks. Granite with experts: softmax weighs those chosen; in the
  * shared form an MLP stands beside them. */
-#include "model/family/experts.h"
+#include "model/family/granite.h"
 
 #include <stdio.h>
 
@@ -35,7 +35,7 @@ static void experts_layer(struct builder *b, int l)
 
 /* Reads the factors. The logits' factor multiplies in HyperCLOVA X and divides in Granite; without the key HyperCLOVA X's scores
  * have the usual scale. */
-static enum status read_factors(struct config_reader *r, struct model_config *c)
+enum status granite_read_factors(struct config_reader *r, struct model_config *c)
 {
     const int divides = c->family != FAMILY_HYPERCLOVAX;
     double scaling = 1.0;
@@ -49,22 +49,22 @@ static enum status read_factors(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
-static json_t *write_embedding(const struct model_config *c)
+json_t *granite_write_embedding(const struct model_config *c)
 {
     return json_real(c->embedding_scale);
 }
 
-static json_t *write_residual(const struct model_config *c)
+json_t *granite_write_residual(const struct model_config *c)
 {
     return json_real(c->residual_scale);
 }
 
-static json_t *write_attention(const struct model_config *c)
+json_t *granite_write_attention(const struct model_config *c)
 {
     return c->attention_scale > 0.0 ? json_real(c->attention_scale) : json_null();
 }
 
-static json_t *write_logits(const struct model_config *c)
+json_t *granite_write_logits(const struct model_config *c)
 {
     return json_real(c->family == FAMILY_HYPERCLOVAX ? c->logit_scale : 1.0 / c->logit_scale);
 }
@@ -112,7 +112,7 @@ static enum status read_thetas(struct config_reader *r, struct model_config *c)
     return OK;
 }
 
-static enum status derive(struct config_reader *r, struct model_config *c)
+enum status granite_derive(struct config_reader *r, struct model_config *c)
 {
     if (!c->kv_heads && c->family == FAMILY_GRANITE_SWA)
         return config_missing(r, "num_key_value_heads");
@@ -124,35 +124,24 @@ static enum status derive(struct config_reader *r, struct model_config *c)
 static enum status derive_experts(struct config_reader *r, struct model_config *c)
 {
     c->expert_ffn = c->ffn;
-    return derive(r, c);
+    return granite_derive(r, c);
 }
 
-static enum status read_shared(struct config_reader *r, struct model_config *c)
+enum status granite_read_shared(struct config_reader *r, struct model_config *c)
 {
     c->shared_ffn = 0;
     return config_read_count(r, "shared_intermediate_size", OPTIONAL, 0, &c->shared_ffn);
 }
 
-static json_t *write_shared(const struct model_config *c)
+json_t *granite_write_shared(const struct model_config *c)
 {
     return json_integer(c->shared_ffn);
 }
 
-#define ALIKE(tied, eps)                                                                                        \
-    {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu}, {"rms_norm_eps", KEY_FIELD, AT_norm_eps, eps},   \
-        {"tie_word_embeddings", KEY_FIELD, AT_tied, tied}, {"attention_bias", KEY_FIELD, AT_attention_bias, 0}, \
-        {"mlp_bias", KEY_FIELD, AT_mlp_bias, 0},                                                                \
-        {"embedding_multiplier", KEY_SPECIAL, .read = read_factors, .write = write_embedding},                  \
-        {"residual_multiplier", KEY_SPECIAL, .write = write_residual},                                          \
-        {"attention_multiplier", KEY_SPECIAL, .write = write_attention},                                        \
-    {                                                                                                           \
-        "logits_scaling", KEY_SPECIAL, .write = write_logits                                                    \
-    }
-
-static const struct config_key granite_keys[] = {ALIKE(0, 1e-6), {NULL}};
+static const struct config_key granite_keys[] = {GRANITE_KEYS(0, 1e-6), {NULL}};
 /* clang-format off */
 static const struct config_key granite_swa_keys[] = {
-    ALIKE(1, 1e-5),
+    GRANITE_KEYS(1, 1e-5),
     WINDOW_KEY(read_windows),
     LISTED_TYPES_KEY,
     {"layer_rope_theta", KEY_SPECIAL, .read = read_thetas, .write = config_list_thetas},
@@ -161,32 +150,33 @@ static const struct config_key granite_swa_keys[] = {
 /* clang-format on */
 /* clang-format off */
 static const struct config_key granitemoe_keys[] = {
-    ALIKE(0, 1e-6),
+    GRANITE_KEYS(0, 1e-6),
     EXPERTS_KEY("num_local_experts"),
     {"num_experts_per_tok", KEY_REQUIRED, AT_experts_used},
     EXPERTS_AUX,
     {NULL},
 };
 static const struct config_key granitemoeshared_keys[] = {
-    ALIKE(0, 1e-6),
+    GRANITE_KEYS(0, 1e-6),
     EXPERTS_KEY("num_local_experts"),
     {"num_experts_per_tok", KEY_REQUIRED, AT_experts_used},
-    {"shared_intermediate_size", KEY_SPECIAL, .read = read_shared, .write = write_shared},
+    {"shared_intermediate_size", KEY_SPECIAL, .read = granite_read_shared, .write = granite_write_shared},
     EXPERTS_AUX,
     {NULL},
 };
 /* clang-format on */
-static const struct config_key hyperclovax_keys[] = {ALIKE(0, 1e-6), {"use_post_norm", KEY_FIELD, AT_post_norm, 1}, {NULL}};
+static const struct config_key hyperclovax_keys[] = {
+    GRANITE_KEYS(0, 1e-6), {"use_post_norm", KEY_FIELD, AT_post_norm, 1}, {NULL}};
 
-static const struct experts_form form = {.router = ROUTER_TOP,
-                                         .gate = "block_sparse_moe.router.layer",
-                                         .gate_up = "block_sparse_moe.input_linear.weight",
-                                         .down = "block_sparse_moe.output_linear.weight",
-                                         .module = "block_sparse_moe.experts",
-                                         .shared = "shared_mlp",
-                                         .shared_fused = 1,
-                                         .count = {"num_local_experts"},
-                                         .aux = 0.001};
+const struct experts_form granite_experts = {.router = ROUTER_TOP,
+                                             .gate = "block_sparse_moe.router.layer",
+                                             .gate_up = "block_sparse_moe.input_linear.weight",
+                                             .down = "block_sparse_moe.output_linear.weight",
+                                             .module = "block_sparse_moe.experts",
+                                             .shared = "shared_mlp",
+                                             .shared_fused = 1,
+                                             .count = {"num_local_experts"},
+                                             .aux = 0.001};
 
 #define FAMILY(variable, architecture, fill, build, ...)                             \
     const struct family family_##variable = {.name = #variable,                      \
@@ -198,8 +188,8 @@ static const struct experts_form form = {.router = ROUTER_TOP,
                                              .layer = build,                         \
                                              .head = common_head,                    \
                                              __VA_ARGS__}
-FAMILY(granite, "GraniteForCausalLM", derive, layer, .experts = NULL);
-FAMILY(granite_swa, "GraniteSWAForCausalLM", derive, layer, .experts = NULL);
-FAMILY(hyperclovax, "HyperCLOVAXForCausalLM", derive, layer, .experts = NULL);
-FAMILY(granitemoe, "GraniteMoeForCausalLM", derive_experts, experts_layer, .experts = &form);
-FAMILY(granitemoeshared, "GraniteMoeSharedForCausalLM", derive_experts, experts_layer, .experts = &form);
+FAMILY(granite, "GraniteForCausalLM", granite_derive, layer, .experts = NULL);
+FAMILY(granite_swa, "GraniteSWAForCausalLM", granite_derive, layer, .experts = NULL);
+FAMILY(hyperclovax, "HyperCLOVAXForCausalLM", granite_derive, layer, .experts = NULL);
+FAMILY(granitemoe, "GraniteMoeForCausalLM", derive_experts, experts_layer, .experts = &granite_experts);
+FAMILY(granitemoeshared, "GraniteMoeSharedForCausalLM", derive_experts, experts_layer, .experts = &granite_experts);

@@ -25,6 +25,11 @@ struct model_block *recurrent_delta(struct builder *b, int l)
 
 const struct config_word recurrent_float32[] = {{"float32", 1}, {NULL, 0}};
 
+static int is_word(const char *word, const char *now, const char *old)
+{
+    return strcmp(word, now) == 0 || (old && strcmp(word, old) == 0);
+}
+
 enum status recurrent_read_types(struct config_reader *r, struct model_config *c, const struct recurrent_words *words,
                                  int64_t interval)
 {
@@ -41,8 +46,9 @@ enum status recurrent_read_types(struct config_reader *r, struct model_config *c
     json_array_foreach((json_t *)types, l, type)
     {
         const char *word = json_is_string(type) ? json_string_value(type) : "";
-        c->blocks_of[l] = strcmp(word, words->recurrent) == 0 ? LIST_RECURRENT : LIST_ATTENTION;
-        if (c->blocks_of[l] == LIST_ATTENTION && strcmp(word, words->attention) != 0)
+        const int recurrent = is_word(word, words->recurrent, words->old_recurrent);
+        c->blocks_of[l] = recurrent ? LIST_RECURRENT : LIST_ATTENTION;
+        if (!recurrent && !is_word(word, words->attention, words->old_attention))
             return config_refuse(r, "layer_types", instead);
     }
     return OK;

@@ -14,9 +14,9 @@ static inline enum recurrent_list recurrent_mixer(const struct model_config *c, 
     return (enum recurrent_list)(c->blocks_of[l] & LIST_MIXER);
 }
 
-/* Words of layer_types for both lists. */
+/* Words of layer_types for both lists, and the words of older files; NULL: the same. */
 struct recurrent_words {
-    const char *attention, *recurrent;
+    const char *attention, *recurrent, *old_attention, *old_recurrent;
 };
 
 /* Reads layer_types into blocks_of. Without the key every interval-th layer has attention, the others a recurrence. */
