@@ -108,6 +108,8 @@ static int64_t workspace(const struct target *t, enum op_kind op, const struct o
         return attention_workspace_bytes(op, attrs, t->threads);
     case OP_SCAN:
     case OP_SCAN_GRAD:
+    case OP_SCAN_SUM:
+    case OP_SCAN_GRAD_SUM:
         return recurrence_workspace_bytes(op, attrs, t->threads);
     case OP_REDUCE_SCATTER:
     case OP_ALL_REDUCE:

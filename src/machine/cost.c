@@ -108,7 +108,7 @@ static double compute_seconds(const struct cost_model *m, const struct instr *in
     if (class == OPS_ATTENTION)
         return attention_seconds(m, in->op, c);
     const double memory = memory_seconds(m, in, c, type);
-    if (in->op != OP_SCAN && in->op != OP_SCAN_GRAD)
+    if (!op_is_scan(in->op))
         return memory;
     const struct op_product p = op_product(in->op, a);
     const double products = c->flops / gemm_rate(&m->device.gemm[type], GEMM_NN, p.m, p.n, p.k);

@@ -64,10 +64,15 @@ enum op_class op_class(enum op_kind kind)
     return ops[kind].class;
 }
 
+int op_is_scan(enum op_kind kind)
+{
+    return kind == OP_SCAN || kind == OP_SCAN_GRAD || kind == OP_SCAN_SUM || kind == OP_SCAN_GRAD_SUM;
+}
+
 struct op_product op_product(enum op_kind kind, const struct op_attrs *a)
 {
-    assert(kind == OP_GEMM || kind == OP_EXPERTS || kind == OP_EXPERTS_GRAD || kind == OP_SCAN || kind == OP_SCAN_GRAD);
-    if (kind == OP_SCAN || kind == OP_SCAN_GRAD)
+    assert(kind == OP_GEMM || kind == OP_EXPERTS || kind == OP_EXPERTS_GRAD || op_is_scan(kind));
+    if (op_is_scan(kind))
         return (struct op_product){.m = (double)a->scan.rows,
                                    .n = a->scan.value_dim,
                                    .k = a->scan.key_dim,
@@ -149,6 +154,15 @@ enum dtype op_storage_type(enum op_kind kind, const struct op_attrs *a)
         break;
     }
     return F32;
+}
+
+/* Returns the operations of the products of OP_SCAN_SUM or OP_SCAN_GRAD_SUM, whose triangles count half. */
+static double op_scan_sum_flops(const struct op_attrs *a, int gradient)
+{
+    const double k = a->scan.key_dim, v = a->scan.value_dim, chunk = SCAN_CHUNK, delta = a->scan.kind == SCAN_DELTA;
+    const double shared = (1 + delta) * 2 * chunk * k * a->scan.groups / a->scan.heads, wide = gradient ? v : v + k;
+    const double state = 2 * (gradient ? 2 + delta : 1 + delta) * k * wide, pairs = chunk * (gradient ? 1 + delta : delta) * wide;
+    return (double)a->scan.rows * a->scan.heads * (state + pairs + shared);
 }
 
 /* Returns the operations of the products of OP_SCAN or OP_SCAN_GRAD, whose triangles count half. */

@@ -182,9 +182,13 @@ struct op_attrs {
             int64_t rows;
             int32_t kind, heads, groups, key_dim, value_dim, q_first, k_first, v_first, ld, dtype, accumulate;
             float scale, eps;
-            /* SCAN, SCAN_GRAD. kind: enum scan_kind; groups: key heads; q_first, k_first, v_first: columns of qkv at which q, k and v
+            /* SCAN, SCAN_GRAD and their sums. kind: enum scan_kind; groups: key heads; q_first, k_first, v_first: columns of qkv at which q, k and v
              * begin; eps: of the norm of q and k, 0: none */
         } scan;
+        struct {
+            int64_t pieces;
+            int32_t heads, key_dim, value_dim, transposed;
+        } fold; /* SCAN_FOLD */
         struct {
             int64_t n;
             int32_t y_type, x_type;
@@ -270,8 +274,10 @@ const char *op_name(enum op_kind kind);
 /* Hashes all rows of the table as text, and the size of struct op_attrs. Kernels compiled with an equal digest fit this table. */
 uint64_t op_table_digest(void);
 enum op_class op_class(enum op_kind kind);
+/* Tells whether an op passes over a scan's rows. */
+int op_is_scan(enum op_kind kind);
 /* Returns the matrix product from which the cost of an op of class MATRIX is estimated: of experts, one's, with an equal part of the
- * rows. For SCAN and SCAN_GRAD, one head's products with its state. */
+ * rows. For scans, one head's products with its state. */
 struct op_product op_product(enum op_kind kind, const struct op_attrs *a);
 /* Returns the number of arguments of the op's kernels, optional and scratch arguments included. */
 int op_arg_count(enum op_kind kind);

@@ -250,6 +250,24 @@ CPU_OP(SCAN_GRAD, scan_grad, RECURRENT, NEVER, a->scan.dtype, op_scan_flops(a, 1
    INOUT(qkv, T(scan)), INOUT(g, F32), INOUT(beta, F32), INOUT(dstate, F32), OPT_SUM(dskip, F32, scan.accumulate), IN(do, T(scan)),
    IN(links, I32), OPT_IN(before, F32), OPT_IN(skip, T(scan)), WORK(work))
 
+/* Summary of rows, whatever state enters them: after = move before + own. It covers the rows before, too, if `accumulate` is set:
+ * move [heads,key_dim,key_dim], own [heads,key_dim,value_dim] */
+CPU_OP(SCAN_SUM, scan_sum, RECURRENT, NEVER, a->scan.dtype, op_scan_sum_flops(a, 0),
+   SUM(move, F32, scan.accumulate), SUM(own, F32, scan.accumulate), IN(qkv, T(scan)), IN(g, F32), IN(beta, F32), IN(links, I32),
+   WORK(work))
+
+/* dstate, the gradient of the state after the rows, becomes that of the state before them: do [rows,heads*value_dim] */
+CPU_OP(SCAN_GRAD_SUM, scan_grad_sum, RECURRENT, NEVER, a->scan.dtype, op_scan_sum_flops(a, 1),
+   INOUT(dstate, F32), IN(qkv, T(scan)), IN(g, F32), IN(beta, F32), IN(do, T(scan)), IN(links, I32), WORK(work))
+
+/* --- Linear attention between ranks: attrs.fold --- */
+
+/* State before each piece of a sequence, from the pieces' summaries in the order given: state[order[0]] = 0, state[order[i + 1]] =
+ * move[order[i]] state[order[i]] + own[order[i]]. transposed: from the last piece on, with the transposes of move, the gradients of
+ * the states after the pieces: state, own [pieces,heads,key_dim,value_dim], move [pieces,heads,key_dim,key_dim], order [pieces] */
+CPU_OP(SCAN_FOLD, scan_fold, RECURRENT, NEVER, F32, 2.0 * a->fold.pieces * a->fold.heads * a->fold.key_dim * a->fold.key_dim * a->fold.value_dim,
+   OUT(state, F32), IN(move, F32), IN(own, F32), IN(order, I32))
+
 /* --- Types: attrs.cast --- */
 
 /* y = scale x, rounded to nearest even: [n] */

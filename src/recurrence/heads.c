@@ -97,25 +97,31 @@ static void find_errors(const struct scan *s, const struct gates *g, const struc
                 x->v[i * s->value + j] - (g->enter[i] == 0.0f ? 0.0f : g->enter[i] * error[i * s->value + j]);
 }
 
+void chunk_pairs(const struct scan *s, const struct gates *g, int64_t head, const struct forward_room *x)
+{
+    float minus_beta[CHUNK];
+    gates_decays(g, x->r);
+    if (s->a->scan.kind == SCAN_SSD)
+        return;
+    elements_multiply(x->a, key_head_of(s, head)->kk, x->r, g->c * CHUNK);
+    for (int64_t i = 0; i < g->c; i++)
+        minus_beta[i] = -g->beta[i];
+    rows_scale(x->system, x->a, minus_beta, g->c, CHUNK);
+}
+
 void chunk_values(const struct scan *s, const struct gates *g, int64_t head, int64_t first, const float *state,
                   const struct forward_room *x, float *error)
 {
-    const struct key_head *kh = key_head_of(s, head);
     const int64_t v = s->a->scan.value_dim;
-    float minus_beta[CHUNK];
     rows_load(s, x->v, s->value, s->qkv, s->a->scan.ld, s->a->scan.v_first + head * v, v, first, g->n);
-    gates_decays(g, x->r);
+    chunk_pairs(s, g, head, x);
     if (s->a->scan.kind == SCAN_SSD) {
         rows_scale(x->z, x->v, g->beta, g->c, s->value);
         return;
     }
     error = error ? error : x->p;
-    find_errors(s, g, kh, state, x, error);
+    find_errors(s, g, key_head_of(s, head), state, x, error);
     rows_scale(x->z, error, g->beta, g->c, s->value);
-    elements_multiply(x->a, kh->kk, x->r, g->c * CHUNK);
-    for (int64_t i = 0; i < g->c; i++)
-        minus_beta[i] = -g->beta[i];
-    rows_scale(x->system, x->a, minus_beta, g->c, CHUNK);
     solve_lower(s->tile, x->system, x->z, g->c, s->value, x->left, x->right);
 }
 

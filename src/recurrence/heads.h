@@ -12,7 +12,7 @@ enum {
     TALL = 72, /* rows of a chunk's matrices in memory: CHUNK, rounded up to PRODUCT_ROWS */
 };
 
-op_kernel recurrence_conv, recurrence_conv_grad, recurrence_decay, recurrence_decay_grad;
+op_kernel recurrence_conv, recurrence_conv_grad, recurrence_decay, recurrence_decay_grad, recurrence_scan_fold;
 
 /* A call of OP_SCAN or OP_SCAN_GRAD. Matrices in scratch have `key` or `value` columns, rounded up to the tile's or to
  * PRODUCT_COLUMNS; columns beyond the head's are zero. */
@@ -128,8 +128,10 @@ struct forward_room {
     float *left, *right;   /* packed operands */
 };
 void forward_room_layout(const struct scan *s, struct forward_room *x, float *base, int64_t *at);
+/* Computes L into x->r and, if the kind is SCAN_DELTA, KK' L and -beta KK' L into x->a and x->system. */
+void chunk_pairs(const struct scan *s, const struct gates *g, int64_t head, const struct forward_room *x);
 /* Computes Z of recurrence.h into x->z, from the state; error: where V - f K S goes, [TALL][value], NULL: nowhere. Leaves v in x->v,
- * KK' L and -beta KK' L in x->a and x->system if the kind is SCAN_DELTA, and L in x->r. */
+ * and the results of chunk_pairs. */
 void chunk_values(const struct scan *s, const struct gates *g, int64_t head, int64_t first, const float *state,
                   const struct forward_room *x, float *error);
 /* Updates the state; x->z is changed. */
@@ -140,8 +142,12 @@ const struct key_head *key_head_of(const struct scan *s, int64_t head);
 /* Returns the scratch bytes of a scan. */
 int64_t scan_workspace(const struct op_attrs *a, int threads);
 int64_t scan_grad_workspace(const struct op_attrs *a, int threads);
-/* Runs a scan with a given tile. */
+int64_t scan_sum_workspace(const struct op_attrs *a, int threads);
+int64_t scan_grad_sum_workspace(const struct op_attrs *a, int threads);
+/* Runs a scan, or its sums, with a given tile. */
 void scan_run(const struct gemm_tile *tile, const struct op_attrs *a, void *const *arg, const struct cpu_stream *stream);
 void scan_grad_run(const struct gemm_tile *tile, const struct op_attrs *a, void *const *arg, const struct cpu_stream *stream);
+void scan_sum_run(const struct gemm_tile *tile, const struct op_attrs *a, void *const *arg, const struct cpu_stream *stream);
+void scan_grad_sum_run(const struct gemm_tile *tile, const struct op_attrs *a, void *const *arg, const struct cpu_stream *stream);
 
 #endif

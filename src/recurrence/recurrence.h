@@ -4,6 +4,9 @@
  * sequence may be visited in parts: forwards ascending, backwards descending. Documents begin anywhere; neither tail nor state passes
  * their beginnings.
  *
+ * Ranks that share a sequence summarise pieces of it: after = move before + own holds for any state that enters a piece, so that all
+ * ranks work on their pieces at once, and the states between follow from the summaries in the order of the tokens (OP_SCAN_FOLD).
+ *
  * Scans take SCAN_CHUNK tokens at a time (Yang et al. 2024, Gated Delta Networks; Dao and Gu 2024 for SCAN_SSD). With G the sums of g
  * within the chunk, and L_ij = e^(G_i - G_j) for i >= j of one document, else 0:
  *   A = strict(beta KK' L), R = QK' L, f = e^G where the chunk's first document goes on, r = e^(G_last - G) in its last document
@@ -15,8 +18,8 @@
 
 #include "device/kernel.h"
 
-/* Returns the scratch bytes of OP_SCAN or OP_SCAN_GRAD for these attributes and threads; those of the latter grow with the rows: a
- * state per chunk and head. */
+/* Returns the scratch bytes of a scan or its sums for these attributes and threads; those of OP_SCAN_GRAD grow with the rows: a state
+ * per chunk and head. */
 int64_t recurrence_workspace_bytes(enum op_kind kind, const struct op_attrs *attrs, int threads);
 
 /* Sets the entries of all ops of class RECURRENT. */

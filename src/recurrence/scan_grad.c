@@ -38,8 +38,9 @@ static void room_layout(const struct scan *s, struct room *x, float *base, int64
     x->dr = take_floats(base, at, TALL * CHUNK);
 }
 
-static struct memory memory_of(const struct op_attrs *a, const struct cpu_stream *stream, const struct gemm_tile *tile,
-                               void *work, int threads)
+/* Lays out scratch with room for the states before `chunks` chunks. */
+static struct memory memory_of(const struct op_attrs *a, int64_t chunks, const struct cpu_stream *stream,
+                               const struct gemm_tile *tile, void *work, int threads)
 {
     struct memory m = {.s = scan_of(a, stream, tile), .base = work ? floats_align(work) : NULL};
     struct room none;
@@ -53,7 +54,7 @@ static struct memory memory_of(const struct op_attrs *a, const struct cpu_stream
         x->dq = take_floats(m.base, &m.floats, TALL * m.s.key);
         x->dskip = 0;
     }
-    m.states = take_floats(m.base, &m.floats, scan_chunks(&m.s) * a->scan.heads * state_floats(&m.s));
+    m.states = take_floats(m.base, &m.floats, chunks * a->scan.heads * state_floats(&m.s));
     m.rooms = m.floats;
     room_layout(&m.s, &none, NULL, &m.room);
     m.floats += threads * m.room;
@@ -62,7 +63,7 @@ static struct memory memory_of(const struct op_attrs *a, const struct cpu_stream
 
 int64_t scan_grad_workspace(const struct op_attrs *a, int threads)
 {
-    return memory_of(a, NULL, NULL, NULL, threads).floats * (int64_t)sizeof(float) + FLOATS_ALIGN;
+    return memory_of(a, ceil_div(a->scan.rows, CHUNK), NULL, NULL, NULL, threads).floats * (int64_t)sizeof(float) + FLOATS_ALIGN;
 }
 
 static float *state_of(const struct memory *m, int64_t chunk, int64_t head)
@@ -215,13 +216,11 @@ static void products_gradient(const struct scan *s, const struct gates *g, const
 }
 
 /* Makes the gradient of the state after the chunk that of the state before. */
-static void state_gradient(const struct scan *s, const struct gates *g, const struct key_head *kh, const float *state,
-                           const struct head *h, const struct room *x, struct gate_gradients *d)
+static void state_gradient(const struct scan *s, const struct gates *g, const struct key_head *kh, const struct head *h,
+                           const struct room *x)
 {
     const int64_t k = s->a->scan.key_dim;
     float factor[CHUNK];
-    if (g->keep != 0.0f)
-        d->sum[g->c - 1] += g->keep * rows_dot(h->dstate, state, state_floats(s));
     state_scale(s, h->dstate, g->keep);
     rows_scale(x->scaled, x->d_out, g->enter, g->c, s->value);
     pack_right(s->tile, x->f.right, x->scaled, s->value, g->c, s->value);
@@ -279,7 +278,9 @@ static void head_gradient(const struct memory *m, const struct room *x, int64_t 
     values_gradient(s, &g, kh, h->dstate, x);
     states_gradient(s, &g, kh, state, h, x, &d);
     products_gradient(s, &g, kh, h, x, &d);
-    state_gradient(s, &g, kh, state, h, x, &d);
+    if (g.keep != 0.0f)
+        d.sum[g.c - 1] += g.keep * rows_dot(h->dstate, state, state_floats(s));
+    state_gradient(s, &g, kh, h, x);
     write_rows(m, &g, head, first, x, &d, arg);
 }
 
@@ -355,7 +356,7 @@ static void find_gradients(const struct memory *m, const struct room *x, void *c
 
 void scan_grad_run(const struct gemm_tile *tile, const struct op_attrs *a, void *const *arg, const struct cpu_stream *stream)
 {
-    struct memory m = memory_of(a, stream, tile, arg[9], stream->threads);
+    struct memory m = memory_of(a, ceil_div(a->scan.rows, CHUNK), stream, tile, arg[9], stream->threads);
     const int64_t heads = a->scan.heads, state = a->scan.key_dim * a->scan.value_dim;
     float *dskip = arg[4], *dstate = arg[3];
     m.s.qkv = arg[0], m.s.g = arg[1], m.s.beta = arg[2], m.s.links = arg[6], m.s.before = arg[7], m.s.skip = arg[8];
@@ -375,5 +376,57 @@ void scan_grad_run(const struct gemm_tile *tile, const struct op_attrs *a, void 
             if (dskip)
                 dskip[h] = (a->scan.accumulate ? dskip[h] : 0) + (float)m.heads[h].dskip;
         }
+    }
+}
+
+/* --- The gradient of the state alone --- */
+
+int64_t scan_grad_sum_workspace(const struct op_attrs *a, int threads)
+{
+    return memory_of(a, 0, NULL, NULL, NULL, threads).floats * (int64_t)sizeof(float) + FLOATS_ALIGN;
+}
+
+static void head_sum(const struct memory *m, const struct room *x, int64_t head, int64_t first, int64_t n, const void *d_out)
+{
+    const struct scan *s = &m->s;
+    const struct key_head *kh = key_head_of(s, head);
+    const struct head *h = &m->heads[head];
+    const int64_t v = s->a->scan.value_dim;
+    struct gates g;
+    gates_find(s, head, first, n, &g);
+    rows_load(s, x->d_out, s->value, d_out, s->a->scan.heads * v, head * v, v, first, n);
+    chunk_pairs(s, &g, head, &x->f);
+    values_gradient(s, &g, kh, h->dstate, x);
+    state_gradient(s, &g, kh, h, x);
+}
+
+void scan_grad_sum_run(const struct gemm_tile *tile, const struct op_attrs *a, void *const *arg, const struct cpu_stream *stream)
+{
+    struct memory m = memory_of(a, 0, stream, tile, arg[6], stream->threads);
+    const int64_t heads = a->scan.heads, state = a->scan.key_dim * a->scan.value_dim;
+    float *dstate = arg[0];
+    m.s.qkv = arg[1], m.s.g = arg[2], m.s.beta = arg[3], m.s.links = arg[5];
+#pragma omp parallel num_threads((int)min_i64(stream->threads, heads))
+    {
+        struct room x;
+        int64_t at = m.rooms + omp_get_thread_num() * m.room;
+        room_layout(&m.s, &x, m.base, &at);
+#pragma omp for schedule(static)
+        for (int64_t h = 0; h < heads; h++)
+            state_load(&m.s, m.heads[h].dstate, dstate + h * state);
+        for (int64_t first = (ceil_div(a->scan.rows, CHUNK) - 1) * CHUNK; first >= 0; first -= CHUNK) {
+            const int64_t n = min_i64(CHUNK, a->scan.rows - first);
+#pragma omp for schedule(static)
+            for (int64_t i = 0; i < a->scan.groups; i++)
+                if (!cpu_stops(stream))
+                    key_head_prepare(&m.s, i, first, n, 1);
+#pragma omp for schedule(static)
+            for (int64_t h = 0; h < heads; h++)
+                if (!cpu_stops(stream))
+                    head_sum(&m, &x, h, first, n, arg[4]);
+        }
+#pragma omp for schedule(static)
+        for (int64_t h = 0; h < heads; h++)
+            state_store(&m.s, dstate + h * state, m.heads[h].dstate);
     }
 }

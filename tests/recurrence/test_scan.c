@@ -1,5 +1,6 @@
 /* Tests of OP_SCAN and OP_SCAN_GRAD: against the definition in fp64, itself against finite differences; documents, rows without a
  * token, calls on parts of the rows, all sets of instructions. */
+#include "base/rng.h"
 #include "device/cpu_stream.h"
 #include "oracle.h"
 #include "recurrence/heads.h"
@@ -250,6 +251,31 @@ static void scans_are_as_defined(void **state)
         }
 }
 
+static void sums_give_equal_bits(struct scan_case *c)
+{
+    struct op_case run;
+    case_start(&run, OP_SCAN_SUM);
+    run.attrs = c->a;
+    case_tensor(&run, tensor_new(c->a.scan.heads * (int64_t)c->a.scan.key_dim * c->a.scan.key_dim, F32), OUT);
+    case_tensor(&run, tensor_copy(c->after), OUT);
+    case_tensor(&run, c->qkv, IN);
+    case_tensor(&run, c->g, IN);
+    case_tensor(&run, c->beta, IN);
+    case_bytes(&run, c->links, c->a.scan.rows * 4, 4, IN);
+    case_work(&run);
+    case_run(&run);
+    case_start(&run, OP_SCAN_GRAD_SUM);
+    run.attrs = c->a;
+    case_tensor(&run, tensor_copy(c->dstate), INOUT);
+    case_tensor(&run, c->qkv, IN);
+    case_tensor(&run, c->g, IN);
+    case_tensor(&run, c->beta, IN);
+    case_tensor(&run, c->d_out, IN);
+    case_bytes(&run, c->links, c->a.scan.rows * 4, 4, IN);
+    case_work(&run);
+    case_run(&run);
+}
+
 /* Threads, alignment and stray writes; the table's kernels. */
 static void threads_give_equal_bits(void **state)
 {
@@ -270,6 +296,7 @@ static void threads_give_equal_bits(void **state)
         case_tensor(&run, c.skip, IN);
         case_work(&run);
         case_run(&run);
+        sums_give_equal_bits(&c);
         case_start(&run, OP_SCAN_GRAD);
         start_gradients(&c);
         run.attrs = c.a;
@@ -319,6 +346,125 @@ static void parts_make_the_whole(void **state)
             check_backward(&c, shapes[i].name, &x, 8e-6, 8e-6);
             tensors_free(NULL);
         }
+}
+
+/* ---- pieces ---- */
+
+/* A case cut into pieces, piece i at rows [cut[i], cut[i + 1]), whose summaries lie at place[i] of all arrays. */
+struct pieces {
+    int n, cut[MOST_ROWS + 1], place[MOST_ROWS];
+    struct tensor *move, *own, *state, *dstate;
+};
+
+static void cut_pieces(struct scan_case *c, struct pieces *p, uint64_t seed)
+{
+    const int64_t k = c->a.scan.key_dim, v = c->a.scan.value_dim, heads = c->a.scan.heads;
+    p->n = 0;
+    for (int64_t at = 0; at < c->a.scan.rows; at += 1 + (int64_t)rng_below(seed, 0, (uint64_t)at, 120))
+        p->cut[p->n++] = (int)at;
+    p->cut[p->n] = (int)c->a.scan.rows;
+    for (int i = 0; i < p->n; i++)
+        p->place[i] = i;
+    for (int i = p->n - 1; i > 0; i--) {
+        const int j = (int)rng_below(seed, 1, (uint64_t)i, (uint64_t)i + 1), at = p->place[i];
+        p->place[i] = p->place[j];
+        p->place[j] = at;
+    }
+    p->move = tensor_new(p->n * heads * k * k, F32);
+    p->own = tensor_new(p->n * heads * k * v, F32);
+    p->state = tensor_new(p->n * heads * k * v, F32);
+    p->dstate = tensor_new(p->n * heads * k * v, F32);
+}
+
+/* Summarises a piece by two calls, or by one if it has a single row. */
+static void sum_piece(struct scan_case *c, const struct pieces *p, int i)
+{
+    const int64_t k = c->a.scan.key_dim, v = c->a.scan.value_dim, h = c->a.scan.heads, end = p->cut[i + 1];
+    const int64_t cuts[] = {p->cut[i], (p->cut[i] + end) / 2, end};
+    struct op_attrs a = c->a;
+    for (int part = 0; part < 2; part++) {
+        a.scan.rows = cuts[part + 1] - cuts[part];
+        if (a.scan.rows == 0)
+            continue;
+        a.scan.accumulate = cuts[part] > cuts[0];
+        void *arg[] = {element(p->move, p->place[i] * h * k * k),
+                       element(p->own, p->place[i] * h * k * v),
+                       element(c->qkv, cuts[part] * a.scan.ld),
+                       element(c->g, cuts[part] * h),
+                       element(c->beta, cuts[part] * h),
+                       c->links + cuts[part],
+                       work_of(recurrence_workspace_bytes(OP_SCAN_SUM, &a, 2))};
+        scan_sum_run(gemm_tile_for(isa_of_processor()), &a, arg, &(struct cpu_stream){.threads = 2});
+    }
+}
+
+/* Makes `own` the gradients of the states before the pieces that do not come through the states after them. */
+static void sum_gradient(struct scan_case *c, const struct pieces *p, int i)
+{
+    const int64_t state = c->a.scan.key_dim * c->a.scan.value_dim, h = c->a.scan.heads;
+    struct op_attrs a = c->a;
+    a.scan.rows = p->cut[i + 1] - p->cut[i];
+    void *arg[] = {element(p->own, p->place[i] * h * state),
+                   element(c->qkv, p->cut[i] * (int64_t)a.scan.ld),
+                   element(c->g, p->cut[i] * h),
+                   element(c->beta, p->cut[i] * h),
+                   element(c->d_out, p->cut[i] * h * a.scan.value_dim),
+                   c->links + p->cut[i],
+                   work_of(recurrence_workspace_bytes(OP_SCAN_GRAD_SUM, &a, 2))};
+    memset(arg[0], 0, (size_t)(h * state) * sizeof(float));
+    scan_grad_sum_run(gemm_tile_for(isa_of_processor()), &a, arg, &(struct cpu_stream){.threads = 2});
+}
+
+static void fold(const struct scan_case *c, struct pieces *p, struct tensor *to, int transposed)
+{
+    int32_t order[MOST_ROWS];
+    struct op_attrs a = {.fold = {.pieces = p->n,
+                                  .heads = c->a.scan.heads,
+                                  .key_dim = c->a.scan.key_dim,
+                                  .value_dim = c->a.scan.value_dim,
+                                  .transposed = transposed}};
+    for (int i = 0; i < p->n; i++)
+        order[i] = p->place[i];
+    void *arg[] = {to->store, p->move->store, p->own->store, order};
+    assert_int_equal(recurrence_scan_fold(&a, arg, &(struct cpu_stream){.threads = 2}), OK);
+}
+
+/* Pieces in any places: summaries of all, the states before them by their order, then each piece by itself. */
+static void scans_are_as_defined_in_pieces(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SHAPES; i++) {
+        struct scan_case c;
+        struct pieces p;
+        case_of(&shapes[i], &c);
+        const int64_t size = c.after->n;
+        c.before = NULL;
+        memset(c.dstate->val, 0, (size_t)size * sizeof *c.dstate->val);
+        struct oracle x = oracle_of(&c);
+        cut_pieces(&c, &p, (uint64_t)i);
+        const double limit = 4e-6, stored = shapes[i].dtype == BF16 ? TOL_BF16 : limit;
+        for (int k = 0; k < p.n; k++)
+            sum_piece(&c, &p, k);
+        fold(&c, &p, p.state, 0);
+        for (int k = 0; k < p.n; k++)
+            run_forward(&c, isa_of_processor(), 2, p.cut[k], p.cut[k + 1] - p.cut[k], element(p.state, p.place[k] * size),
+                        c.after->store);
+        oracle_scan(&x);
+        check(shapes[i].name, "o by pieces", c.o->val, x.o, c.o->n, stored);
+        check(shapes[i].name, "state by pieces", c.after->val, x.after, size, limit);
+        for (int k = 0; k < p.n; k++)
+            sum_gradient(&c, &p, k);
+        fold(&c, &p, p.dstate, 1);
+        start_gradients(&c);
+        oracle_scan_grad(&x);
+        for (int k = p.n - 1; k >= 0; k--) {
+            memcpy(c.dstate->store, element(p.dstate, p.place[k] * size), (size_t)size * sizeof(float));
+            run_backward(&c, isa_of_processor(), 2, p.cut[k], p.cut[k + 1] - p.cut[k], element(p.state, p.place[k] * size),
+                         c.dstate->store);
+        }
+        check_backward(&c, shapes[i].name, &x, 4 * limit, stored == limit ? 4 * limit : stored);
+        tensors_free(NULL);
+    }
 }
 
 /* ---- documents ---- */
@@ -431,6 +577,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(the_definition_has_its_gradient, tensors_free),
         cmocka_unit_test_teardown(scans_are_as_defined, tensors_free),
+        cmocka_unit_test_teardown(scans_are_as_defined_in_pieces, tensors_free),
         cmocka_unit_test_teardown(threads_give_equal_bits, tensors_free),
         cmocka_unit_test_teardown(parts_make_the_whole, tensors_free),
         cmocka_unit_test_teardown(documents_are_apart, tensors_free),
