@@ -5,6 +5,7 @@
 
 #include "base/sys.h"
 #include "engine/session_state.h"
+#include "engine/text_states.h"
 #include "plan/lower/strategy.h"
 #include "plan/sampling.h"
 
@@ -22,6 +23,7 @@ struct decoder {
         furthest[MODEL_MASKS]; /* end of the blocks moved into slots, of each mask; each overwrites the block `slots` before it */
     void *block;               /* scratch for a block that is moved */
     int64_t block_bytes;
+    struct text_states *states; /* NULL: the model has no recurrence */
 };
 
 /* --- Creation --- */
@@ -77,6 +79,8 @@ enum status decoder_create(struct session *s, int64_t tokens, struct decoder **o
     memset(session_io(s, s->plan->io.record), 0, sizeof(struct step_record));
     st = d->token && d->block ? clear(d) : status_fail(ERR_NOMEM, "out of memory for a text");
     if (st == OK)
+        st = text_states_create(s, &d->states);
+    if (st == OK)
         *out = d;
     else
         decoder_destroy(d);
@@ -87,6 +91,7 @@ void decoder_destroy(struct decoder *d)
 {
     if (!d)
         return;
+    text_states_destroy(d->states);
     free(d->token);
     free(d->block);
     free(d);
@@ -95,6 +100,11 @@ void decoder_destroy(struct decoder *d)
 int64_t decoder_length(const struct decoder *d)
 {
     return d->length;
+}
+
+int64_t decoder_ready(const struct decoder *d)
+{
+    return d->cached;
 }
 
 int64_t decoder_capacity(const struct decoder *d)
@@ -152,7 +162,7 @@ static enum status turn_block(struct decoder *d)
     for (int m = 0; m < d->s->model->n_masks; m++)
         d->furthest[m] = max_i64(d->furthest[m], d->tail + 1);
     d->tail = j;
-    return OK;
+    return d->states ? text_states_keep(d->states, j % 2 ? TEXT_ODD : TEXT_EVEN, d->cached) : OK;
 }
 
 /* Tells whether block j is still in its slot. */
@@ -174,42 +184,43 @@ static void forget(struct decoder *d)
 {
     d->cached = d->tail = 0;
     memset(d->furthest, 0, sizeof d->furthest);
+    if (d->states)
+        text_states_cut(d->states, 0);
 }
 
-/* Tells whether some block of the model caches a state of the whole text, which cannot be turned back into that of a shorter
- * text. */
-static int keeps_states(const struct model *m)
-{
-    for (const struct model_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
-        for (int i = 0; i < m->layers[k->first].n_blocks; i++)
-            if (block_cached_per_text(m, &m->layers[k->first].blocks[i]) > 0)
-                return 1;
-    return 0;
-}
-
-enum status decoder_truncate(struct decoder *d, int64_t n)
+/* Tells whether all keys that tokens from n on attend are in the tail or in slots. */
+static int keys_are_kept(const struct decoder *d, int64_t n)
 {
     int64_t j = n / d->strategy->cache_block;
-    d->length = n;
-    if (n >= d->cached)
-        return OK;
-    if (keeps_states(d->s->model)) {
-        forget(d);
-        return OK;
-    }
     int kept = 1;
     for (int m = 0; m < d->s->model->n_masks && j < d->tail; m++)
         for (int64_t k = first_block(d, m, n); k <= j; k++)
             kept &= is_kept(d, m, k);
-    if (!kept) {
+    return kept;
+}
+
+/* Goes back to the first n tokens or, with states, to fewer after which a copy was made. */
+static enum status go_back(struct decoder *d, int64_t n)
+{
+    if (d->states) {
+        text_states_cut(d->states, n);
+        n = text_states_longest(d->states, n);
+    }
+    if ((d->states && n == 0) || !keys_are_kept(d, n)) {
         forget(d);
         return OK;
     }
-    if (j < d->tail)
-        TRY(move_block(d, j, STATE_READ));
-    d->tail = j;
+    if (n / d->strategy->cache_block < d->tail)
+        TRY(move_block(d, n / d->strategy->cache_block, STATE_READ));
+    d->tail = n / d->strategy->cache_block;
     d->cached = n;
-    return OK;
+    return d->states ? text_states_restore(d->states, n) : OK;
+}
+
+enum status decoder_truncate(struct decoder *d, int64_t n)
+{
+    d->length = n;
+    return n < d->cached ? go_back(d, n) : OK;
 }
 
 /* --- Programs --- */
@@ -250,12 +261,14 @@ static void set_inputs(struct decoder *d, int64_t rows, int64_t used)
 {
     const struct io_buffers *io = &d->s->plan->io;
     int32_t *token = session_io(d->s, io->tokens), *position = session_io(d->s, io->positions),
-            *index = session_io(d->s, io->index);
+            *index = session_io(d->s, io->index), *link = io->links >= 0 ? session_io(d->s, io->links) : NULL;
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = d->cached + min_i64(i, used - 1);
         token[i] = d->token[at];
         position[i] = (int32_t)at + model_first_position(&d->s->model->config);
         index[i] = i < used ? (int32_t)(at % d->strategy->cache_block) : -1;
+        if (link)
+            link[i] = i >= used ? ROW_NONE : at > 0 ? ROW_FOLLOWS : ROW_BEGINS;
     }
     *(int32_t *)session_io(d->s, io->last_row) = (int32_t)(used - 1);
     for (int m = 0; m < d->s->model->n_masks; m++)
@@ -302,6 +315,13 @@ static enum status read_on(struct decoder *d, int64_t end, const atomic_int *sto
     return OK;
 }
 
+/* Reads a prompt up to its last token, and keeps the states: answers begin there again, and so do prompts with the same beginning. */
+static enum status read_prompt(struct decoder *d, int64_t end, const atomic_int *stop)
+{
+    TRY(read_on(d, end, stop));
+    return text_states_keep(d->states, TEXT_PROMPT, end);
+}
+
 /* Copies the logits, scaled and capped as OP_LOSS does. */
 static void take_logits(struct decoder *d, float *out)
 {
@@ -325,7 +345,9 @@ enum status decoder_feed(struct decoder *d, const int32_t *token, int64_t n, con
                                "the text has token %d, and the model has those from 0 to %lld: is it another model's tokenizer?",
                                token[i], (long long)d->s->model->config.vocab - 1);
     memcpy(d->token + d->length, token, (size_t)n * sizeof *token);
-    enum status st = read_on(d, d->length + n, stop);
+    enum status st = d->states && n > 1 ? read_prompt(d, d->length + n - 1, stop) : OK;
+    if (st == OK)
+        st = read_on(d, d->length + n, stop);
     d->length = st == OK ? d->length + n : d->cached;
     if (st == OK && logits)
         take_logits(d, logits);

@@ -17,6 +17,9 @@ int64_t decoder_length(const struct decoder *d);        /* tokens of the text */
 int64_t decoder_capacity(const struct decoder *d);      /* most tokens that the text may have */
 const int32_t *decoder_tokens(const struct decoder *d); /* valid until the next call */
 
+/* Returns the tokens at the text's beginning that the next feed does not read again. */
+int64_t decoder_ready(const struct decoder *d);
+
 /* Reads n >= 1 further tokens. logits: NULL, or the model's vocab fp32 logits of the token after them, scaled and capped as for
  * the loss.
  *
@@ -24,7 +27,8 @@ const int32_t *decoder_tokens(const struct decoder *d); /* valid until the next 
  * call between two programs once it is not 0 (ERR_CANCELLED); the text then has what was read. */
 enum status decoder_feed(struct decoder *d, const int32_t *token, int64_t n, const atomic_int *stop, float *logits);
 /* Forgets the text behind its first n tokens, n at most its length. The next feed reads tokens before n again where sliding
- * windows have dropped their keys. */
+ * windows have dropped their keys, and with recurrences those behind the last copy of their states: before the last token of the
+ * last feed of several, or at the last two turns of blocks. */
 enum status decoder_truncate(struct decoder *d, int64_t n);
 /* Makes `token` the text: keeps the longest beginning shared with the text so far and reads the rest, at least the last token. */
 enum status decoder_read(struct decoder *d, const int32_t *token, int64_t n, const atomic_int *stop, float *logits);

@@ -104,7 +104,7 @@ static void same_bits(const char *what)
 
 static void test_placements(void **state)
 {
-    static const char *const models[] = {"llama-gqa", "gemma3", "gemma4"};
+    static const char *const models[] = {"llama-gqa", "gemma3", "gemma4", "hybrid/qwen3_5"};
     static const struct {
         enum device_kind device;
         enum offload params, cache;
@@ -135,19 +135,25 @@ static void test_placements(void **state)
 
 /* Runs one instruction at a time in random legal orders, with unused bytes filled with NaN. Instructions that predicates leave
  * out run, too, and change no result. */
-static void test_orders(void **state)
+static void check_orders(const char *name)
 {
     struct decode_rig r;
-    (void)state;
     decode_defaults(&r);
-    check_text(&r, "qwen3-windows", resident);
+    check_text(&r, name, resident);
     decode_defaults(&r);
     r.settings.plan.device = DEVICE_CPU_DISCRETE;
     r.settings.plan.params = OFFLOAD_CPU;
     r.settings.plan.acts = OFFLOAD_NVME;
     r.settings.mode = MODE_CHAOS;
-    check_text(&r, "qwen3-windows", other);
+    check_text(&r, name, other);
     same_bits("random orders");
+}
+
+static void test_orders(void **state)
+{
+    (void)state;
+    check_orders("qwen3-windows");
+    check_orders("hybrid/qwen3_5_moe");
 }
 
 /* Bytes that were loaded under a predicate may be read only under the same predicate. */
@@ -176,34 +182,41 @@ static void test_predicates(void **state)
     decode_stop(&r);
 }
 
-static double distance(const float *a, const float *b)
+static double distance(const struct decode_rig *r, const float *a, const float *b)
 {
     double most = 0;
-    for (int i = 0; i < VOCAB; i++)
+    for (int64_t i = 0; i < r->model->config.vocab; i++)
         most = fmax(most, fabs((double)a[i] - (double)b[i]));
     return most;
 }
 
 /* A text that is read in parts gives other logits only by the order of sums: 1e-5 for logits up to 5. */
-static void test_parts(void **state)
+static void check_parts(const char *name)
 {
-    (void)state;
     static const int64_t rows[] = {8, 16, 32};
     for (size_t k = 0; k < 3; k++) {
         struct decode_rig r;
-        struct text t = text_of("qwen3-windows");
+        struct text t = text_of(name);
         decode_defaults(&r);
         r.settings.plan.row_chunk = rows[k];
-        assert_int_equal(decode_start(&r, "qwen3-windows"), OK);
+        assert_int_equal(decode_start(&r, name), OK);
         ok(decoder_feed(r.decoder, t.prompt, t.n, NULL, k ? other[0] : resident[0]));
         if (k)
-            assert_true(distance(resident[0], other[0]) < 1e-5);
+            assert_true(distance(&r, resident[0], other[0]) < 1e-5);
         ok(decoder_truncate(r.decoder, 0));
         for (int i = 0; i < t.n; i++)
             ok(decoder_feed(r.decoder, &t.prompt[i], 1, NULL, other[0]));
-        assert_true(distance(resident[0], other[0]) < 1e-5);
+        assert_true(distance(&r, resident[0], other[0]) < 1e-5);
         decode_stop(&r);
     }
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    check_parts("qwen3-windows");
+    check_parts("hybrid/qwen3_5");
+    check_parts("hybrid/qwen3_5_moe");
 }
 
 /* Reads another text that has a common beginning with the previous one, long or short, as if no text had been read before. */
@@ -216,7 +229,7 @@ static void check_truncated(const char *name, enum offload cache)
     r.settings.plan.acts = cache;
     assert_int_equal(decode_start(&r, name), OK);
     for (int i = 0; i < TEXT; i++)
-        longer[i] = i < t.n ? t.prompt[i] : (i * 7 + 3) % VOCAB;
+        longer[i] = i < t.n ? t.prompt[i] : (int32_t)((i * 7 + 3) % r.model->config.vocab);
     static const int keep[] = {1, 5, 8, 17, 44};
     for (size_t k = 0; k < sizeof keep / sizeof *keep; k++) {
         ok(decoder_read(r.decoder, longer, k % 2 ? TEXT : TEXT - 30, NULL, NULL));
@@ -238,6 +251,42 @@ static void test_truncated(void **state)
     check_truncated("gemma3", OFFLOAD_NONE);
     check_truncated("mistral-window", OFFLOAD_CPU);
     check_truncated("phi3-long", OFFLOAD_NONE);
+    check_truncated("hybrid/qwen3_5", OFFLOAD_NONE);
+    check_truncated("hybrid/qwen3_5_moe", OFFLOAD_NVME);
+}
+
+/* Cuts the text to n tokens, of which the first `ready` need not be read again, and reads on as if it had not been longer. */
+static void check_cut(struct decode_rig *r, const int32_t *text, int64_t n, int64_t ready)
+{
+    ok(decoder_truncate(r->decoder, n));
+    assert_int_equal(decoder_ready(r->decoder), ready);
+    ok(decoder_feed(r->decoder, text + n, 1, NULL, other[0]));
+    assert_int_equal(decoder_ready(r->decoder), n + 1);
+}
+
+/* A text of recurrences goes back to the end of its prompt but one token, or to one of the last two turns of blocks. */
+static void test_states(void **state)
+{
+    struct decode_rig r;
+    int32_t text[TEXT];
+    struct text t = text_of("hybrid/qwen3_5");
+    (void)state;
+    decode_defaults(&r);
+    assert_int_equal(decode_start(&r, "hybrid/qwen3_5"), OK);
+    for (int i = 0; i < t.n + NEW; i++)
+        text[i] = i < t.n ? t.prompt[i] : t.tokens[i - t.n];
+    assert_int_equal(t.n, 45);
+    ok(decoder_feed(r.decoder, text, t.n, NULL, NULL));
+    for (int i = t.n; i < 66; i++)
+        ok(decoder_feed(r.decoder, &text[i], 1, NULL, resident[i - t.n]));
+    check_cut(&r, text, 65, 64);
+    assert_true(distance(&r, resident[65 - 45], other[0]) < 1e-5);
+    check_cut(&r, text, 63, 56);
+    assert_true(distance(&r, resident[63 - 45], other[0]) < 1e-5);
+    check_cut(&r, text, 50, 44);
+    assert_true(distance(&r, resident[50 - 45], other[0]) < 1e-5);
+    check_cut(&r, text, 43, 0);
+    decode_stop(&r);
 }
 
 static void test_refusals(void **state)
@@ -297,6 +346,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_placements),
                                        cmocka_unit_test(test_orders),   cmocka_unit_test(test_predicates),
                                        cmocka_unit_test(test_parts),    cmocka_unit_test(test_truncated),
-                                       cmocka_unit_test(test_refusals)};
+                                       cmocka_unit_test(test_states),   cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, open_texts, close_texts);
 }

@@ -127,7 +127,7 @@ if __name__ == "__main__":
     if names:
         with open(path) as f:
             texts = json.load(f)
-    for name in names or sorted(d for d in os.listdir(HERE) if os.path.exists(os.path.join(HERE, d, "config.json"))):
+    for name in names or sorted(d for d in [*os.listdir(HERE), "hybrid/qwen3_5", "hybrid/qwen3_5_moe"] if os.path.exists(os.path.join(HERE, d, "config.json"))):
         texts[name] = generate(name)
         print(name, texts[name], flush=True)
     with open(path, "w") as f:

@@ -81,42 +81,75 @@ static struct op_attrs *emit_scan(struct lowering *L, const struct block *b, enu
     return a;
 }
 
-/* Appends tile i of a value that passes from chunk to chunk; nothing before the first chunk. */
-static void arg_before(struct lowering *L, int arg, struct value *v, int c)
+/* Tells whether the program reads a text on, in one chunk. */
+static int reads_on(const struct lowering *L)
 {
-    if (c > 0)
-        arg_read(L, arg, v, c - 1, c, DEV);
+    return L->s.cached_tokens > 0;
 }
 
-/* Fetches what precedes chunk c; nothing precedes the first one. */
+/* Returns the tile of a passing value that precedes chunk c; -1: nothing does. */
+static int tile_before(const struct lowering *L, int c)
+{
+    return reads_on(L) ? 0 : c - 1;
+}
+
+/* Appends the tile of a passing value that precedes chunk c. */
+static void arg_before(struct lowering *L, int arg, struct value *v, int c)
+{
+    const int i = tile_before(L, c);
+    if (i >= 0)
+        arg_read(L, arg, v, i, i + 1, DEV);
+}
+
 static void get_before(struct lowering *L, struct value *v, int c)
 {
-    if (c > 0)
-        value_get(L, v, c - 1);
+    if (tile_before(L, c) >= 0)
+        value_get(L, v, tile_before(L, c));
 }
 
 static void drop_before(struct lowering *L, struct value *v, int c)
 {
-    if (c == 0)
+    if (tile_before(L, c) < 0)
         return;
-    value_drop(L, v, c - 1);
-    if (!(L->duties & DUTY_BACKWARD)) /* each chunk is visited once */
+    value_drop(L, v, tile_before(L, c));
+    if (!(L->duties & DUTY_BACKWARD) && !reads_on(L)) /* each chunk is visited once */
         value_forget(v, c - 1);
 }
 
-/* Tells whether a visit of chunk c makes what follows the chunk, as the first visit does, and makes room for it. */
-static int begins_after(struct lowering *L, struct value *v, int c)
+/* Returns the value whose tile `c` is written after chunk c of a layer. */
+static struct value *after_of(struct lowering *L, const struct block *b, struct value *v)
 {
-    if (c == L->n_chunks - 1 || value_where(v, c) >= 0)
+    const struct recurrent_layer *layer = b->values;
+    return !reads_on(L) ? v : v == &layer->state ? &recurrent_work(L)->dstate : &recurrent_work(L)->dtail;
+}
+
+/* Tells whether a visit of chunk c makes what follows the chunk, as the first visit does, and makes room for it. */
+static int begins_after(struct lowering *L, const struct block *b, struct value *v, int c)
+{
+    if (!reads_on(L) && (c == L->n_chunks - 1 || value_where(v, c) >= 0))
         return 0;
-    value_new(L, v, c);
+    value_new(L, after_of(L, b, v), c);
     return 1;
 }
 
-static void end_after(struct lowering *L, struct value *v, int c)
+/* Appends what begins_after made room for. */
+static void arg_after(struct lowering *L, int arg, const struct block *b, struct value *v, int c)
 {
-    value_put(L, v, c);
-    value_drop(L, v, c);
+    arg_write(L, arg, after_of(L, b, v), c, c + 1, DEV);
+}
+
+/* Keeps what follows chunk c. After a text it takes the place of what preceded, which the op has read. */
+static void end_after(struct lowering *L, const struct block *b, struct value *v, int c)
+{
+    struct value *after = after_of(L, b, v);
+    const enum dtype type = v->row_bytes % 4 ? BF16 : F32; /* for a copy: no number is changed */
+    if (reads_on(L)) {
+        lower_cast_rows(L, v, c, type, after, c, type, 1);
+        value_put_home(L, v, c, c + 1, DEV);
+    } else {
+        value_put(L, v, c);
+    }
+    value_drop(L, after, c);
 }
 
 /* Computes the convolution of chunk c, and decays and strengths, from values that are on the device. */
@@ -128,11 +161,11 @@ static void convolve(struct lowering *L, const struct block *b, int c)
     const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
     get_before(L, &v->tail, c);
     value_new(L, &W->qkv, c);
-    const int after = begins_after(L, &v->tail, c);
+    const int after = begins_after(L, b, &v->tail, c);
     emit_conv(L, b, OP_CONV, r1 - r0);
     arg_write(L, 0, &W->qkv, r0, r1, DEV);
     if (after)
-        arg_write(L, 1, &v->tail, c, c + 1, DEV);
+        arg_after(L, 1, b, &v->tail, c);
     arg_read(L, 2, &v->pre, r0, r1, DEV);
     arg_param(L, 3, r->conv);
     if (r->conv_bias >= 0)
@@ -141,7 +174,7 @@ static void convolve(struct lowering *L, const struct block *b, int c)
     arg_before(L, 6, &v->tail, c);
     emit_done(L, 0);
     if (after)
-        end_after(L, &v->tail, c);
+        end_after(L, b, &v->tail, c);
     value_new(L, &W->g, c);
     value_new(L, &W->beta, c);
     emit_decay(L, b, OP_DECAY, r1 - r0);
@@ -163,11 +196,11 @@ static void scan(struct lowering *L, const struct block *b, int c)
     convolve(L, b, c);
     get_before(L, &v->state, c);
     value_new(L, &W->o, c);
-    const int after = begins_after(L, &v->state, c);
+    const int after = begins_after(L, b, &v->state, c);
     emit_scan(L, b, OP_SCAN, r1 - r0);
     arg_write(L, 0, &W->o, r0, r1, DEV);
     if (after)
-        arg_write(L, 1, &v->state, c, c + 1, DEV);
+        arg_after(L, 1, b, &v->state, c);
     arg_read(L, 2, &W->qkv, r0, r1, DEV);
     arg_read(L, 3, &W->g, r0, r1, DEV);
     arg_read(L, 4, &W->beta, r0, r1, DEV);
@@ -177,7 +210,7 @@ static void scan(struct lowering *L, const struct block *b, int c)
         arg_param(L, 7, r->skip);
     emit_done(L, 0);
     if (after)
-        end_after(L, &v->state, c);
+        end_after(L, b, &v->state, c);
     recurrent_norm(L, b, c);
 }
 
@@ -411,10 +444,12 @@ static void backward(struct lowering *L, struct block *b)
 
 /* --- Creation --- */
 
-/* Creates what passes from chunk to chunk: a tile after each but the last. */
+/* Creates what passes from chunk to chunk: a tile after each but the last. What passes from text to text is there already. */
 static void passing_value(struct lowering *L, const struct block *b, struct value *v, const char *what, int64_t bytes)
 {
     char name[48];
+    if (reads_on(L))
+        return;
     snprintf(name, sizeof name, "layer%d.%s", b->layer, what);
     value_create(L, v, name, CLASS_ACT, max_i64(L->n_chunks - 1, 1), bytes, 1,
                  L->duties & DUTY_BACKWARD ? activation_residency(L, b->layer) : RES_DEVICE);
@@ -423,6 +458,11 @@ static void passing_value(struct lowering *L, const struct block *b, struct valu
 static int64_t state_bytes(const struct recurrent_block *r)
 {
     return r->heads * r->key_dim * r->value_dim * 4;
+}
+
+static int64_t tail_bytes(const struct recurrent_block *r, enum dtype type)
+{
+    return (r->width - 1) * r->channels * dtype_size(type);
 }
 
 static void layer_values(struct lowering *L, struct block *b)
@@ -436,7 +476,7 @@ static void layer_values(struct lowering *L, struct block *b)
     activation_of_layer(L, b, -1, &(struct activation){&v->z, "z", recurrent_values(r), T, CHUNKS, produce_z});
     activation_of_layer(L, b, -1, &(struct activation){&v->ab, "ab", numbers_of(r), T, CHUNKS, produce_ab});
     passing_value(L, b, &v->state, "state", state_bytes(r));
-    passing_value(L, b, &v->tail, "tail", (r->width - 1) * r->channels * dtype_size(T));
+    passing_value(L, b, &v->tail, "tail", tail_bytes(r, T));
 }
 
 /* Returns the first layer's recurrence, whose sizes all others have. */
@@ -463,14 +503,34 @@ static void chunk_values(struct lowering *L)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         activation_of_work(L, RES_NONE, -1, &all[i]);
     value_create(L, &W->dstate, "dstate", CLASS_WORK, 1, state_bytes(r), 1, RES_NONE);
-    value_create(L, &W->dtail, "dtail", CLASS_WORK, 1, (r->width - 1) * r->channels * 4, 1, RES_NONE);
+    value_create(L, &W->dtail, "dtail", CLASS_WORK, 1, tail_bytes(r, reads_on(L) ? T : F32), 1, RES_NONE);
 }
 
-static void refuse_cache(struct lowering *L, struct block *b)
+/* Creates the home of what follows a text. */
+static void create_home(struct lowering *L, const struct block *b, struct value *v, const char *what, int64_t bytes)
 {
-    (void)b;
-    L->st = status_fail(ERR_INVALID, "the model's layers with a recurrence (linear attention) are not sampled from yet: give a "
-                                     "model whose layers all have attention");
+    const enum residency r = L->s.placement.cached == RES_NVME ? RES_HOST : L->s.placement.cached;
+    char name[48];
+    snprintf(name, sizeof name, "layer%d.%s", b->layer, what);
+    value_create(L, v, name, CLASS_ACT, 1, bytes, 1, r);
+    home_create_apart(L, v, r);
+}
+
+static void cache_create(struct lowering *L, struct block *b)
+{
+    const struct recurrent_block *r = recurrent_of(b);
+    struct recurrent_layer *v = b->values = memory_new(L, 1, sizeof *v);
+    if (!v)
+        return;
+    create_home(L, b, &v->state, "state", state_bytes(r));
+    create_home(L, b, &v->tail, "tail", tail_bytes(r, L->s.key.dtype));
+}
+
+static void cache_bind(struct lowering *L, const struct block *b, int end)
+{
+    struct recurrent_layer *v = b->values;
+    value_bind_as(L, &v->state, BINDING_STATE, model_unit_of_layer(b->layer), end);
+    value_bind_as(L, &v->tail, BINDING_STATE, model_unit_of_layer(b->layer), end);
 }
 
 /* Cuts the gradient of a matrix that holds several of the first maps, since each map writes its own part. */
@@ -488,4 +548,5 @@ const struct block_lowering recurrent_lowering = {.grad_cuts = grad_cuts,
                                                   .chunk_values = chunk_values,
                                                   .produce = produce_output,
                                                   .backward = backward,
-                                                  .cache_create = refuse_cache};
+                                                  .cache_create = cache_create,
+                                                  .cache_bind = cache_bind};

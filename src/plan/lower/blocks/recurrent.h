@@ -4,13 +4,15 @@
 
 #include "plan/lower/blocks/block.h"
 
-/* Values of one layer. ab: the maps to decays and to strengths side by side. Tile i of `state` and `tail` follows chunk i. */
+/* Values of one layer. ab: the maps to decays and to strengths side by side. Tile i of `state` and `tail` follows chunk i;
+ * where a text is read on, their only tile has a home and follows the text so far. */
 struct recurrent_layer {
     struct value pre, z, ab, state, tail;
 };
 
 /* Values that the layers share. half: one of the maps in ab; qkv: the convolution's output; o: heads' outputs; n: outputs of norms; y:
- * of gates; dn, dout: gradients of n in fp32, and of o; dstate, dtail: gradients of what follows a chunk. */
+ * of gates; dn, dout: gradients of n in fp32, and of o; dstate, dtail: gradients of what follows a chunk, or room for what follows a text
+ * that is read on. */
 struct recurrent_work {
     struct value half, qkv, g, beta, o, n, y, dn, dout, dstate, dtail;
 };
