@@ -9,5 +9,6 @@ if [ "${LTRAIN_TEST_LEAKS:-}" ]; then
 else
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 fi
+# LTRAIN_TEST_MPI=mpiexec.mpich runs them by MPICH.
 # --bind-to none: by default Open MPI would bind two ranks to one core each. With shared memory only it starts ten times as fast.
-mpi="mpiexec --quiet --oversubscribe --bind-to none --mca pml ob1 --mca btl vader,self"
+mpi=${LTRAIN_TEST_MPI:-"mpiexec --quiet --oversubscribe --bind-to none --mca pml ob1 --mca btl vader,self"}

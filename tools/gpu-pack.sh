@@ -42,6 +42,8 @@ cp "$plugin" "$folder/bin/libltrain-cuda.so"
 for program in $programs; do
     cp "$build/tests/engine/$program" "$folder/bin/" || fail "$program is not built"
 done
+module=$(dirname "$ltrain")/libltrain-mpi-openmpi.so
+[ ! -f "$module" ] || cp "$module" "$folder/bin/"
 strip "$folder"/bin/* 2>/dev/null || true
 
 # Prints the libraries that the files need, except those of glibc, the driver and CUDA.
@@ -57,9 +59,13 @@ take() { # FILE ...
 take "$folder"/bin/*
 
 # Open MPI finds its components and texts below OPAL_PREFIX. Components for fabrics are left out, since they need libraries of the machine.
-if ldd "$ltrain" | grep -q 'libmpi\.so'; then
-    mpiexec=$(command -v mpiexec) || fail "ltrain is built with MPI, and mpiexec is not here"
-    mpi=$(dirname "$(readlink -f "$(ldd "$ltrain" | sed -n 's/.*libmpi\.so[^ ]* => \([^ ]*\).*/\1/p')")")
+if [ -f "$module" ]; then
+    mpiexec=$(command -v mpiexec.openmpi || command -v mpiexec) || fail "ltrain is built with Open MPI, and mpiexec is not here"
+    library=$(gcc -print-file-name=libmpi.so.40) # the module opens it by name
+    [ -f "$library" ] || fail "libmpi.so.40 is not here"
+    cp -L "$library" "$folder/lib/libmpi.so.40"
+    take "$folder/lib/libmpi.so.40"
+    mpi=$(dirname "$(readlink -f "$library")")
     components=$(find "$mpi" /usr/lib/*/openmpi/lib "$mpi/openmpi" -maxdepth 2 -name 'mca_btl_self.so' -print -quit 2>/dev/null)
     [ -n "$components" ] || fail "Open MPI's components are not beside $mpi"
     components=$(dirname "$components")

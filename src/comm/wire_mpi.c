@@ -1,8 +1,5 @@
-/* The wire over MPI. */
-#include "comm/wire.h"
-
-#include "base/sys.h"
-#include "comm/shm.h"
+/* The module that speaks MPI: compiled once against the headers of each. */
+#include "comm/wire_module.h"
 
 #include <mpi.h>
 #include <signal.h>
@@ -33,6 +30,7 @@ enum {
     TICKS =
         20, /* ticks into which the time limit is divided; if the process was stopped meanwhile, the pause counts as one tick */
 };
+static const struct wire_host *host; /* the program that opened the module */
 static char start_message[160];
 static volatile sig_atomic_t ticks_left;
 static unsigned tick_seconds;
@@ -68,7 +66,7 @@ static enum status mpi_fail(const char *what, int error)
     char text[MPI_MAX_ERROR_STRING] = "";
     int length;
     MPI_Error_string(error, text, &length);
-    return status_fail(ERR_IO, "MPI cannot %s: %s", what, text);
+    return host->fail(ERR_IO, "MPI cannot %s: %s", what, text);
 }
 
 /* Tells whether ltrain itself has set the variable, which the user then cannot unset. */
@@ -100,7 +98,7 @@ static void prepare_last_word(const struct launch *l)
     describe_transports(transports, sizeof transports);
     const char *btl = getenv("OMPI_MCA_btl"); /* by default Open MPI goes over TCP by itself */
     const int by_memory = btl && (strstr(btl, "vader") || strstr(btl, "sm"));
-    if (by_memory && shm_is_short(l->local_size > 0 ? l->local_size : 1, memory, sizeof memory)) {
+    if (by_memory && host->shm_is_short(l->local_size > 0 ? l->local_size : 1, memory, sizeof memory)) {
         snprintf(
             starting, sizeof starting,
             "ltrain: rank %d: MPI cannot start and has ended this process: %s: make it larger (docker run --shm-size), remove "
@@ -114,7 +112,7 @@ static void prepare_last_word(const struct launch *l)
              transports[0] ? "); unset what an old job script or a module has left there" : ", or the installation is not whole");
 }
 
-const char *wire_starting(void)
+static const char *get_starting(void)
 {
     return starting;
 }
@@ -154,13 +152,13 @@ static enum status start_mpi(const struct launch *l, double timeout, struct wire
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rank != l->rank || size != l->size)
-        return status_fail(
+        return host->fail(
             ERR_INVALID,
             "%s says that this is rank %d of %d, but MPI says rank %d of %d; start with the mpiexec of the MPI that "
-            "ltrain is built with, or srun --mpi=pmix",
+            "is loaded, or srun --mpi=pmix",
             l->source, l->rank, l->size, rank, size);
     if (provided < MPI_THREAD_SERIALIZED)
-        return status_fail(ERR_INVALID, "this MPI does not allow calls from more than one thread (MPI_THREAD_SERIALIZED)");
+        return host->fail(ERR_INVALID, "this MPI does not allow calls from more than one thread (MPI_THREAD_SERIALIZED)");
     error = MPI_Comm_dup(MPI_COMM_WORLD, &w->data);
     if (error == MPI_SUCCESS)
         error = MPI_Comm_dup(MPI_COMM_WORLD, &w->control);
@@ -171,11 +169,12 @@ static enum status start_mpi(const struct launch *l, double timeout, struct wire
     return OK;
 }
 
-enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out)
+static enum status create_wire(const struct launch *launch, double timeout_seconds, struct wire **out)
 {
-    struct wire *w = sys_calloc(1, sizeof *w);
+    struct wire *w = host->allocate(sizeof *w);
     if (!w)
-        return status_fail(ERR_NOMEM, "out of memory for the communicator");
+        return host->fail(ERR_NOMEM, "out of memory for the communicator");
+    memset(w, 0, sizeof *w);
     enum status st = start_mpi(launch, timeout_seconds, w);
     if (st != OK) {
         alarm(0);
@@ -186,7 +185,7 @@ enum status wire_create(const struct launch *launch, double timeout_seconds, str
     return OK;
 }
 
-unsigned wire_calls(void)
+static unsigned count_calls(void)
 {
     return atomic_load(&calls);
 }
@@ -200,7 +199,7 @@ static void free_table(struct table *t)
     memset(t, 0, sizeof *t);
 }
 
-void wire_destroy(struct wire *w, double finalize_seconds)
+static void destroy_wire(struct wire *w, double finalize_seconds)
 {
     if (!w)
         return;
@@ -225,16 +224,16 @@ void wire_destroy(struct wire *w, double finalize_seconds)
     /* the tables stay if MPI was left as it is, since MPI may still write where requests point */
 }
 
-enum status wire_reserve(struct wire *w, enum channel channel, int slots)
+static enum status reserve_slots(struct wire *w, enum channel channel, int slots)
 {
     struct table t = {.slots = slots};
-    t.request = sys_malloc((size_t)slots * sizeof *t.request);
-    t.index = sys_malloc((size_t)slots * sizeof *t.index);
-    t.status = sys_malloc((size_t)slots * sizeof *t.status);
-    t.event = sys_malloc((size_t)slots * sizeof *t.event);
+    t.request = host->allocate((size_t)slots * sizeof *t.request);
+    t.index = host->allocate((size_t)slots * sizeof *t.index);
+    t.status = host->allocate((size_t)slots * sizeof *t.status);
+    t.event = host->allocate((size_t)slots * sizeof *t.event);
     if (!t.request || !t.index || !t.status || !t.event) {
         free_table(&t);
-        return status_fail(ERR_NOMEM, "out of memory for %d messages in flight", slots);
+        return host->fail(ERR_NOMEM, "out of memory for %d messages in flight", slots);
     }
     for (int i = 0; i < slots; i++)
         t.request[i] = MPI_REQUEST_NULL;
@@ -248,7 +247,7 @@ static MPI_Comm communicator(const struct wire *w, enum channel channel)
     return channel == CHANNEL_CONTROL ? w->control : w->data;
 }
 
-enum status wire_send(struct wire *w, enum channel channel, int slot, int to, const void *data, int bytes)
+static enum status send_bytes(struct wire *w, enum channel channel, int slot, int to, const void *data, int bytes)
 {
     atomic_fetch_add(&calls, 1);
     int error = MPI_Isend(data, bytes, MPI_BYTE, to, channel, communicator(w, channel), &w->table[channel].request[slot]);
@@ -256,7 +255,7 @@ enum status wire_send(struct wire *w, enum channel channel, int slot, int to, co
     return error == MPI_SUCCESS ? OK : mpi_fail("send", error);
 }
 
-enum status wire_recv(struct wire *w, enum channel channel, int slot, int from, void *data, int bytes)
+static enum status receive_bytes(struct wire *w, enum channel channel, int slot, int from, void *data, int bytes)
 {
     atomic_fetch_add(&calls, 1);
     int error = MPI_Irecv(data, bytes, MPI_BYTE, from < 0 ? MPI_ANY_SOURCE : from, channel, communicator(w, channel),
@@ -265,12 +264,12 @@ enum status wire_recv(struct wire *w, enum channel channel, int slot, int from, 
     return error == MPI_SUCCESS ? OK : mpi_fail("receive", error);
 }
 
-int wire_in_use(const struct wire *w, enum channel channel, int slot)
+static int is_in_use(const struct wire *w, enum channel channel, int slot)
 {
     return w->table[channel].request[slot] != MPI_REQUEST_NULL;
 }
 
-enum status wire_test(struct wire *w, enum channel channel, const struct wire_event **events, int *n)
+static enum status test_slots(struct wire *w, enum channel channel, const struct wire_event **events, int *n)
 {
     struct table *t = &w->table[channel];
     int count = 0;
@@ -291,4 +290,22 @@ enum status wire_test(struct wire *w, enum channel channel, const struct wire_ev
             return mpi_fail("complete a message", failed);
     }
     return error == MPI_SUCCESS || error == MPI_ERR_IN_STATUS ? OK : mpi_fail("test for messages", error);
+}
+
+const struct wire_module *ltrain_wire_module(const struct wire_host *program);
+
+const struct wire_module *ltrain_wire_module(const struct wire_host *program)
+{
+    static const struct wire_module module = {.version = WIRE_MODULE_VERSION,
+                                              .create = create_wire,
+                                              .destroy = destroy_wire,
+                                              .reserve = reserve_slots,
+                                              .send = send_bytes,
+                                              .recv = receive_bytes,
+                                              .in_use = is_in_use,
+                                              .test = test_slots,
+                                              .starting = get_starting,
+                                              .calls = count_calls};
+    host = program;
+    return &module;
 }

@@ -1,6 +1,7 @@
 /* Finding and opening the plugin. */
 #include "device/plugin.h"
 
+#include "base/library.h"
 #include "build_config.h"
 #include "device/plugin_headers.h"
 
@@ -30,21 +31,9 @@ int device_plugin_expected(void)
     return named() || there_is_a_driver();
 }
 
-/* Finds the program's directory, with a slash; "" if unknown. */
-static void own_directory(char *text, size_t size)
-{
-    ssize_t n = readlink("/proc/self/exe", text, size - 1);
-    text[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(text, '/');
-    if (slash)
-        slash[1] = 0;
-    else
-        text[0] = 0;
-}
-
 static enum status open_library(void **library)
 {
-    char beside[4096], path[2][4200];
+    char path[4200];
     const char *given = named();
     if (given) {
         *library = dlopen(given, RTLD_NOW | RTLD_LOCAL);
@@ -55,19 +44,14 @@ static enum status open_library(void **library)
                            "--device cuda: there is no NVIDIA driver here: %s: use cpu or cpu:discrete; `ltrain plan "
                            "--machine h100` plans for GPUs",
                            dlerror());
-    own_directory(beside, sizeof beside);
-    snprintf(path[0], sizeof path[0], "%s%s", beside, PLUGIN);
-    snprintf(path[1], sizeof path[1], "%s/%s", LTRAIN_LIBDIR, PLUGIN);
-    for (int i = 0; i < 2; i++) {
-        if (access(path[i], F_OK) != 0)
-            continue;
-        *library = dlopen(path[i], RTLD_NOW | RTLD_LOCAL);
+    if (library_find(PLUGIN, path, sizeof path)) {
+        *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         return *library ? OK : status_fail(ERR_INVALID, "--device cuda: the CUDA plugin cannot be opened: %s", dlerror());
     }
-    return status_fail(
-        ERR_INVALID,
-        "--device cuda: there is a driver, but no CUDA plugin: neither %s nor %s: this ltrain was built without nvcc", path[0],
-        path[1]);
+    return status_fail(ERR_INVALID,
+                       "--device cuda: there is a driver, but no CUDA plugin: neither %s nor %s/" PLUGIN
+                       ": this ltrain was built without nvcc",
+                       path, LTRAIN_LIBDIR);
 }
 
 enum status device_plugin_load(const struct device_plugin **out)

@@ -403,6 +403,6 @@ json_t *history_json(const struct history *h)
                      "first_step", (json_int_t)h->first, "last_step", (json_int_t)h->last, "steps_per_point",
                      (json_int_t)h->width, "skipped", (json_int_t)h->skipped, "resumed", (json_int_t)h->resumed, "damaged",
                      (json_int_t)h->damaged, "repeated", (json_int_t)h->repeated, "last_loss", number(h->last_loss),
-                     "mfu_reference", reference ? reference : json_string(""), "curves", curves(h), "stalls", stalls(h), "evaluations", evaluations(h),
-                     "events", events(h));
+                     "mfu_reference", reference ? reference : json_string(""), "curves", curves(h), "stalls", stalls(h),
+                     "evaluations", evaluations(h), "events", events(h));
 }

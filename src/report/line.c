@@ -67,8 +67,9 @@ static int skip_nested(struct line *l)
 /* Converts a number as JSON writes it. Mantissas of up to 19 digits are exact; the power of ten rounds once, to 64 bits. */
 static double number_of(const char *s, size_t n)
 {
-    static const long double tens[] = {1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L,  1e8L,  1e9L,  1e10L, 1e11L, 1e12L, 1e13L,
-                                       1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L, 1e20L, 1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
+    static const long double tens[] = {1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L,  1e8L,  1e9L,
+                                       1e10L, 1e11L, 1e12L, 1e13L, 1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L,
+                                       1e20L, 1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
     const size_t most = sizeof tens / sizeof *tens;
     size_t i = n > 0 && s[0] == '-';
     uint64_t mantissa = 0;
@@ -116,7 +117,7 @@ static int take_value(struct line *l, struct line_field *out)
         out->length = (size_t)(l->at - out->value);
         return whole;
     }
-    while (l->at < l->end && *l->at > ' ' && *l->at != ',' && *l->at != '}' && *l->at != ']')
+    while (l->at<l->end && * l->at> ' ' && *l->at != ',' && *l->at != '}' && *l->at != ']')
         l->at++;
     out->length = (size_t)(l->at - out->value);
     out->kind = first == '-' || (first >= '0' && first <= '9') ? LINE_NUMBER : LINE_WORD;

@@ -23,9 +23,10 @@ int page_write(FILE *f, const json_t *data)
                          "<link rel=\"icon\" href=\"data:,\">\n<title>ltrain report</title>\n<style>\n",
           f);
     fwrite(report_style, 1, report_style_bytes, f);
-    fputs("</style>\n<body>\n<main><p class=\"plain\">This report is drawn by the script in it, which this browser does not run.</p>"
-          "</main>\n<script type=\"application/json\" id=\"data\">",
-          f);
+    fputs(
+        "</style>\n<body>\n<main><p class=\"plain\">This report is drawn by the script in it, which this browser does not run.</p>"
+        "</main>\n<script type=\"application/json\" id=\"data\">",
+        f);
     const int whole = write_data(f, data);
     fputs("</script>\n<script>\n", f);
     fwrite(report_script, 1, report_script_bytes, f);

@@ -45,7 +45,8 @@ static json_t *load(const char *directory, const char *name, json_t *notes)
 /* Takes what the page shows of plan.json. */
 static json_t *plan_part(json_t *plan)
 {
-    static const char *const names[] = {"model", "machine", "seq_len", "effort", "peak", "limit", "strategy", "step", "classes", "lanes"};
+    static const char *const names[] = {"model", "machine",  "seq_len", "effort",  "peak",
+                                        "limit", "strategy", "step",    "classes", "lanes"};
     json_t *part = json_object();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (json_object_get(plan, names[i]))
@@ -173,10 +174,10 @@ enum status report_run(const char *directory, json_t **out)
     struct stat s;
     TRY(join(directory, "metrics.jsonl", path));
     if (sys_stat(path, &s) != 0)
-        return sys_is_absent(errno) ? status_fail(ERR_INVALID,
-                                                  "report: %s is no run's directory: it has no metrics.jsonl; give the --out of a run",
-                                                  directory)
-                                    : sys_cannot_open(path);
+        return sys_is_absent(errno)
+                   ? status_fail(ERR_INVALID,
+                                 "report: %s is no run's directory: it has no metrics.jsonl; give the --out of a run", directory)
+                   : sys_cannot_open(path);
     TRY(history_read(path, &h));
     json_t *run = json_object(), *notes = json_array(), *traces = json_array(), *history = history_json(h);
     history_free(h);

@@ -4,9 +4,9 @@
 
 static enum status refuse(const char *path)
 {
-    return status_fail(ERR_INVALID,
-                       "report: %s is neither a run's directory nor what ltrain eval --tasks needle --json (or another task) printed",
-                       path);
+    return status_fail(
+        ERR_INVALID,
+        "report: %s is neither a run's directory nor what ltrain eval --tasks needle --json (or another task) printed", path);
 }
 
 enum status report_scores(const char *path, json_t **out)

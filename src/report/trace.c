@@ -174,9 +174,8 @@ static enum status waits_of(const struct events *all, double unit, json_t *into)
             json_array_append_new(marks, json_pack("[f, f, s]", w[i].from, w[i].to, lane_name((enum lane)w[i].event->by)));
     qsort(w, n, sizeof *w, longer);
     for (size_t i = 0; i < n && i < WAITS; i++)
-        json_array_append_new(longest,
-                              json_pack("[f, f, s, s, s]", w[i].from, w[i].to, lane_name((enum lane)w[i].event->by),
-                                        w[i].event->name, name_of(all, w[i].event->by_instruction)));
+        json_array_append_new(longest, json_pack("[f, f, s, s, s]", w[i].from, w[i].to, lane_name((enum lane)w[i].event->by),
+                                                 w[i].event->name, name_of(all, w[i].event->by_instruction)));
     for (int l = 0; l < LANES; l++)
         if (by_lane[l] > 0)
             json_object_set_new(sums, lane_name((enum lane)l), json_real(by_lane[l]));

@@ -4,7 +4,7 @@
 set -eu
 . "$(dirname "$0")/../mpi.sh"
 program=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
-mpi="$mpi --mca orte_tmpdir_base ${TMPDIR:-/tmp}"
+[ "${LTRAIN_TEST_MPI:-}" ] || mpi="$mpi --mca orte_tmpdir_base ${TMPDIR:-/tmp}"
 failures=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -109,10 +109,12 @@ static void write_log(const char *path, int first, int last)
     FILE *f = fopen(path, "a");
     assert_non_null(f);
     for (int s = first; s <= last; s++)
-        fprintf(f,
-                "{\"step\":%d,\"loss\":%d.5e0,\"seconds\":0.25,\"tokens\":1024,\"stalls\":{\"h2d\":{\"parameters\":0.125},\"?\":{}},"
-                "\"skipped\":%s%s}\n",
-                s, s % 4, s % 1000 == 0 ? "true" : "false", s % 50 == 0 ? ",\"eval_loss\":2.5,\"eval_loss_by_position\":{\"1\":3,\"64\":2}" : "");
+        fprintf(
+            f,
+            "{\"step\":%d,\"loss\":%d.5e0,\"seconds\":0.25,\"tokens\":1024,\"stalls\":{\"h2d\":{\"parameters\":0.125},\"?\":{}},"
+            "\"skipped\":%s%s}\n",
+            s, s % 4, s % 1000 == 0 ? "true" : "false",
+            s % 50 == 0 ? ",\"eval_loss\":2.5,\"eval_loss_by_position\":{\"1\":3,\"64\":2}" : "");
     assert_int_equal(fclose(f), 0);
 }
 
@@ -124,7 +126,9 @@ static void a_long_and_damaged_log(void **state)
     assert_int_equal(mkdir("long", 0777), 0);
     write_log("long/metrics.jsonl", 1, 30000);
     FILE *f = fopen("long/metrics.jsonl", "a");
-    fputs("no object\n{\"step\":30001,\"mfu_reference\":\"\xff\"}\n{\"step\":30002,\"loss\":\n{\"step\":\"x\"}\n{}\n\n{\"step\":7,\"tokens\":1}\n", f);
+    fputs(
+        "no object\n{\"step\":30001,\"mfu_reference\":\"\xff\"}\n{\"step\":30002,\"loss\":\n{\"step\":\"x\"}\n{}\n\n{\"step\":7,\"tokens\":1}\n",
+        f);
     assert_int_equal(fclose(f), 0);
     write_log("long/metrics.jsonl", 30002, 30002);
     e2e_succeeds(NULL, "report long/");
@@ -177,8 +181,9 @@ static void names_that_look_like_markup(void **state)
 static void several_runs_and_scores(void **state)
 {
     (void)state;
-    e2e_write("scores.json", "{\"model\": \"m\", \"results\": [{\"task\": \"needle\", \"length\": 512, \"depth\": 25.0, \"score\": 0.5, "
-                             "\"answers\": [{}, {}]}]}");
+    e2e_write("scores.json",
+              "{\"model\": \"m\", \"results\": [{\"task\": \"needle\", \"length\": 512, \"depth\": 25.0, \"score\": 0.5, "
+              "\"answers\": [{}, {}]}]}");
     e2e_succeeds(NULL, "report long run scores.json");
     json_t *data = data_of("report.html");
     assert_int_equal(json_array_size(json_object_get(data, "runs")), 2);
