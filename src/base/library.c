@@ -26,8 +26,8 @@ int library_find(const char *name, char *path, size_t size)
     char own[4096];
     own_directory(own, sizeof own);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        const int n = places[i] ? snprintf(path, size, "%s%s%s", own, places[i], name)
-                                : snprintf(path, size, "%s/%s", LTRAIN_LIBDIR, name);
+        const int n =
+            places[i] ? snprintf(path, size, "%s%s%s", own, places[i], name) : snprintf(path, size, "%s/%s", LTRAIN_LIBDIR, name);
         if (n < (int)size && sys_access(path, F_OK) == 0)
             return 1;
     }

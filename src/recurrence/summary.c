@@ -131,7 +131,8 @@ static void fold_columns(const struct op_attrs *a, void *const *arg, int64_t hea
         if (i + 1 == pieces)
             return;
         const int64_t next = order[a->fold.transposed ? pieces - 2 - i : i + 1] * heads + head;
-        fold_piece(a, state + next * k * v + column, state + at * k * v + column, move + at * k * k, own + at * k * v + column, n);
+        fold_piece(a, state + next * k * v + column, state + at * k * v + column, move + at * k * k, own + at * k * v + column,
+                   n);
     }
 }
 
