@@ -146,7 +146,8 @@ static void name_tensor(struct check *c, int64_t step, const char *what, const s
     if (d->n != p->elements)
         snprintf(at, room, "has %lld elements on all ranks together, and %lld alone", (long long)d->n, (long long)p->elements);
     else if (d->rank)
-        snprintf(at, room, "on rank %d is not that on rank 0, and both hold all of it", d->rank);
+        snprintf(at, room, "on rank %d is not that on rank %d, and both hold %s", d->rank, d->like,
+                 mesh_degree(&c->given.s->plan.mesh, MESH_EP) > 1 && p->experts > 0 ? "these experts" : "all of it");
     else if (!isfinite(relative))
         snprintf(at, room, "is not finite: L2 norm %.9g with this mesh and offload, %.9g alone", fabs(sqrt(d->given2)),
                  fabs(sqrt(d->alone2)));

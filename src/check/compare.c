@@ -30,8 +30,10 @@ struct compare {
     float *own;           /* this rank's shards, one after the other */
     struct piece *piece;
     int64_t room, used, piece_room, n_pieces;
-    uint64_t *hash; /* hash by parameter of the unit, if every rank of several holds all of it */
+    uint64_t *hash; /* hash by parameter of the unit, if several ranks hold the same */
     int ranks;
+    enum state_holding holding;
+    int is_copy; /* 1: another rank says what this one holds, too */
 };
 
 static const struct model_param *param_of(const struct compare *c, int i)
@@ -89,6 +91,10 @@ static enum status take_gradient(void *user, int unit, int64_t first, int64_t n,
 static enum status take_shard(void *user, int unit, int64_t first, int64_t n, float *data)
 {
     struct compare *c = user;
+    if (c->holding == HELD_IN_COPIES)
+        each_part(c, first, n, data, hash_part);
+    if (c->is_copy)
+        return OK;
     if (c->n_pieces >= c->piece_room || c->used + n > c->room)
         return status_fail(ERR_CORRUPT, "this rank's shards of unit %d hold more than its share", unit);
     memcpy(c->own + c->used, data, (size_t)n * sizeof *data);
@@ -112,11 +118,15 @@ static enum status take_whole(void *user, int unit, int64_t first, int64_t n, fl
 static enum status prepare(struct compare *c, struct session *given, struct session *alone, enum state_kind kind)
 {
     const struct strategy *s = &given->plan->strategy;
-    int64_t elements = c->m->units[c->unit].elements, groups = elements / s->key.group + 4;
-    int sharded = session_sharded(given, kind);
+    const struct model_unit *u = &c->m->units[c->unit];
+    int64_t elements = u->elements, groups = elements / s->key.group + u->n_params + 4;
+    c->holding = session_holding(given, c->unit, kind);
+    c->is_copy = c->holding == HELD_IN_COPIES && comm_member(given->comm, LANE_EXPERTS) > 0;
+    int sharded = c->holding != HELD_BY_ALL;
     c->ranks = s->ranks;
     c->piece_room = groups;
-    c->room = elements / s->ranks + groups * (s->key.moments == I8 ? BLOCK8 : 1);
+    c->room = elements / (c->holding == HELD_IN_COPIES ? mesh_degree(&s->key.mesh, MESH_EP) : s->ranks) +
+              groups * (s->key.moments == I8 ? BLOCK8 : 1);
     c->hash = sys_calloc((size_t)c->m->units[c->unit].n_params + 1, sizeof *c->hash);
     c->piece = sys_calloc((size_t)groups, sizeof *c->piece);
     c->own = sharded ? sys_malloc((size_t)c->room * sizeof *c->own) : NULL;
@@ -133,18 +143,26 @@ static enum status prepare(struct compare *c, struct session *given, struct sess
     return session_visit(given, c->unit, kind, STATE_READ, sharded ? take_shard : take_whole, c);
 }
 
-/* Compares every rank's hashes with rank 0's. */
+/* Compares every rank's hashes with those of the first rank that holds the same: rank 0 or, of experts, one with the same ones. */
 static enum status compare_copies(struct compare *c, struct comm *comm)
 {
+    const struct mesh mesh = comm_mesh(comm);
     int n = c->m->units[c->unit].n_params, ranks = comm_size(comm);
     uint64_t *all = sys_calloc((size_t)(n * ranks), sizeof *all);
     enum status st = comm_agree(comm, all ? OK : status_fail(ERR_NOMEM, "check: out of memory for hashes"));
     if (st == OK)
         st = comm_gather(comm, c->hash, n * (int64_t)sizeof *all, all);
-    for (int r = ranks - 1; r > 0 && st == OK && c->alone; r--)
-        for (int i = 0; i < n; i++)
-            if (all[r * n + i] != all[i])
-                c->d[c->m->units[c->unit].first_param + i].rank = r;
+    for (int place = 0; place < ranks && st == OK && c->alone; place++) {
+        const int r = comm_rank_at(comm, place),
+                  like = c->holding == HELD_BY_ALL ? 0 : comm_rank_at(comm, mesh_group_of(&mesh, LANE_EXPERTS, place).first);
+        for (int i = 0; i < n; i++) {
+            struct difference *d = &c->d[c->m->units[c->unit].first_param + i];
+            if (all[r * n + i] != all[like * n + i] && (d->rank == 0 || r < d->rank)) {
+                d->rank = r;
+                d->like = like;
+            }
+        }
+    }
     free(all);
     return st;
 }
@@ -193,8 +211,10 @@ enum status check_unit(struct session *given, struct session *alone, int unit, e
 {
     struct compare c = {.m = given->model, .unit = unit, .d = d, .excuse = excuse};
     enum status st = comm_agree(given->comm, prepare(&c, given, alone, kind));
-    if (st == OK)
-        st = session_sharded(given, kind) ? compare_shards(&c, given->comm) : compare_copies(&c, given->comm);
+    if (st == OK && c.holding != HELD_BY_ALL)
+        st = compare_shards(&c, given->comm);
+    if (st == OK && c.holding != HELD_IN_SHARDS)
+        st = compare_copies(&c, given->comm);
     free(c.alone);
     free(c.gradient);
     free(c.own);

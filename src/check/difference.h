@@ -14,8 +14,8 @@ struct difference {
     double most;                  /* largest absolute difference; NaN once there was one */
     int64_t at;                   /* element with the largest difference, and its values */
     float given, alone;
-    int rank;      /* the first rank whose copy is not rank 0's; 0: none */
-    double slack2; /* sum of squares of the differences that rounding explains beyond the relative tolerance */
+    int rank, like; /* the first rank whose copy is not that on rank `like`, which is 0 for what every rank has; 0: none */
+    double slack2;  /* sum of squares of the differences that rounding explains beyond the relative tolerance */
     /* sum of squares of the differences explained by moments that the two runs rounded in different directions, in many elements;
      * set by the caller */
     double turned2;

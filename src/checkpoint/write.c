@@ -190,16 +190,24 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
 }
 
 /* Writes a kind of state of the ranks' parts of the model. Of sharded state every rank writes its own elements; of state that all
- * ranks with a part hold whole, they write one unit each, in turn.
+ * ranks with a part hold whole, they write one unit each, in turn. Of experts that are shared out the first rank with them writes.
  *
  * The ranks agree after every turn, so that none waits long for a slow or failed one. */
 static enum status write_kind(struct session *s, enum state_kind kind, struct output *w)
 {
-    const int sharing = s->plan->strategy.ranks, turn = session_sharded(s, kind) ? 1 : sharing;
+    const int sharing = s->plan->strategy.ranks,
+              turn = session_holding(s, MODEL_EMBEDDING_UNIT, kind) == HELD_BY_ALL ? sharing : 1;
     for (int u = 0; u < s->model->whole->n_units; u += turn) {
-        int mine = turn == 1 ? u : u + comm_place(s->comm) % sharing;
-        enum status st = mine < s->model->n_units ? session_visit(s, mine, kind, STATE_READ, write_pieces, w) : OK;
-        TRY(comm_agree(s->comm, st));
+        const int mine = turn == 1 ? u : u + comm_place(s->comm) % sharing,
+                  writes = mine < s->model->n_units && (turn == 1 || session_holding(s, mine, kind) == HELD_BY_ALL);
+        TRY(comm_agree(s->comm, writes ? session_visit(s, mine, kind, STATE_READ, write_pieces, w) : OK));
+    }
+    for (int u = 0; u < s->model->n_units && turn > 1; u++) {
+        const enum state_holding held = session_holding(s, u, kind);
+        if (held == HELD_BY_ALL)
+            continue;
+        const int writes = held == HELD_IN_SHARDS || comm_member(s->comm, LANE_EXPERTS) == 0;
+        TRY(comm_agree(s->comm, writes ? session_visit(s, u, kind, STATE_READ, write_pieces, w) : OK));
     }
     return OK;
 }

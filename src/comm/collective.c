@@ -82,13 +82,13 @@ enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const st
         g->t.arg[i] = arg[i];
     if (op_class(op) != OPS_COLLECTIVE)
         return status_fail(ERR_INVALID, "%s is not a collective", op_name(op));
+    const struct collective x = {
+        .op = op, .attrs = attrs, .arg = arg, .members = g->members, .me = g->me, .send = send, .receive = recv};
+    TRY(flows_check(&x));
     if (flows_is_reduction(op))
         begin_reduce(g, c->chunk);
     else
-        begin_flows(g,
-                    &(struct collective){
-                        .op = op, .attrs = attrs, .arg = arg, .members = g->members, .me = g->me, .send = send, .receive = recv},
-                    c->chunk);
+        begin_flows(g, &x, c->chunk);
     g->busy = 1;
     c->votes.own.started[lane - LANE_WORLD]++;
     lastword_doing(c, lane, op);

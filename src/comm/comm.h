@@ -48,7 +48,7 @@ const char *comm_source(const struct comm *c);     /* launcher that gave this ra
 struct mesh comm_mesh(const struct comm *c);
 int comm_member(const struct comm *c, enum lane lane); /* own index in this rank's group on a comm lane */
 /* Lists this rank's indices in the groups of all comm lanes, by lane_comm. */
-void comm_list_members(const struct comm *c, int32_t member[COMM_LANES]);
+void comm_list_members(const struct comm *c, uint16_t member[COMM_LANES]);
 /* Writes one line about ranks, mesh and hosts. */
 void comm_describe(const struct comm *c, char *text, size_t bytes);
 /* Writes a remark if a ulysses group does not lie within one host, else "". */

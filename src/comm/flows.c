@@ -2,6 +2,7 @@
 #include "comm/flows.h"
 
 #include "comm/comm.h"
+#include "ops/dispatch.h"
 
 /* Most elements of the members' pieces together: 16 MiB in fp32, enough for messages that fill a link. */
 #define WORK_ELEMENTS ((int64_t)4 << 20)
@@ -47,6 +48,38 @@ static int64_t block_bytes(const struct op_attrs *a)
     return a->comm.share * a->comm.element;
 }
 
+static struct dispatch_shape dispatch_of(const struct collective *c)
+{
+    return (struct dispatch_shape){c->attrs->comm.n, c->attrs->comm.type, c->members};
+}
+
+enum status flows_check(const struct collective *c)
+{
+    const struct dispatch_shape s = dispatch_of(c);
+    return c->op == OP_DISPATCH || c->op == OP_RETURN ? dispatch_check(&s, c->arg[2], c->me) : OK;
+}
+
+/* Finds the rows of pairs that are this rank's and member m's experts', among those sorted here. */
+static struct flow_part pairs_with(const struct collective *c, char *rows, int m)
+{
+    const struct dispatch_shape s = dispatch_of(c);
+    int64_t first, n = dispatch_part(&s, (const int32_t *)c->arg[2] + c->me * (s.experts + 1), m, &first);
+    return (struct flow_part){rows + first * c->attrs->comm.element, n * c->attrs->comm.element};
+}
+
+/* Finds the rows of member m's pairs with this rank's experts, among those that arrive. */
+static struct flow_part arrived_from(const struct collective *c, char *rows, int m)
+{
+    const struct dispatch_shape s = dispatch_of(c);
+    const int32_t *all = c->arg[2];
+    int64_t before = 0, first, n = 0;
+    for (int k = 0; k <= m; k++) {
+        before += n;
+        n = dispatch_part(&s, all + k * (s.experts + 1), c->me, &first);
+    }
+    return (struct flow_part){rows + before * c->attrs->comm.element, n * c->attrs->comm.element};
+}
+
 struct flow_part flows_out(const struct collective *c, int m)
 {
     const struct op_attrs *a = c->attrs;
@@ -60,6 +93,10 @@ struct flow_part flows_out(const struct collective *c, int m)
         if (c->send && m == modulo(c->me + a->comm.distance, c->members))
             return (struct flow_part){src, a->comm.n * a->comm.element};
         return (struct flow_part){src, 0};
+    case OP_DISPATCH:
+        return pairs_with(c, src, m);
+    case OP_RETURN:
+        return arrived_from(c, src, m);
     default:
         return (struct flow_part){NULL, 0};
     }
@@ -78,6 +115,10 @@ struct flow_part flows_in(const struct collective *c, int m)
         if (c->receive && m == modulo(c->me - a->comm.distance, c->members))
             return (struct flow_part){dst, a->comm.n * a->comm.element};
         return (struct flow_part){dst, 0};
+    case OP_DISPATCH:
+        return arrived_from(c, dst, m);
+    case OP_RETURN:
+        return pairs_with(c, dst, m);
     default:
         return (struct flow_part){NULL, 0};
     }

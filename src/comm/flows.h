@@ -3,6 +3,7 @@
 #define LTRAIN_COMM_FLOWS_H
 
 #include "base/num.h"
+#include "base/status.h"
 #include "program/op.h"
 
 #include <stddef.h>
@@ -27,6 +28,8 @@ struct flow_part {
 /* Returns the number of elements in member m's share; the last shares may be short or empty. */
 int64_t flows_share(const struct op_attrs *a, int m);
 int flows_is_reduction(enum op_kind op);
+/* Refuses the counts of an op whose messages' sizes are numbers of its arguments (OP_DISPATCH). */
+enum status flows_check(const struct collective *c);
 /* Returns the part for (flows_in: from) member m, for a collective that is no reduction; m is not this rank. */
 struct flow_part flows_out(const struct collective *c, int m);
 struct flow_part flows_in(const struct collective *c, int m);

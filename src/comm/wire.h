@@ -8,7 +8,16 @@
 #include <stdint.h>
 
 /* Channels: messages match only within one, and between two ranks they stay in order. */
-enum channel { CHANNEL_CONTROL, CHANNEL_HOST, CHANNEL_WORLD, CHANNEL_ULYSSES, CHANNEL_RING, CHANNELS };
+enum channel {
+    CHANNEL_CONTROL,
+    CHANNEL_HOST,
+    CHANNEL_WORLD,
+    CHANNEL_ULYSSES,
+    CHANNEL_RING,
+    CHANNEL_EP,
+    CHANNEL_EXPERTS,
+    CHANNELS
+};
 
 struct wire;
 

@@ -3,6 +3,7 @@
 
 #include "base/blocks8.h"
 #include "base/parallel.h"
+#include "model/share.h"
 #include "plan/lower/groups.h"
 
 #include <pthread.h>
@@ -44,9 +45,20 @@ static void pack(const struct piece *x, const float *data, void *stored)
     }
 }
 
-int session_sharded(const struct session *s, enum state_kind kind)
+/* Returns the number of ranks that share the unit's experts out; 1: none do. */
+static int shared_out(const struct session *s, int unit)
 {
-    return s->plan->strategy.key.zero >= (kind == STATE_PARAM ? 3 : 1);
+    return model_share_of(s->model, mesh_degree(&s->plan->strategy.key.mesh, MESH_EP), unit);
+}
+
+enum state_holding session_holding(const struct session *s, int unit, enum state_kind kind)
+{
+    const struct strategy *st = &s->plan->strategy;
+    if (plan_unit_zero(s->model, st, unit) >= (kind == STATE_PARAM ? 3 : 1))
+        return HELD_IN_SHARDS;
+    if (shared_out(s, unit) == 1)
+        return HELD_BY_ALL;
+    return mesh_members(&st->key.mesh, LANE_EXPERTS) > 1 ? HELD_IN_COPIES : HELD_IN_SHARDS;
 }
 
 enum dtype session_state_type(const struct session *s, const struct model_unit *unit, enum state_kind kind)
@@ -61,9 +73,9 @@ static enum binding_kind binding_of(const struct session *s, int unit, enum stat
 {
     static const enum binding_kind kinds[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
     const struct strategy *st = &s->plan->strategy;
-    if (kind == STATE_MASTER && st->key.dtype != F32 && !plan_has_masters(st, &s->model->units[unit]))
+    if (kind == STATE_MASTER && st->key.dtype != F32 && !plan_has_masters(s->model, st, unit))
         return BINDING_PARAM;
-    return kind == STATE_GRAD && s->plan->strategy.key.zero == 1 ? BINDING_GRAD_SUM : kinds[kind];
+    return kind == STATE_GRAD && plan_unit_zero(s->model, st, unit) == 1 ? BINDING_GRAD_SUM : kinds[kind];
 }
 
 /* Sets the piece to the rank's elements of the unit's index-th group. */
@@ -140,6 +152,24 @@ static int next_piece(struct walk *w, struct piece *x)
 
 /* ---- visiting ---- */
 
+/* Finds the elements from `first` on of a piece in the whole unit, of which the rank may have a share of the experts. Returns how many
+ * of the n elements follow each other there. */
+static int64_t place_in_unit(const struct session *s, int unit, int64_t first, int64_t n, int64_t *there)
+{
+    const int ep = shared_out(s, unit);
+    return model_share_piece(s->model, ep, ep > 1 ? comm_member(s->comm, LANE_EP) : 0, unit, first, n, there);
+}
+
+/* Visits a piece's elements, which lie at `data`, as elements of the whole unit. */
+static enum status visit_elements(const struct session *s, const struct piece *x, state_visitor *visit, void *user, float *data)
+{
+    for (int64_t done = 0, there, n; done < x->n; done += n) {
+        n = place_in_unit(s, x->unit, x->first + done, x->n - done, &there);
+        TRY(visit(user, x->unit, there, n, data + done));
+    }
+    return OK;
+}
+
 /* Returns the address of the piece in its tier; on nvme, its place in the store. */
 static int64_t place_of(const struct session *s, const struct piece *x, enum tier *tier, int64_t *bytes)
 {
@@ -175,11 +205,10 @@ static enum status visit_piece(struct session *s, const struct piece *x, enum st
     if (access == STATE_READ) {
         TRY(read_stored(s, tier, at, stored, bytes));
         unpack(x, stored, data);
-        return x->n > 0 ? visit(user, x->unit, x->first, x->n, data) : OK;
+        return visit_elements(s, x, visit, user, data);
     }
     memset(data, 0, (size_t)x->room * sizeof *data);
-    if (x->n > 0)
-        TRY(visit(user, x->unit, x->first, x->n, data));
+    TRY(visit_elements(s, x, visit, user, data));
     pack(x, data, stored);
     return write_stored(s, tier, at, stored, bytes);
 }
@@ -315,7 +344,11 @@ static enum status make(const struct filling *f, const struct piece *x, int64_t 
         memset(data, 0, (size_t)((used - from) * size));
         return OK;
     }
-    return f->fill(f->user, &(struct state_part){x->unit, x->kind, x->first + from, used - from, type, data});
+    for (int64_t done = from, there, n; done < used; done += n) {
+        n = place_in_unit(f->s, x->unit, x->first + done, used - done, &there);
+        TRY(f->fill(f->user, &(struct state_part){x->unit, x->kind, there, n, type, data + (done - from) * size}));
+    }
+    return OK;
 }
 
 /* Makes an I8 piece; one thread uses both halves of the staging memory. */

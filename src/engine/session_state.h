@@ -12,8 +12,10 @@ enum state_access { STATE_READ, STATE_WRITE };
 
 /* Returns the type in which a unit's state of a kind is stored. */
 enum dtype session_state_type(const struct session *s, const struct model_unit *unit, enum state_kind kind);
-/* Tells whether each rank holds its shards only, instead of all of the state. */
-int session_sharded(const struct session *s, enum state_kind kind);
+/* Ranks' parts of a unit's state. HELD_BY_ALL: every rank has all of it; HELD_IN_SHARDS: each has elements of its own;
+ * HELD_IN_COPIES: each has those of its experts, as other ranks with these experts do (members of LANE_EXPERTS). */
+enum state_holding { HELD_BY_ALL, HELD_IN_SHARDS, HELD_IN_COPIES };
+enum state_holding session_holding(const struct session *s, int unit, enum state_kind kind);
 
 /* Visits n elements of the unit from `first` on, as fp32; to be filled when writing. */
 typedef enum status state_visitor(void *user, int unit, int64_t first, int64_t n, float *data);

@@ -346,6 +346,7 @@ struct model {
     struct model_config config;
     const struct model *whole; /* model of which this one is a part; borrowed; a model that is no part has itself here */
     struct model_part part;    /* place of this part in the whole model */
+    int experts_shared;        /* number of ranks whose share of the experts the units have (model/share.h); 0: all experts */
     int n_units, n_params;
     struct model_unit *units;
     struct model_param *params;

@@ -104,6 +104,12 @@ static struct span span_of(const struct gated_shape *s, int64_t row, int64_t j)
                          .n = min_i64(ROWS_BLOCK, s->dim - j)};
 }
 
+/* Tells whether a pair is none, but fills the shape up. */
+static int is_padding(const struct gated_shape *s, const struct gated_pairs *x, int64_t pair)
+{
+    return s->padded && x->place[pair] < 0;
+}
+
 static int has_row(const struct gated_shape *s, const struct gated_pairs *x, int64_t pair)
 {
     return x->place[pair] >= 0 && x->place[pair] < s->rows * s->k &&
@@ -120,7 +126,7 @@ enum status ops_gated(const struct gated_shape *s, void *act, const void *gate_u
     int bad = 0;
 #pragma omp parallel for schedule(static) reduction(| : bad) if (s->rows * s->k * s->dim > ROWS_SERIAL)
     for (int64_t i = 0; i < s->rows * s->k; i++) {
-        bad |= !has_row(s, x, i);
+        bad |= !has_row(s, x, i) && !is_padding(s, x, i);
         for (int64_t j = 0; j < (has_row(s, x, i) ? s->dim : 0); j += ROWS_BLOCK) {
             const struct span at = span_of(s, x->place[i], j);
             forward(act, gate_up, &at, x->p[i], s->f, s->dtype);
@@ -152,7 +158,7 @@ enum status ops_gated_grad(const struct gated_shape *s, void *gate_up, void *g, 
         if (has_row(s, x, i))
             pair_gradient(s, gate_up, g, dp, x, i);
         else
-            bad = 1;
+            bad |= !is_padding(s, x, i);
     }
     return judge(bad);
 }
@@ -165,6 +171,7 @@ static struct gated_shape gated_shape_of(const struct op_attrs *a)
                                 .k = a->gated.k,
                                 .experts = a->gated.experts,
                                 .dtype = a->gated.dtype,
+                                .padded = a->gated.padded,
                                 .interleaved = a->gated.interleaved,
                                 .f = {a->gated.kind, a->gated.limit, a->gated.alpha}};
 }

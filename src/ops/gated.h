@@ -9,6 +9,7 @@
 struct gated_shape {
     int64_t rows, dim, width; /* rows: tokens, each with k pairs; width: of the second map's outputs */
     int32_t k, experts, dtype;
+    int32_t padded;      /* 1: a pair whose place is negative is none */
     int32_t interleaved; /* 1: columns of gate and up alternate; 0: gate comes first */
     struct gate f;
 };

@@ -1,12 +1,13 @@
 #include "program/mesh.h"
 
-#include <string.h>
+#include <stdio.h>
 
 /* A row for each dimension. Legal degrees are in plan/lower/mesh.c, costs of messages in machine/rank_cost.c. */
 const struct mesh_row mesh_rows[MESH_DIMS] = {
-    [MESH_DP] = {"dp", 2, "sequences"},
-    [MESH_ULYSSES] = {"ulysses", 0, "heads"},
-    [MESH_RING] = {"ring", 1, "tokens"},
+    [MESH_DP] = {"dp", 2, 0, "sequences"},
+    [MESH_ULYSSES] = {"ulysses", 0, 0, "heads"},
+    [MESH_RING] = {"ring", 1, 0, "tokens"},
+    [MESH_EP] = {"ep", 0, 1, "experts"},
 };
 
 #define ALONG(dim) (1u << MESH_##dim)
@@ -17,7 +18,7 @@ const unsigned mesh_lanes[LANES] = {
 };
 #undef ALONG
 
-static int degree(const struct mesh *m, enum mesh_dim d)
+int mesh_degree(const struct mesh *m, enum mesh_dim d)
 {
     return m->degree[d] > 0 ? m->degree[d] : 1;
 }
@@ -34,28 +35,35 @@ int64_t mesh_ranks(const struct mesh *m)
 {
     int64_t ranks = 1;
     for (int d = 0; d < MESH_DIMS; d++)
-        ranks *= degree(m, (enum mesh_dim)d);
+        ranks *= mesh_rows[d].divides ? 1 : mesh_degree(m, (enum mesh_dim)d);
     return ranks;
 }
 
 /* Returns the distance in places between neighbours along the lane's dimensions: the product of the degrees of all dimensions
- * nested inside. */
+ * nested inside. Groups of ep are consecutive places. */
 static int stride_of(const struct mesh *m, enum lane lane)
 {
     int stride = 1, innermost = MESH_DIMS;
+    if (mesh_lanes[lane] == 0)
+        return lane == LANE_EXPERTS ? mesh_degree(m, MESH_EP) : 1;
     for (int d = 0; d < MESH_DIMS; d++)
         if (mesh_lanes[lane] >> d & 1 && mesh_rows[d].depth < innermost)
             innermost = mesh_rows[d].depth;
     for (int d = 0; d < MESH_DIMS; d++)
-        stride *= mesh_rows[d].depth < innermost ? degree(m, (enum mesh_dim)d) : 1;
+        stride *= mesh_rows[d].depth < innermost && !mesh_rows[d].divides ? mesh_degree(m, (enum mesh_dim)d) : 1;
     return stride;
 }
 
 int mesh_members(const struct mesh *m, enum lane lane)
 {
+    const int ep = mesh_degree(m, MESH_EP);
     int members = 1;
+    if (lane == LANE_EP)
+        return ep;
+    if (lane == LANE_EXPERTS)
+        return ep > 1 ? (int)mesh_ranks(m) / ep : 1;
     for (int d = 0; d < MESH_DIMS; d++)
-        members *= mesh_lanes[lane] >> d & 1 ? degree(m, (enum mesh_dim)d) : 1;
+        members *= mesh_lanes[lane] >> d & 1 ? mesh_degree(m, (enum mesh_dim)d) : 1;
     return members;
 }
 
@@ -67,17 +75,26 @@ struct mesh_group mesh_group_of(const struct mesh *m, enum lane lane, int place)
     return g;
 }
 
+int mesh_tells(const struct mesh *m, enum mesh_dim d)
+{
+    return !mesh_rows[d].divides || m->degree[d] > 1;
+}
+
 int mesh_is_decided(const struct mesh *m)
 {
     for (int d = 0; d < MESH_DIMS; d++)
-        if (m->degree[d] < 1)
+        if (m->degree[d] < (mesh_rows[d].divides ? 0 : 1))
             return 0;
     return 1;
 }
 
 int mesh_equal(const struct mesh *a, const struct mesh *b)
 {
-    return memcmp(a->degree, b->degree, sizeof a->degree) == 0;
+    for (int d = 0; d < MESH_DIMS; d++)
+        if (a->degree[d] != b->degree[d] && !(mesh_rows[d].divides && a->degree[d] >= 0 && b->degree[d] >= 0 &&
+                                              mesh_degree(a, (enum mesh_dim)d) == mesh_degree(b, (enum mesh_dim)d)))
+            return 0;
+    return 1;
 }
 
 void mesh_keys(const char *out[MESH_DIMS + 1])
@@ -91,6 +108,7 @@ const char *mesh_format(const struct mesh *m, char buf[MESH_TEXT])
 {
     int n = 0;
     for (int d = 0; d < MESH_DIMS; d++)
-        n += snprintf(buf + n, (size_t)(MESH_TEXT - n), "%s%s=%d", d ? "," : "", mesh_rows[d].key, m->degree[d]);
+        if (mesh_tells(m, (enum mesh_dim)d))
+            n += snprintf(buf + n, (size_t)(MESH_TEXT - n), "%s%s=%d", d ? "," : "", mesh_rows[d].key, m->degree[d]);
     return buf;
 }

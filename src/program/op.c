@@ -78,7 +78,8 @@ struct op_product op_product(enum op_kind kind, const struct op_attrs *a)
                                    .k = a->scan.key_dim,
                                    .a_type = (enum dtype)a->scan.dtype,
                                    .b_type = (enum dtype)a->scan.dtype};
-    const double rows = (double)a->experts.rows / a->experts.experts, in = (double)a->experts.in, out = (double)a->experts.out;
+    const double expected = (double)a->experts.rows * 100 / (a->experts.padded > 0 ? a->experts.padded : 100),
+                 rows = expected / a->experts.experts, in = (double)a->experts.in, out = (double)a->experts.out;
     if (kind == OP_EXPERTS)
         return (struct op_product){.m = rows,
                                    .n = out,

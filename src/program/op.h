@@ -19,7 +19,8 @@ enum op_kind {
 
 #define SUMSQ_BLOCK 4096
 
-enum { COMM_GROUPS = 3 }; /* groups that a rank belongs to: one for each comm lane */
+/* COMM_GROUPS: groups that a rank belongs to, one for each comm lane; a step_record has room for MOST_GROUPS. */
+enum { COMM_GROUPS = 5, MOST_GROUPS = 6 };
 
 /* Numbers that change from step to step, in one block of host memory that is copied to the device at the start of a program. */
 struct step_record {
@@ -32,7 +33,7 @@ struct step_record {
     /* dropout: key of the run's masks; sequence: number, within the run, of the micro-batch's sequence */
     uint32_t dropout[2], sequence;
     /* the rank's index in its group of each comm lane, which decides its shards and heads; by lane_comm */
-    int32_t member[COMM_GROUPS];
+    uint16_t member[MOST_GROUPS];
 };
 
 /* Results of OP_CLIP, which the update uses and the user sees. */
@@ -152,17 +153,27 @@ struct op_attrs {
         } route;
         struct {
             int64_t rows, in, out;
-            int32_t experts, first, count, per, transposed, x_type, w_type, y_type, result, gathers;
+            int32_t experts, first, count, per, transposed, x_type, w_type, y_type, result, gathers, padded;
             /* EXPERTS, EXPERTS_GRAD. rows: of all experts; matrices are those of experts [first, first + count); per: rows that are
              * made of a gathered one; transposed: 1: matrices are stored [out,in], else [in,out]; result: enum gemm_result;
-             * y_type: of y or dy; gathers: enum experts_gather */
+             * y_type: of y or dy; gathers: enum experts_gather; padded: as of GATED */
         } experts;
         struct {
             int64_t rows, dim, width;
             int32_t k, experts, dtype, kind, interleaved;
             float limit, alpha;
-            /* GATED, GATED_GRAD. rows: tokens, each with k pairs; width: of dy; interleaved: 1: columns of gate and up alternate */
+            int32_t padded;
+            /* GATED, GATED_GRAD. rows: tokens, each with k pairs; width: of dy; interleaved: 1: columns of gate and up alternate;
+             * padded: 0, or room in percent of the rows that equally busy experts would fill; a pair whose place is negative is none */
         } gated;
+        struct {
+            int64_t rows;
+            int32_t experts, members, group;
+        } arrive; /* rows: room for those that arrive; members: ranks that share the experts out; group: their lane, by lane_comm */
+        struct {
+            int64_t rows, x_rows, cols;
+            int32_t per, dtype, padded;
+        } spread; /* x_rows: rows of x; per: indices of a row of x; padded: as of GATED */
         struct {
             int64_t rows, dim;
             int32_t k, experts, y_type, dtype, accumulate;
@@ -218,7 +229,8 @@ struct op_attrs {
         struct {
             int64_t n, share;
             int32_t type, element, distance, send_if, recv_if;
-        } comm; /* element: bytes of an element; send_if, recv_if: predicates of sending and receiving, as instr.predicate */
+        } comm; /* element: bytes of an element, or of a row; send_if, recv_if: predicates of sending and receiving, as
+                 * instr.predicate. DISPATCH and RETURN: n: room for rows that arrive, share: rows of all pairs; type: experts */
         int64_t words[10];
     };
 };

@@ -38,6 +38,8 @@
 #ifndef CPU_OP
 #define CPU_OP OP
 #endif
+/* Rows that an op of experts is expected to work on. */
+#define EXPECTED(x) ((double)a->x.rows * 100 / (a->x.padded > 0 ? a->x.padded : 100))
 
 /* --- Memory: attrs.copy, attrs.fill --- */
 
@@ -143,24 +145,24 @@ OP(PERMUTE, permute, ELEMENTWISE, NEVER, F32, 0,
 /* y (+)= each expert's rows of x times its matrix (+ bias); x has all n rows or, with an order, those of tokens, row order[i] / per.
  * A row's bits do not depend on the number of rows: y [n,out], x [..,in], w [count,out,in] or [count,in,out], bias [count,out] */
 OP(EXPERTS, experts, MATRIX, NEVER, a->experts.x_type == BF16 || a->experts.w_type == BF16 ? BF16 : F32,
-   2.0 * a->experts.rows * a->experts.in * a->experts.out * a->experts.count / a->experts.experts,
+   2.0 * EXPECTED(experts) * a->experts.in * a->experts.out * a->experts.count / a->experts.experts,
    SUM(y, AS(experts.y_type), experts.result), IN(x, AS(experts.x_type)), IN(w, AS(experts.w_type)), IN(offsets, I32),
    OPT_IN(order, I32), OPT_IN(bias, AS(experts.w_type)), WORK(work))
 
 /* dw (+)= each expert's dy^T x, 0 without rows, and dbias (+)= its column sums of (p) dy. With an order, rows of x or dy
  * (attrs.experts.gathers) are gathered as above: dw as w, dy [..,out], x [..,in], dbias [count,out], p [n], by pair */
 OP(EXPERTS_GRAD, experts_grad, MATRIX, NEVER, a->experts.x_type == BF16 || a->experts.y_type == BF16 ? BF16 : F32,
-   2.0 * a->experts.rows * a->experts.in * a->experts.out * a->experts.count / a->experts.experts,
+   2.0 * EXPECTED(experts) * a->experts.in * a->experts.out * a->experts.count / a->experts.experts,
    OPT_SUM(dw, F32, experts.result), IN(dy, AS(experts.y_type)), IN(x, AS(experts.x_type)), IN(offsets, I32), OPT_IN(order, I32),
    OPT_SUM(dbias, F32, experts.result), OPT_IN(p, F32), WORK(work))
 
 /* act = p f(gate) up, f as of OP_SWIGLU, for each pair's row: act [n,dim], gate_up [n,2 dim], p, place [rows,k] */
-OP(GATED, gated, ELEMENTWISE, NEVER, a->gated.dtype, 7.0 * a->gated.rows * a->gated.k * a->gated.dim,
+OP(GATED, gated, ELEMENTWISE, NEVER, a->gated.dtype, 7.0 * EXPECTED(gated) * a->gated.k * a->gated.dim,
    OUT(act, T(gated)), IN(gate_up, T(gated)), IN(p, F32), IN(place, I32))
 
 /* gate_up becomes its gradient, g, the gradient of act, becomes OP_GATED's act, and dp that of p, with <dy, bias> of the pair's token
  * and expert if there is a bias: dp [n], by row, dy [rows,width], bias [experts,width], ids [rows,k] */
-OP(GATED_GRAD, gated_grad, ELEMENTWISE, NEVER, a->gated.dtype, 18.0 * a->gated.rows * a->gated.k * a->gated.dim,
+OP(GATED_GRAD, gated_grad, ELEMENTWISE, NEVER, a->gated.dtype, 18.0 * EXPECTED(gated) * a->gated.k * a->gated.dim,
    INOUT(gate_up, T(gated)), INOUT(g, T(gated)), OUT(dp, F32), IN(p, F32), IN(place, I32), OPT_IN(dy, T(gated)),
    OPT_IN(bias, T(gated)), OPT_IN(ids, I32))
 
@@ -169,6 +171,15 @@ OP(GATED_GRAD, gated_grad, ELEMENTWISE, NEVER, a->gated.dtype, 18.0 * a->gated.r
 OP(COMBINE, combine, ELEMENTWISE, NEVER, a->combine.y_type, 1.0 * a->combine.rows * a->combine.k * a->combine.dim,
    SUM(acc, F32, combine.accumulate), IN(y, AS(combine.y_type)), IN(place, I32), OPT_IN(p, F32), OPT_IN(bias, T(combine)),
    OPT_IN(ids, I32))
+
+/* Sorts the rows that reach this rank's experts, by expert, then by member and token: order [rows]: each sorted row's place among
+ * those that arrived; place [rows]: the reverse, -1 beyond them; offsets [experts/members+1]; all [members,experts+1]: offsets of all
+ * members' pairs */
+CPU_OP(ARRIVE, arrive, ELEMENTWISE, NEVER, F32, 0,
+   OUT(order, I32), OUT(place, I32), OUT(offsets, I32), IN(all, I32), IN(record, RECORD))
+
+/* y's row i = x's row index[i] / per, where the index is not negative: y [rows,cols], x [x_rows,cols], index [rows] */
+CPU_OP(SPREAD, spread, ELEMENTWISE, NEVER, a->spread.dtype, 0, OUT(y, T(spread)), IN(x, T(spread)), IN(index, I32))
 
 /* logits become their gradient, from dp, by row. With `plain`, the counts of all that the balancing loss spans, in parts, it
  * includes that loss's, for tokens whose index is not negative: logits [rows,experts], ids, p, place [rows,k], dp [n], plain
@@ -351,6 +362,13 @@ OP(ALL_TO_ALL, all_to_all, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, B
  * holds: [n] */
 OP(EXCHANGE, exchange, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
+/* Sends each member the rows of the pairs with its experts, of src [share], sorted by expert; dst [n] has the members' rows one after
+ * another, and nothing behind them. all [P][experts+1]: the offsets of all members' pairs */
+CPU_OP(DISPATCH, dispatch, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES), IN(all, I32))
+
+/* Sends the rows of OP_DISPATCH back where they came from: src [n], dst [share] */
+CPU_OP(RETURN, return, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES), IN(all, I32))
+
 #ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): attrs.act */
 /* y = f state + (1 - f) u, f = sigmoid(g), row by row; the state becomes y, and is 0 before position 0. A row with a negative
  * index does not change the state: y, u, g [rows,dim], state [dim], positions, index [rows] */
@@ -363,4 +381,5 @@ CPU_OP(TOY_SCAN_GRAD, toy_scan_grad, ELEMENTWISE, NEVER, a->act.dtype, 14.0 * a-
 
 #undef OP
 #undef CPU_OP
+#undef EXPECTED
 /* clang-format on */

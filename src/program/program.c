@@ -14,7 +14,8 @@ const char *tier_name(enum tier t)
 
 const char *lane_name(enum lane l)
 {
-    static const char *const names[] = {"compute", "h2d", "d2h", "read", "write", "host", "world", "ulysses", "ring"};
+    static const char *const names[] = {"compute", "h2d",     "d2h",  "read", "write",  "host",
+                                        "world",   "ulysses", "ring", "ep",   "experts"};
     return names[l];
 }
 

@@ -12,10 +12,24 @@
 
 enum tier { TIER_DEVICE, TIER_HOST, TIER_NVME, TIERS };
 /* Lanes. Comm lanes are named after their groups: all ranks (world), ranks that share heads (ulysses), ranks that pass keys and
- * values on (ring). */
-enum lane { LANE_COMPUTE, LANE_H2D, LANE_D2H, LANE_READ, LANE_WRITE, LANE_HOST, LANE_WORLD, LANE_ULYSSES, LANE_RING, LANES };
+ * values on (ring), ranks that share experts out (ep), ranks with the same experts (experts). */
+enum lane {
+    LANE_COMPUTE,
+    LANE_H2D,
+    LANE_D2H,
+    LANE_READ,
+    LANE_WRITE,
+    LANE_HOST,
+    LANE_WORLD,
+    LANE_ULYSSES,
+    LANE_RING,
+    LANE_EP,
+    LANE_EXPERTS,
+    LANES
+};
 enum { COMM_LANES = LANES - LANE_WORLD };
-_Static_assert((int)COMM_LANES == (int)COMM_GROUPS, "a step_record has the rank's index in each group");
+_Static_assert((int)COMM_LANES == (int)COMM_GROUPS && (int)COMM_GROUPS <= (int)MOST_GROUPS,
+               "a step_record has the rank's index in each group");
 /* Purpose that an instruction has in the step. */
 enum phase { PHASE_NONE, PHASE_IO, PHASE_UPDATE, PHASE_FORWARD, PHASE_LOSS, PHASE_BACKWARD, PHASES };
 enum tensor_class { CLASS_PARAM, CLASS_GRAD, CLASS_OPTIM, CLASS_ACT, CLASS_WORK, CLASS_IO, CLASSES };

@@ -66,7 +66,7 @@ static void print_mesh(const struct mesh *m, FILE *f)
     int64_t degree[MESH_DIMS];
     mesh_keys(keys);
     for (int d = 0; d < MESH_DIMS; d++)
-        degree[d] = m->degree[d];
+        degree[d] = mesh_tells(m, (enum mesh_dim)d) ? m->degree[d] : AUTO;
     print_pairs(keys, degree, f);
 }
 

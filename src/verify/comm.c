@@ -51,6 +51,31 @@ static const char *halves_fault(const struct program *p, const struct instr *in,
     return text;
 }
 
+/* Checks an op whose messages' sizes are known at run time only: its rows, and the counts by which they travel. */
+static const char *rows_fault(const struct program *p, const struct instr *in, char *text, size_t size)
+{
+    const struct op_attrs *a = &program_call(p, in)->attrs;
+    const int64_t P = p->group_size[in->lane], there = in->op == OP_DISPATCH ? 1 : 0, experts = a->comm.type,
+                  pairs = argument_bytes(p, in, (int)(1 - there)), arrive = argument_bytes(p, in, (int)there),
+                  counts = argument_bytes(p, in, 2);
+    if (in->lane != LANE_EP)
+        return "rows of experts travel on the ep lane only";
+    if (a->comm.n < 1 || a->comm.share < 1 || a->comm.element < 1 || a->comm.n > INT32_MAX || a->comm.share > INT32_MAX ||
+        experts < 1 || experts % P != 0) {
+        snprintf(text, size, "%lld rows of pairs with %lld experts, and room for %lld, cannot be sent", (long long)a->comm.share,
+                 (long long)experts, (long long)a->comm.n);
+        return text;
+    }
+    if (pairs != a->comm.share * a->comm.element || arrive != a->comm.n * a->comm.element ||
+        counts != P * (experts + 1) * dtype_size(I32)) {
+        snprintf(text, size, "its arguments have %lld, %lld and %lld bytes, but it says %lld and %lld rows and %lld experts",
+                 (long long)pairs, (long long)arrive, (long long)counts, (long long)a->comm.share, (long long)a->comm.n,
+                 (long long)experts);
+        return text;
+    }
+    return NULL;
+}
+
 static const char *sizes_fault(const struct program *p, const struct instr *in, char *text, size_t size)
 {
     int64_t P = p->group_size[in->lane], n = program_call(p, in)->attrs.comm.n, share = program_call(p, in)->attrs.comm.share,
@@ -103,6 +128,8 @@ static const char *collective_fault(const struct program *p, const struct instr 
         snprintf(text, size, "there is no other member at a distance of %d in a group of %d", distance, P);
         return text;
     }
+    if (in->op == OP_DISPATCH || in->op == OP_RETURN)
+        return rows_fault(p, in, text, size);
     const char *fault = sizes_fault(p, in, text, size);
     return fault || !exchange ? fault : halves_fault(p, in, text, size);
 }

@@ -91,6 +91,8 @@ static const char *tier_fault(const struct program *p, enum lane lane, int write
     case LANE_WORLD:
     case LANE_ULYSSES:
     case LANE_RING:
+    case LANE_EP:
+    case LANE_EXPERTS:
         return t == TIER_DEVICE ? NULL : "comm lanes touch the device only";
     default:
         return "there is no such lane";

@@ -98,7 +98,7 @@ static uint64_t digest_kind(struct rig *r, enum state_kind kind)
 {
     struct digest d = {.kind = kind == STATE_MASTER && r->settings.plan.dtype == F32 ? STATE_PARAM : kind};
     uint64_t *all = calloc((size_t)size, sizeof *all), sum = 0;
-    int sharded = session_sharded(r->session, kind);
+    int sharded = session_holding(r->session, MODEL_EMBEDDING_UNIT, kind) == HELD_IN_SHARDS;
     for (int u = 0; u < r->model->n_units; u++)
         must(session_visit(r->session, u, kind, STATE_READ, add_elements, &d), "visit");
     must(comm_gather(comm, &d.sum, sizeof d.sum, all), "gather");

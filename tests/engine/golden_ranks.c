@@ -315,6 +315,28 @@ static void check_kinds(void)
     }
 }
 
+/* Runs models whose experts are shared out: by all ranks, or as many as divide the experts, each with sequences of its own; and by two
+ * that share a sequence's heads or tokens. ZeRO stages and placements take turns. */
+static void check_shared(void)
+{
+    static const char *const models[] = {"moe/glm4-moe", "moe/mixtral-aux", "moe/olmoe"};
+    for (int i = 0; i < (int)(sizeof models / sizeof *models); i++) {
+        struct golden g;
+        must(golden_open(models[i], &g), "golden data");
+        struct model *m;
+        must(golden_model(&g, &m), "model");
+        const int most = (int)gcd_i64(size, m->config.experts);
+        const int side = model_aux(&m->config) > 0 ? 1 : size / 2; /* the balancing loss depends on the number of sequences */
+        const struct layout layouts[] = {{.mesh = {{side, size / side, 1, most}}, .zero = i % 4, .nvme = i % 2},
+                                         {.mesh = {{side, 2, size / side / 2, 2}}, .zero = (i + 1) % 4, .nvme = (i + 1) % 2},
+                                         {.mesh = {{1, 1, size, most}}, .zero = (i + 3) % 4, .nvme = i % 2}};
+        for (int j = 0; j < 3; j++)
+            check(&g, &layouts[j]);
+        model_destroy(m);
+        golden_close(&g);
+    }
+}
+
 int main(void)
 {
     static const struct layout alone[] = {{{{1, 1, 1}}, 0, 0}, {{{1, 1, 1}}, 3, 1}};
@@ -331,8 +353,10 @@ int main(void)
         check_case("gpt2-positions", alone, sizeof alone / sizeof *alone);
     if (size == 4)
         check_case("gpt2-positions", four, sizeof four / sizeof *four);
-    if (size > 1)
+    if (size > 1) {
         check_kinds();
+        check_shared();
+    }
     double all = failures;
     must(comm_sum(comm, &all, 1), "sum");
     comm_destroy(comm);

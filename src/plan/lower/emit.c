@@ -123,12 +123,16 @@ static int64_t comm_bytes(enum op_kind op, const struct op_attrs *a, int members
         return (members - 1) * (a->comm.share * wire + share);
     case OP_ALL_TO_ALL:
         return (members - 1) * share;
+    case OP_DISPATCH:
+    case OP_RETURN:
+        return share / members * (members - 1); /* if all experts have equally many rows */
     default:
         return a->comm.n * a->comm.element;
     }
 }
 
-/* Returns the bytes that a kernel touches: those of its operands, except that dequantising touches only some columns of a matrix. */
+/* Returns the bytes that a kernel touches: those of its operands, except that dequantising touches only some columns of a matrix,
+ * and experts' rows seldom fill their room. */
 static int64_t touched_bytes(const struct program *p, const struct instr *in, const struct op_attrs *a)
 {
     int64_t bytes = 0;
@@ -140,7 +144,10 @@ static int64_t touched_bytes(const struct program *p, const struct instr *in, co
         if (o->tensor >= 0)
             bytes += o->access == ACCESS_UPDATE ? 2 * o->bytes : o->bytes;
     }
-    return bytes;
+    const int32_t padded = in->op == OP_GATED || in->op == OP_GATED_GRAD ? a->gated.padded
+                           : in->op == OP_SPREAD                         ? a->spread.padded
+                                                                         : 0;
+    return padded > 0 ? bytes / padded * 100 : bytes;
 }
 
 void emit_done(struct lowering *L, double pairs)

@@ -17,13 +17,17 @@ static inline enum dtype plan_unit_type(const struct strategy *s, const struct m
 {
     return unit->fp32 ? F32 : s->key.dtype;
 }
+/* Returns the lane whose members share a unit's state: all ranks or, of experts that are shared out, those with the same ones. */
+enum lane plan_unit_lane(const struct model *m, const struct strategy *s, int unit);
+/* Returns the ZeRO stage of a unit: 0 if no other rank has the same elements. */
+int plan_unit_zero(const struct model *m, const struct strategy *s, int unit);
 /* Tells whether a unit's trained parameters have fp32 masters of their own: if they are kept in a smaller type, or if only masters
  * are sharded. */
-static inline int plan_has_masters(const struct strategy *s, const struct model_unit *unit)
-{
-    return plan_unit_type(s, unit) != F32 || s->key.zero == 1 || s->key.zero == 2;
-}
-/* Returns the index-th group of a unit's elements. */
+int plan_has_masters(const struct model *m, const struct strategy *s, int unit);
+/* Groups and elements of units of experts that are shared out (model/share.h) are those of a rank's share; `m` is the whole model or
+ * one with such units.
+ *
+ * Returns the index-th group of a unit's elements. */
 struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index);
 /* Returns the number of groups that hold the first `elements` elements of a unit, which end at a group's border. */
 int plan_groups(const struct model *m, const struct strategy *s, int unit, int64_t elements);

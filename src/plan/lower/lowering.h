@@ -32,9 +32,11 @@ struct lowering {
     struct memory *memory; /* memory of all values */
     int n_chunks;
     struct head_tiles heads[MODEL_SHAPES]; /* tiles of the layers of each shape */
-    int ulysses, ring;                     /* degrees of the mesh */
+    int ulysses, ring, ep;                 /* degrees of the mesh */
     int64_t attn_rows;                     /* tokens whose attention one rank computes, for its share of the heads */
     int64_t n_sums, n_loss;
+    int64_t
+        n_expert_sums; /* experts' sums, which come first; counted only if other ranks have other experts and nothing is sharded */
     struct unit_values *units;
     struct value tokens, targets, positions, numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
     struct value links;              /* each row's link to the row before it; unused without recurrences */

@@ -2,6 +2,7 @@
 #include "plan/lower/mesh.h"
 
 #include "machine/hardware.h"
+#include "model/share.h"
 #include "seqpar/seqpar.h"
 
 #include <math.h>
@@ -114,7 +115,7 @@ static unsigned find_open(const struct plan_request *s)
     unsigned open = 0;
     int n = 0;
     for (int d = 0; d < MESH_DIMS; d++)
-        if (s->mesh.degree[d] <= 0 && (d != MESH_DP || s->batch > 0)) {
+        if (!mesh_rows[d].divides && s->mesh.degree[d] <= 0 && (d != MESH_DP || s->batch > 0)) {
             open |= bit_of((enum mesh_dim)d);
             n++;
         }
@@ -214,6 +215,17 @@ static enum status settle_batch(struct plan_request *s, int ranks)
     return OK;
 }
 
+/* Decides how many ranks share experts out, and refuses a number that cannot be. */
+static enum status settle_experts(const struct model *m, struct plan_request *s, int ranks)
+{
+    int *ep = &s->mesh.degree[MESH_EP];
+    if (*ep <= 0)
+        *ep = 1;
+    if (ranks % *ep)
+        return indivisible("ep", *ep, ranks);
+    return model_share_check(m, *ep);
+}
+
 enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, int per_host)
 {
     struct kinds kinds;
@@ -226,6 +238,7 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
     if (mesh_ranks(&s->mesh) != ranks)
         return status_fail(ERR_INVALID, "--mesh: %s makes %lld ranks, but there are %d: start that many, or change the mesh",
                            mesh_format(&s->mesh, mesh), (long long)mesh_ranks(&s->mesh), ranks);
+    TRY(settle_experts(m, s, ranks));
     TRY(check_whole(m, degree[MESH_ULYSSES] * degree[MESH_RING]));
     TRY(seq_degrees_check(degree[MESH_ULYSSES] * degree[MESH_RING], degree[MESH_ULYSSES], degree[MESH_RING], kinds.heads,
                           kinds.n));

@@ -2,6 +2,7 @@
 #include "plan/lower/program.h"
 
 #include "base/progress.h"
+#include "model/share.h"
 #include "plan/lower/linear.h"
 #include "plan/lower/decode.h"
 #include "plan/lower/ends.h"
@@ -130,6 +131,7 @@ static void derive_sizes(struct lowering *L)
     const struct strategy *s = &L->s;
     L->ulysses = s->key.mesh.degree[MESH_ULYSSES];
     L->ring = s->key.mesh.degree[MESH_RING];
+    L->ep = mesh_degree(&s->key.mesh, MESH_EP);
     L->attn_rows = s->rows * L->ulysses;
     L->n_chunks = (int)ceil_div(s->rows, s->key.row_chunk);
     for (int i = 0; i < L->m->n_shapes; i++)
@@ -141,9 +143,10 @@ static void derive_sizes(struct lowering *L)
 /* Creates the sums of squares of the gradients of this rank's groups and, if these are shards, of all ranks' groups. */
 static void create_sums(struct lowering *L)
 {
-    value_create(L, &L->sums, "sums", CLASS_WORK, L->n_sums > 0 ? L->n_sums : 1, 8, 1, RES_DEVICE);
+    const int64_t rows = L->n_sums + L->n_expert_sums * mesh_degree(&L->s.key.mesh, MESH_EP);
+    value_create(L, &L->sums, "sums", CLASS_WORK, rows > 0 ? rows : 1, 8, 1, RES_DEVICE);
     L->sums.full = 1;
-    if (optim_sharded(L)) {
+    if (norm_scope(L) == NORM_OF_ALL) {
         value_create(L, &L->all_sums, "all_sums", CLASS_WORK, L->s.ranks * L->sums.rows, 8, L->s.ranks * L->sums.rows,
                      RES_DEVICE);
         L->all_sums.full = 1;
@@ -199,8 +202,9 @@ static void lower_passes(struct lowering *L)
         bind_persistent(L, 1);
 }
 
-enum status lower_program(const struct model *m, const struct strategy *s, int duties, struct io_buffers *io,
-                          struct program **out)
+/* Lowers a program; the model's units are those of one rank. */
+static enum status lower_own(const struct model *m, const struct strategy *s, int duties, struct io_buffers *io,
+                             struct program **out)
 {
     static const char *const names[] = {"", "update ", "forward ", "update+forward "};
     struct lowering L = {.m = m, .s = *s, .duties = duties};
@@ -233,4 +237,17 @@ enum status lower_program(const struct model *m, const struct strategy *s, int d
     }
     *out = L.p;
     return OK;
+}
+
+enum status lower_program(const struct model *m, const struct strategy *s, int duties, struct io_buffers *io,
+                          struct program **out)
+{
+    const int ep = mesh_degree(&s->key.mesh, MESH_EP);
+    struct model own;
+    if (ep == 1)
+        return lower_own(m, s, duties, io, out);
+    TRY(model_share_create(m, ep, &own));
+    const enum status st = lower_own(&own, s, duties, io, out);
+    model_share_free(&own);
+    return st;
 }

@@ -26,15 +26,27 @@ int unit_trained_groups(const struct lowering *L, int unit)
     return plan_groups(L->m, &L->s, unit, L->m->units[unit].trained_elements);
 }
 
-int optim_sharded(const struct lowering *L)
+int unit_zero(const struct lowering *L, int unit)
 {
-    return L->s.key.zero >= 1;
+    return plan_unit_zero(L->m, &L->s, unit);
+}
+
+int optim_sharded(const struct lowering *L, int unit)
+{
+    return unit_zero(L, unit) >= 1;
+}
+
+enum norm_scope norm_scope(const struct lowering *L)
+{
+    if (L->s.key.zero >= 1)
+        return NORM_OF_ALL;
+    return mesh_degree(&L->s.key.mesh, MESH_EP) > 1 ? NORM_OF_EP : NORM_OWN;
 }
 
 struct value *unit_master(struct lowering *L, int unit)
 {
     struct unit_values *u = &L->units[unit];
-    return u->master.n_tiles > 0 ? &u->master : L->s.key.zero == 3 ? &u->param_shard : &u->param;
+    return u->master.n_tiles > 0 ? &u->master : unit_zero(L, unit) == 3 ? &u->param_shard : &u->param;
 }
 
 static int persistent_buffer(struct lowering *L, enum tier tier, int64_t bytes, enum tensor_class class)
@@ -228,7 +240,7 @@ enum residency unit_residency(const struct lowering *L, int unit, enum tensor_cl
 static void optim_value(struct lowering *L, struct value *v, int unit, const char *what, enum dtype dtype)
 {
     int64_t n = L->m->units[unit].trained_elements;
-    if (optim_sharded(L))
+    if (optim_sharded(L, unit))
         shard_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype));
     else
         unit_value(L, v, unit, what, CLASS_OPTIM, n, dtype_size(dtype), NULL);
@@ -239,7 +251,7 @@ static void optim_value(struct lowering *L, struct value *v, int unit, const cha
 static void packed_moments(struct lowering *L, struct value *v, int unit, const char *what)
 {
     static _Thread_local int64_t cuts[MAX_CUTS];
-    const int groups = unit_trained_groups(L, unit), sharded = optim_sharded(L);
+    const int groups = unit_trained_groups(L, unit), sharded = optim_sharded(L, unit);
     char name[48];
     memset(v, 0, sizeof *v);
     v->full_buffer = -1;
@@ -269,16 +281,16 @@ static void create_parameters(struct lowering *L, int unit)
     const enum dtype type = plan_unit_type(&L->s, mu);
     int64_t size = dtype_size(type);
     unit_value(L, &v->param, unit, "param", CLASS_PARAM, mu->elements, size, NULL);
-    if (L->s.key.zero == 3) {
+    if (unit_zero(L, unit) == 3) {
         transient(&v->param);
         shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->elements, size);
         home_create(L, &v->param_shard, unit, unit_residency(L, unit, CLASS_PARAM));
     } else {
         home_create(L, &v->param, unit, unit_residency(L, unit, CLASS_PARAM));
-        if (optim_sharded(L) && type != F32)
+        if (optim_sharded(L, unit) && type != F32)
             shard_value(L, &v->param_shard, unit, "param", CLASS_PARAM, mu->trained_elements, size);
     }
-    if (L->s.cached_tokens == 0 && plan_has_masters(&L->s, mu))
+    if (L->s.cached_tokens == 0 && plan_has_masters(L->m, &L->s, unit))
         optim_value(L, &v->master, unit, "master", F32);
 }
 
@@ -324,7 +336,7 @@ static void packed_value(struct lowering *L, struct value *v, int unit, const ch
 static void create_packed(struct lowering *L, int unit)
 {
     struct unit_values *v = &L->units[unit];
-    const int groups = plan_packed_groups(L->m, &L->s, unit), sharded = L->s.key.zero == 3;
+    const int groups = plan_packed_groups(L->m, &L->s, unit), sharded = unit_zero(L, unit) == 3;
     char name[48];
     v->packed.full_buffer = v->packed_shard.full_buffer = v->dequantised.full_buffer = -1;
     if (groups >= MAX_CUTS && L->st == OK)
@@ -350,14 +362,14 @@ static void create_gradients(struct lowering *L, int unit, unit_cuts *pieces)
     int64_t n = L->m->units[unit].trained_elements;
     unit_value(L, &v->micro, unit, "micro", CLASS_GRAD, n, 4, pieces);
     transient(&v->micro);
-    if (L->s.key.zero >= 2) {
+    if (unit_zero(L, unit) >= 2) {
         shard_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4);
         shard_value(L, &v->micro_shard, unit, "micro", CLASS_GRAD, n, 4);
     } else {
         unit_value(L, &v->grad, unit, "grad", CLASS_GRAD, n, 4, pieces);
     }
     home_create(L, &v->grad, unit, unit_residency(L, unit, CLASS_GRAD));
-    if (L->s.key.zero == 1) {
+    if (unit_zero(L, unit) == 1) {
         shard_value(L, &v->grad_shard, unit, "grad_sum", CLASS_GRAD, n, 4);
         home_create(L, &v->grad_shard, unit, unit_residency(L, unit, CLASS_GRAD));
     }
@@ -374,6 +386,20 @@ static void list_groups(struct lowering *L, int unit)
     v->n_groups = v->groups ? n : 0;
 }
 
+/* Numbers the sums of squares of units with experts that other ranks lack, or those of all other units. */
+static void number_sums(struct lowering *L, int of_experts)
+{
+    for (int u = 0; u < L->m->n_units; u++) {
+        const int is_own = norm_scope(L) == NORM_OF_EP && model_unit_has_experts(L->m, u);
+        if (is_own != of_experts)
+            continue;
+        L->units[u].first_sum = L->n_sums;
+        L->n_sums += unit_trained_groups(L, u);
+    }
+    if (of_experts)
+        L->n_expert_sums = L->n_sums;
+}
+
 void units_create(struct lowering *L, unit_cuts *pieces)
 {
     L->units = memory_new(L, L->m->n_units, sizeof *L->units);
@@ -388,9 +414,9 @@ void units_create(struct lowering *L, unit_cuts *pieces)
         moments_value(L, &v->v, u, "v");
         create_gradients(L, u, pieces);
         v->target = &v->grad;
-        v->first_sum = L->n_sums;
-        L->n_sums += unit_trained_groups(L, u);
     }
+    for (int pass = 0; L->units && pass < 2 && L->s.cached_tokens == 0; pass++)
+        number_sums(L, pass == 0);
 }
 
 void units_bind(struct lowering *L, int end)
@@ -399,12 +425,13 @@ void units_bind(struct lowering *L, int end)
     int further = backward && !(L->duties & DUTY_FIRST), last = (L->duties & DUTY_LAST) != 0;
     for (int u = 0; u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
-        bind_state(L, L->s.key.zero == 3 ? &v->param_shard : &v->param, (struct purpose){BINDING_PARAM, u}, end);
-        bind_state(L, L->s.key.zero == 3 ? &v->packed_shard : &v->packed, (struct purpose){BINDING_PACKED, u}, end);
+        const int zero = unit_zero(L, u);
+        bind_state(L, zero == 3 ? &v->param_shard : &v->param, (struct purpose){BINDING_PARAM, u}, end);
+        bind_state(L, zero == 3 ? &v->packed_shard : &v->packed, (struct purpose){BINDING_PACKED, u}, end);
         bind_state(L, &v->master, (struct purpose){BINDING_MASTER, u}, end);
         bind_state(L, &v->m, (struct purpose){BINDING_M, u}, end);
         bind_state(L, &v->v, (struct purpose){BINDING_V, u}, end);
-        if (L->s.key.zero == 1) { /* sharded sums are kept for the update, a rank's own part for the next micro-batch */
+        if (zero == 1) { /* sharded sums are kept for the update, a rank's own part for the next micro-batch */
             if (end ? backward && !last : further)
                 bind_state(L, &v->grad, (struct purpose){BINDING_GRAD, u}, end);
             if (end ? last : update)

@@ -49,7 +49,12 @@ void value_bind_as(struct lowering *L, struct value *v, enum binding_kind kind, 
 void home_create_apart(struct lowering *L, struct value *v, enum residency r);
 /* Returns the fp32 value that AdamW updates. */
 struct value *unit_master(struct lowering *L, int unit);
-/* Tells whether AdamW works on shards. */
-int optim_sharded(const struct lowering *L);
+/* Returns the ZeRO stage of a unit (plan_unit_zero). */
+int unit_zero(const struct lowering *L, int unit);
+/* Tells whether AdamW works on shards of a unit. */
+int optim_sharded(const struct lowering *L, int unit);
+/* Tells whether ranks have gradients that others lack, so that their norm needs the sums of all of them. */
+enum norm_scope { NORM_OWN, NORM_OF_EP /* of ranks that share experts out: only theirs differ */, NORM_OF_ALL };
+enum norm_scope norm_scope(const struct lowering *L);
 
 #endif

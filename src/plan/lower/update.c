@@ -64,9 +64,10 @@ static void group_fetch(struct lowering *L, struct value *whole, struct value *s
 {
     value_open_full(L, whole);
     int tile = value_tile_at(whole, g.first);
-    if (L->s.key.zero == 3 && !value_on_device(whole, tile))
+    const int zero = mesh_members(&L->s.key.mesh, g.lane) > 1 ? L->s.key.zero : 0;
+    if (zero == 3 && !value_on_device(whole, tile))
         gather_parameters(L, whole, shard, g);
-    for (; L->s.key.zero < 3 && tile < whole->n_tiles && whole->tiles[tile].row0 < g.end; tile++)
+    for (; zero < 3 && tile < whole->n_tiles && whole->tiles[tile].row0 < g.end; tile++)
         value_get(L, whole, tile);
 }
 
@@ -100,17 +101,6 @@ void unit_drop(struct lowering *L, int unit)
 }
 
 /* --- Update --- */
-
-/* Returns the first row that AdamW works on in a value; end_row: the row after the last. */
-static int64_t first_row(const struct lowering *L, struct group g)
-{
-    return optim_sharded(L) ? g.shard_first : g.first;
-}
-
-static int64_t end_row(const struct lowering *L, struct group g)
-{
-    return optim_sharded(L) ? g.shard_end : g.end;
-}
 
 /* Tells whether the host updates a unit. If the host updates, layers with only their own optimizer state on the device are still
  * updated there. */
@@ -171,10 +161,11 @@ static void update_group(struct lowering *L, int unit, int index)
 {
     struct unit_values *u = &L->units[unit];
     const struct group g = unit_group(L, unit, index);
-    struct value *master = unit_master(L, unit), *grad = L->s.key.zero == 1 ? &u->grad_shard : &u->grad;
-    struct value *low = plan_unit_type(&L->s, &L->m->units[unit]) == F32 ? NULL : optim_sharded(L) ? &u->param_shard : &u->param;
+    const int zero = unit_zero(L, unit), sharded = zero >= 1;
+    struct value *master = unit_master(L, unit), *grad = zero == 1 ? &u->grad_shard : &u->grad;
+    struct value *low = plan_unit_type(&L->s, &L->m->units[unit]) == F32 ? NULL : sharded ? &u->param_shard : &u->param;
     int on_host = is_updated_on_host(L, unit), at = on_host ? TIER_HOST : DEV;
-    int64_t a = first_row(L, g), b = end_row(L, g), decay = L->m->units[unit].decay_elements;
+    int64_t a = sharded ? g.shard_first : g.first, b = sharded ? g.shard_end : g.end, decay = L->m->units[unit].decay_elements;
     const struct worked all[] = {worked_of(master, index, a, b), worked_of(&u->m, index, a, b), worked_of(&u->v, index, a, b),
                                  worked_of(grad, index, a, b)};
     for (int i = 0; i < 4; i++)
@@ -183,9 +174,9 @@ static void update_group(struct lowering *L, int unit, int index)
         place_low(L, low, a, b, at);
     struct op_attrs *attrs = emit(L, OP_ADAMW, on_host ? LANE_HOST : LANE_COMPUTE);
     attrs->vec.n = b - a;
-    attrs->vec.n_decay = optim_sharded(L) ? (g.end <= decay ? b - a : 0) : max_i64(0, min_i64(g.end, decay) - g.first);
+    attrs->vec.n_decay = sharded ? (g.end <= decay ? b - a : 0) : max_i64(0, min_i64(g.end, decay) - g.first);
     attrs->vec.first = elements_before(L->m, unit) + g.first;
-    attrs->vec.share = optim_sharded(L) ? b - a : 0;
+    attrs->vec.share = sharded ? b - a : 0;
     attrs->vec.low_precision = low != NULL;
     attrs->vec.moments = (int32_t)L->s.key.moments;
     attrs->vec.group = lane_comm(g.lane);
@@ -203,7 +194,7 @@ static void update_group(struct lowering *L, int unit, int index)
         value_put_home(L, all[i].value, all[i].row0, all[i].row1, at);
     if (low && low->tiles[0].residency != RES_NONE)
         value_put_home(L, low, a, b, at);
-    if (L->s.key.zero == 1 || L->s.key.zero == 2)
+    if (zero == 1 || zero == 2)
         publish_group(L, unit, low ? low : master, g);
     for (int i = 0; i < 3; i++)
         if (all[i].value != &u->param)
@@ -221,7 +212,7 @@ void unit_update(struct lowering *L, int unit)
         return;
     if (!on_host)
         value_get(L, &L->norm, 0);
-    if (!on_host || optim_sharded(L))
+    if (!on_host || optim_sharded(L, unit))
         value_open_full(L, &u->param);
     for (int k = 0; k < groups; k++) {
         update_group(L, unit, k);
@@ -239,7 +230,7 @@ void grads_begin(struct lowering *L, int unit)
     struct unit_values *u = &L->units[unit];
     if (L->m->units[unit].trained_elements == 0)
         return;
-    u->target = (L->duties & DUTY_FIRST) && L->s.key.zero < 2 ? &u->grad : &u->micro;
+    u->target = (L->duties & DUTY_FIRST) && unit_zero(L, unit) < 2 ? &u->grad : &u->micro;
     struct value *g = u->target;
     int at_home = g == &u->grad && g->tiles[0].residency == RES_DEVICE;
     if (!at_home) {
@@ -267,9 +258,11 @@ static void accumulate(struct lowering *L, struct value *sum, struct value *part
 
 /* Adds the group's gradient of this micro-batch to the batch's, and sums it over ranks as early as sharding requires. Returns the
  * value that the gradient norm and the update read. */
-static struct value *finish_group(struct lowering *L, struct unit_values *u, struct group g)
+static struct value *finish_group(struct lowering *L, int unit, struct group g)
 {
-    if (L->s.key.zero >= 2) {
+    struct unit_values *u = &L->units[unit];
+    const int zero = unit_zero(L, unit);
+    if (zero >= 2) {
         int first = (L->duties & DUTY_FIRST) != 0;
         reduce_group(L, first ? &u->grad : &u->micro_shard, &u->micro, g);
         if (!first)
@@ -280,7 +273,7 @@ static struct value *finish_group(struct lowering *L, struct unit_values *u, str
         accumulate(L, &u->grad, &u->micro, g.first, g.end);
     if (!(L->duties & DUTY_LAST) || mesh_members(&L->s.key.mesh, g.lane) == 1)
         return &u->grad;
-    if (L->s.key.zero == 0) {
+    if (zero == 0) {
         all_reduce_group(L, &u->grad, g);
         return &u->grad;
     }
@@ -297,7 +290,7 @@ void grads_finish(struct lowering *L, int unit)
         return;
     for (int k = 0; k < groups; k++) {
         struct group g = unit_group(L, unit, k);
-        struct value *sum = finish_group(L, u, g);
+        struct value *sum = finish_group(L, unit, g);
         int64_t a = sum->sharded ? g.shard_first : g.first, b = sum->sharded ? g.shard_end : g.end;
         if (L->duties & DUTY_LAST) {
             int64_t row = u->first_sum + k;
@@ -322,16 +315,20 @@ void lower_norm(struct lowering *L)
     L->phase = PHASE_IO;
     L->unit = -1;
     struct value *sums = &L->sums;
-    if (optim_sharded(L)) {
+    const enum norm_scope scope = norm_scope(L);
+    const int64_t own = scope == NORM_OF_EP ? L->n_expert_sums : 0; /* rows that the sum does not begin with */
+    if (scope == NORM_OF_ALL) {
         sums = &L->all_sums;
         value_open_full(L, sums);
         gather_group(L, sums, &L->sums, (struct group){0, sums->rows, 0, L->n_sums, LANE_WORLD}, 0);
+    } else if (own > 0) {
+        gather_group(L, sums, sums, (struct group){L->n_sums, sums->rows, 0, own, LANE_EP}, 0);
     }
     value_new(L, &L->norm, 0);
     struct op_attrs *a = emit(L, OP_CLIP, LANE_COMPUTE);
-    a->vec.n = sums->rows;
+    a->vec.n = sums->rows - own;
     arg_write(L, 0, &L->norm, 0, 1, DEV);
-    arg_read(L, 1, sums, 0, sums->rows, DEV);
+    arg_read(L, 1, sums, own, sums->rows, DEV);
     arg_read(L, 2, &L->record, 0, 1, DEV);
     emit_done(L, 0);
     value_put_home(L, &L->norm, 0, 1, DEV);

@@ -94,7 +94,8 @@ static json_t *strategy_json(const struct strategy *s)
     json_t *o = json_object();
     put_int(o, "ranks", s->ranks);
     for (int d = 0; d < MESH_DIMS; d++)
-        put_int(o, mesh_rows[d].key, s->key.mesh.degree[d]);
+        if (mesh_tells(&s->key.mesh, (enum mesh_dim)d))
+            put_int(o, mesh_rows[d].key, s->key.mesh.degree[d]);
     put_int(o, "zero", s->key.zero);
     put_text(o, "dtype", dtype_name(s->key.dtype));
     for (int d = 0; d < DECISIONS; d++)

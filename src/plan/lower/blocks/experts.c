@@ -1,8 +1,6 @@
-/* Experts: MLPs of which each token gets a few, chosen and weighed by a router.
- *
- * A chunk of r rows has n = r k pairs of a token and an expert, sorted by expert: rows of a pair's values stand in the chunk's rows,
- * k a token. The choice and its weights are kept from the forward pass. */
-#include "plan/lower/blocks/expert_adapters.h"
+/* Experts: MLPs of which each token gets a few, chosen and weighed by a router. */
+#include "plan/lower/blocks/experts.h"
+
 #include "plan/lower/blocks/expert_op.h"
 #include "plan/lower/blocks/rows.h"
 
@@ -18,55 +16,23 @@
 
 #define DEV TIER_DEVICE
 
-/* Values of one layer. ids, p: each token's experts and their weights; gate_up: outputs of the first maps, by pair. */
-struct experts_layer {
-    struct value ids, p, gate_up;
-};
-
-/* Values that all layers share. */
-struct experts_work {
-    struct value input;                 /* fp32: the router's input, in bf16 runs */
-    struct value logits;                /* fp32, then their gradient */
-    struct value order, place, offsets; /* pairs sorted by expert (ops/permute.h) */
-    struct value act, dact;             /* columns between an expert's maps, by pair */
-    struct value y;                     /* outputs of experts, or gradients of their inputs, by pair */
-    struct value dp;                    /* gradient of p */
-    struct stack_work adapter;
-};
-
-static const struct experts_block *weights_of(const struct block *b)
-{
-    return &b->weights->experts;
-}
-
-static struct experts_work *work_of(const struct lowering *L)
-{
-    return L->shared[BLOCK_EXPERTS];
-}
-
-/* Rows of a chunk. */
-struct rows {
-    int64_t first, end, n;
-};
-
-static struct rows rows_of(const struct block *b, int c)
+struct expert_rows experts_rows_of(const struct block *b, int c)
 {
     const struct tile *t = &b->in->tiles[c];
-    return (struct rows){t->row0, t->row1, t->row1 - t->row0};
+    return (struct expert_rows){t->row0, t->row1, t->row1 - t->row0};
 }
 
-static void read_rows(struct lowering *L, int arg, struct value *v, const struct rows *r)
+void experts_read(struct lowering *L, int arg, struct value *v, const struct expert_rows *r)
 {
     arg_read(L, arg, v, r->first, r->end, DEV);
 }
 
 static void read_offsets(struct lowering *L, int arg, int c)
 {
-    arg_read(L, arg, &work_of(L)->offsets, c, c + 1, DEV);
+    arg_read(L, arg, &experts_work_of(L)->offsets, c, c + 1, DEV);
 }
 
-/* Makes room for a chunk of a value, and appends it as the result of an op. */
-static void write_rows(struct lowering *L, int arg, struct value *v, const struct rows *r, int c)
+void experts_write(struct lowering *L, int arg, struct value *v, const struct expert_rows *r, int c)
 {
     value_new(L, v, c);
     arg_write(L, arg, v, r->first, r->end, DEV);
@@ -80,39 +46,39 @@ static int converts_input(const struct lowering *L)
 }
 
 /* Returns the router's product, which is in fp32 in bf16 runs, too. */
-static struct linear_call router_call(const struct lowering *L, const struct block *b, const struct rows *r)
+static struct linear_call router_call(const struct lowering *L, const struct block *b, const struct expert_rows *r)
 {
-    struct value *x = converts_input(L) ? &work_of(L)->input : b->normed;
-    return (struct linear_call){&weights_of(b)->router, .rows = r->n, .y = {&work_of(L)->logits, r->first, F32},
+    struct value *x = converts_input(L) ? &experts_work_of(L)->input : b->normed;
+    return (struct linear_call){&experts_weights(b)->router, .rows = r->n, .y = {&experts_work_of(L)->logits, r->first, F32},
                                 .x = {x, r->first, F32}};
 }
 
 static void compute_logits(struct lowering *L, const struct block *b, int c)
 {
-    const struct rows r = rows_of(b, c);
+    const struct expert_rows r = experts_rows_of(b, c);
     const struct linear_call call = router_call(L, b, &r);
     block_norm(L, b, c);
     if (converts_input(L)) {
-        value_new(L, &work_of(L)->input, c);
-        lower_cast_rows(L, &work_of(L)->input, r.first, F32, b->normed, r.first, L->s.key.dtype, r.n);
+        value_new(L, &experts_work_of(L)->input, c);
+        lower_cast_rows(L, &experts_work_of(L)->input, r.first, F32, b->normed, r.first, L->s.key.dtype, r.n);
     }
-    value_new(L, &work_of(L)->logits, c);
+    value_new(L, &experts_work_of(L)->logits, c);
     linear_product(L, &call);
     lower_bias_of(L, call.w, &call.y, r.n);
 }
 
 static void drop_logits(struct lowering *L, int c)
 {
-    value_drop(L, &work_of(L)->logits, c);
+    value_drop(L, &experts_work_of(L)->logits, c);
     if (converts_input(L))
-        value_drop(L, &work_of(L)->input, c);
+        value_drop(L, &experts_work_of(L)->input, c);
 }
 
 static struct op_attrs *emit_route(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
 {
     static const enum route_kind kinds[] = {
         [ROUTER_SOFTMAX] = ROUTE_SOFTMAX, [ROUTER_TOP] = ROUTE_CHOSEN, [ROUTER_SIGMOID] = ROUTE_SIGMOID};
-    const struct experts_block *e = weights_of(b);
+    const struct experts_block *e = experts_weights(b);
     struct op_attrs *a = emit(L, op, LANE_COMPUTE);
     a->route.rows = rows;
     a->route.experts = (int32_t)e->experts;
@@ -132,15 +98,15 @@ static void produce_choice(struct lowering *L, struct value *v, int c)
 {
     const struct block *b = v->block;
     struct experts_layer *x = b->values;
-    const struct rows r = rows_of(b, c);
+    const struct expert_rows r = experts_rows_of(b, c);
     compute_logits(L, b, c);
     struct op_attrs *a = emit_route(L, b, OP_ROUTE, r.n);
-    write_rows(L, 0, &x->ids, &r, c);
-    write_rows(L, 1, &x->p, &r, c);
+    experts_write(L, 0, &x->ids, &r, c);
+    experts_write(L, 1, &x->p, &r, c);
     load_count(L, a, b->layer, r.first, r.end);
-    read_rows(L, 5, &work_of(L)->logits, &r);
-    if (weights_of(b)->router_bias >= 0)
-        arg_param(L, 6, weights_of(b)->router_bias);
+    experts_read(L, 5, &experts_work_of(L)->logits, &r);
+    if (experts_weights(b)->router_bias >= 0)
+        arg_param(L, 6, experts_weights(b)->router_bias);
     emit_done(L, 0);
     drop_logits(L, c);
     value_put(L, v == &x->ids ? &x->p : &x->ids, c);
@@ -149,17 +115,17 @@ static void produce_choice(struct lowering *L, struct value *v, int c)
 /* Adds the gradient through the router to L->acc, from that of p. */
 static void router_backward(struct lowering *L, const struct block *b, int c)
 {
-    struct experts_work *W = work_of(L);
+    struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
-    const struct rows r = rows_of(b, c);
+    const struct expert_rows r = experts_rows_of(b, c);
     struct linear_call call = router_call(L, b, &r);
     compute_logits(L, b, c);
     struct op_attrs *a = emit_route(L, b, OP_ROUTE_GRAD, r.n);
     arg_update(L, 0, &W->logits, r.first, r.end, DEV);
-    read_rows(L, 1, &x->ids, &r);
-    read_rows(L, 2, &x->p, &r);
-    read_rows(L, 3, &W->dp, &r);
-    read_rows(L, 4, &W->place, &r);
+    experts_read(L, 1, &x->ids, &r);
+    experts_read(L, 2, &x->p, &r);
+    experts_read(L, 3, &W->dp, &r);
+    experts_read(L, 4, &W->place, &r);
     load_balance(L, a, r.first, r.end);
     emit_done(L, 0);
     linear_product_dw(L, &call);
@@ -176,18 +142,18 @@ static void router_backward(struct lowering *L, const struct block *b, int c)
 /* Sorts the chunk's pairs by expert. */
 static void sort_pairs(struct lowering *L, const struct block *b, int c)
 {
-    struct experts_work *W = work_of(L);
+    struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
-    const struct rows r = rows_of(b, c);
+    const struct expert_rows r = experts_rows_of(b, c);
     if (value_on_device(&W->order, c))
         return;
     value_get(L, &x->ids, c);
     emit_route(L, b, OP_PERMUTE, r.n);
-    write_rows(L, 0, &W->order, &r, c);
-    write_rows(L, 1, &W->place, &r, c);
+    experts_write(L, 0, &W->order, &r, c);
+    experts_write(L, 1, &W->place, &r, c);
     value_new(L, &W->offsets, c);
     arg_write(L, 2, &W->offsets, c, c + 1, DEV);
-    read_rows(L, 3, &x->ids, &r);
+    experts_read(L, 3, &x->ids, &r);
     emit_done(L, 0);
 }
 
@@ -202,19 +168,19 @@ struct product {
 static void multiply_part(struct lowering *L, const struct block *b, const struct product *p, int c,
                           const struct stack_part *part)
 {
-    const struct rows r = rows_of(b, c);
+    const struct expert_rows r = experts_rows_of(b, c);
     stack_prepare(L, p->w->weight, part);
     struct op_attrs *a = experts_emit(L, b, OP_EXPERTS, p->w, r.n);
     a->experts.result = part->first > 0 ? GEMM_KEEPS : GEMM_WRITES;
     if (part->first > 0)
         arg_update(L, 0, p->y, r.first, r.end, DEV);
     else
-        write_rows(L, 0, p->y, &r, c);
-    read_rows(L, 1, p->x, &r);
+        experts_write(L, 0, p->y, &r, c);
+    experts_read(L, 1, p->x, &r);
     arg_stack(L, a, 2, p->w, part);
     read_offsets(L, 3, c);
     if (p->gathered)
-        read_rows(L, 4, &work_of(L)->order, &r);
+        experts_read(L, 4, &experts_work_of(L)->order, &r);
     if (p->w->bias >= 0)
         arg_param_part(L, 5, p->w->bias, part->first * p->w->out, part->count * p->w->out);
     emit_done(L, 0);
@@ -252,7 +218,7 @@ static void stack_gradient(struct lowering *L, const struct block *b, const stru
                            struct value *input, enum experts_gather gathers, int c)
 {
     struct experts_layer *x = b->values;
-    const struct rows r = rows_of(b, c);
+    const struct expert_rows r = experts_rows_of(b, c);
     const int of_bias = trained(L, w->bias);
     if (!trained(L, w->weight) && !of_bias)
         return;
@@ -261,25 +227,24 @@ static void stack_gradient(struct lowering *L, const struct block *b, const stru
     int adds = 0;
     if (trained(L, w->weight))
         adds = arg_grad(L, 0, w->weight, 0, param_of(L, w->weight)->elements);
-    read_rows(L, 1, dy, &r);
-    read_rows(L, 2, input, &r);
+    experts_read(L, 1, dy, &r);
+    experts_read(L, 2, input, &r);
     read_offsets(L, 3, c);
-    read_rows(L, 4, &work_of(L)->order, &r);
+    experts_read(L, 4, &experts_work_of(L)->order, &r);
     if (of_bias)
         adds = arg_grad(L, 5, w->bias, 0, param_of(L, w->bias)->elements);
     if (of_bias && gathers == GATHERS_DY)
-        read_rows(L, 6, &x->p, &r);
+        experts_read(L, 6, &x->p, &r);
     a->experts.result = adds ? GEMM_ADDS : GEMM_WRITES;
     emit_done(L, 0);
 }
 
-/* Adds the pairs' rows of y up by token. bias: 1: with the biases of the second maps. */
-static void combine(struct lowering *L, const struct block *b, int c, int accumulate, int bias)
+void experts_combine(struct lowering *L, const struct block *b, int c, int accumulate, int bias)
 {
-    struct experts_work *W = work_of(L);
+    struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
-    const struct experts_block *e = weights_of(b);
-    const struct rows r = rows_of(b, c);
+    const struct experts_block *e = experts_weights(b);
+    const struct expert_rows r = experts_rows_of(b, c);
     rows_begin(L, c, accumulate);
     struct op_attrs *a = emit(L, OP_COMBINE, LANE_COMPUTE);
     a->combine.rows = r.n;
@@ -289,20 +254,20 @@ static void combine(struct lowering *L, const struct block *b, int c, int accumu
     a->combine.y_type = a->combine.dtype = (int32_t)L->s.key.dtype;
     a->combine.accumulate = accumulate;
     (accumulate ? arg_update : arg_write)(L, 0, &L->acc, r.first, r.end, DEV);
-    read_rows(L, 1, &W->y, &r);
-    read_rows(L, 2, &W->place, &r);
+    experts_read(L, 1, &W->y, &r);
+    experts_read(L, 2, &W->place, &r);
     if (bias) {
-        read_rows(L, 3, &x->p, &r);
+        experts_read(L, 3, &x->p, &r);
         arg_param(L, 4, e->down.bias);
-        read_rows(L, 5, &x->ids, &r);
+        experts_read(L, 5, &x->ids, &r);
     }
     emit_done(L, 0);
     value_drop(L, &W->y, c);
 }
 
-static struct op_attrs *emit_gated(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
+struct op_attrs *experts_gated(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
 {
-    const struct experts_block *e = weights_of(b);
+    const struct experts_block *e = experts_weights(b);
     struct op_attrs *a = emit(L, op, LANE_COMPUTE);
     a->gated.rows = rows;
     a->gated.dim = e->ffn;
@@ -321,7 +286,7 @@ static struct op_attrs *emit_gated(struct lowering *L, const struct block *b, en
 
 static struct stack_adapter adapter_of(const struct lowering *L, const struct block *b, const struct model_linear *w, int c)
 {
-    struct experts_work *W = work_of(L);
+    struct experts_work *W = experts_work_of(L);
     return (struct stack_adapter){b, w, &W->adapter, &W->order, &W->offsets, c};
 }
 
@@ -330,10 +295,10 @@ static struct stack_adapter adapter_of(const struct lowering *L, const struct bl
 static void produce_gate_up(struct lowering *L, struct value *v, int c)
 {
     const struct block *b = v->block;
-    const struct stack_adapter adapter = adapter_of(L, b, &weights_of(b)->gate_up, c);
+    const struct stack_adapter adapter = adapter_of(L, b, &experts_weights(b)->gate_up, c);
     sort_pairs(L, b, c);
     block_norm(L, b, c);
-    multiply(L, b, &(struct product){&weights_of(b)->gate_up, v, b->normed, 1}, c);
+    multiply(L, b, &(struct product){&experts_weights(b)->gate_up, v, b->normed, 1}, c);
     stack_adapter_forward(L, &adapter, v, b->normed, 1);
 }
 
@@ -343,25 +308,32 @@ static void fetch(struct lowering *L, const struct block *b, int c)
     value_get(L, &x->ids, c);
     value_get(L, &x->p, c);
     sort_pairs(L, b, c);
-    value_get(L, &x->gate_up, c);
+    if (L->ep > 1)
+        sent_fetch(L, b, c);
+    else
+        value_get(L, &x->gate_up, c);
 }
 
 static void branch(struct lowering *L, const struct block *b, int c, int accumulate)
 {
-    struct experts_work *W = work_of(L);
+    struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
-    const struct rows r = rows_of(b, c);
-    const struct stack_adapter adapter = adapter_of(L, b, &weights_of(b)->down, c);
-    emit_gated(L, b, OP_GATED, r.n);
-    write_rows(L, 0, &W->act, &r, c);
-    read_rows(L, 1, &x->gate_up, &r);
-    read_rows(L, 2, &x->p, &r);
-    read_rows(L, 3, &W->place, &r);
+    const struct expert_rows r = experts_rows_of(b, c);
+    const struct stack_adapter adapter = adapter_of(L, b, &experts_weights(b)->down, c);
+    if (L->ep > 1) {
+        sent_branch(L, b, c, accumulate);
+        return;
+    }
+    experts_gated(L, b, OP_GATED, r.n);
+    experts_write(L, 0, &W->act, &r, c);
+    experts_read(L, 1, &x->gate_up, &r);
+    experts_read(L, 2, &x->p, &r);
+    experts_read(L, 3, &W->place, &r);
     emit_done(L, 0);
-    multiply_without_bias(L, b, &(struct product){&weights_of(b)->down, &W->y, &W->act, 0}, c);
+    multiply_without_bias(L, b, &(struct product){&experts_weights(b)->down, &W->y, &W->act, 0}, c);
     stack_adapter_forward(L, &adapter, &W->y, &W->act, 0);
     value_drop(L, &W->act, c);
-    combine(L, b, c, accumulate, weights_of(b)->down.bias >= 0);
+    experts_combine(L, b, c, accumulate, experts_weights(b)->down.bias >= 0);
 }
 
 /* --- Backward --- */
@@ -369,28 +341,29 @@ static void branch(struct lowering *L, const struct block *b, int c, int accumul
 /* Turns gate_up into its gradient, and dact, the gradient of act, into act; makes dp. */
 static void gated_backward(struct lowering *L, const struct block *b, struct value *df, int c)
 {
-    struct experts_work *W = work_of(L);
+    struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
-    const struct rows r = rows_of(b, c);
-    emit_gated(L, b, OP_GATED_GRAD, r.n);
+    const struct expert_rows r = experts_rows_of(b, c);
+    experts_gated(L, b, OP_GATED_GRAD, r.n);
     arg_update(L, 0, &x->gate_up, r.first, r.end, DEV);
     arg_update(L, 1, &W->dact, r.first, r.end, DEV);
-    write_rows(L, 2, &W->dp, &r, c);
-    read_rows(L, 3, &x->p, &r);
-    read_rows(L, 4, &W->place, &r);
-    if (weights_of(b)->down.bias >= 0) {
-        read_rows(L, 5, df, &r);
-        arg_param(L, 6, weights_of(b)->down.bias);
-        read_rows(L, 7, &x->ids, &r);
+    experts_write(L, 2, &W->dp, &r, c);
+    experts_read(L, 3, &x->p, &r);
+    experts_read(L, 4, &W->place, &r);
+    if (experts_weights(b)->down.bias >= 0) {
+        experts_read(L, 5, df, &r);
+        arg_param(L, 6, experts_weights(b)->down.bias);
+        experts_read(L, 7, &x->ids, &r);
     }
     emit_done(L, 0);
 }
 
-static void gradient(struct lowering *L, const struct block *b, struct value *df, int c, int accumulate)
+/* Makes the gradients of experts that are all here. */
+static void own_gradient(struct lowering *L, const struct block *b, struct value *df, int c, int accumulate)
 {
-    struct experts_work *W = work_of(L);
+    struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
-    const struct experts_block *e = weights_of(b);
+    const struct experts_block *e = experts_weights(b);
     const struct stack_adapter down = adapter_of(L, b, &e->down, c), gate_up = adapter_of(L, b, &e->gate_up, c);
     multiply_back(L, b, &(struct product){&e->down, &W->dact, df, 1}, c);
     stack_adapter_begin(L, &down, df, 1);
@@ -407,17 +380,25 @@ static void gradient(struct lowering *L, const struct block *b, struct value *df
     stack_adapter_dw(L, &gate_up, &x->gate_up, b->normed, GATHERS_X);
     stack_adapter_dx(L, &gate_up, &W->y);
     stack_adapter_end(L, &gate_up);
-    combine(L, b, c, accumulate, 0);
+    experts_combine(L, b, c, accumulate, 0);
+}
+
+static void gradient(struct lowering *L, const struct block *b, struct value *df, int c, int accumulate)
+{
+    (L->ep > 1 ? sent_gradient : own_gradient)(L, b, df, c, accumulate);
     router_backward(L, b, c);
 }
 
 static void drop(struct lowering *L, const struct block *b, int c)
 {
-    struct experts_work *W = work_of(L);
+    struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
     struct value *all[] = {&x->ids, &x->p, &x->gate_up, &W->order, &W->place, &W->offsets};
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
-        value_drop(L, all[i], c);
+        if (all[i]->n_tiles > 0)
+            value_drop(L, all[i], c);
+    if (L->ep > 1)
+        sent_drop(L, c);
 }
 
 /* Returns no map: biases of the second maps are added pair by pair. */
@@ -432,16 +413,18 @@ static const struct model_linear *last(const struct block *b)
 static void layer_values(struct lowering *L, struct block *b)
 {
     struct experts_layer *x = b->values = memory_new(L, 1, sizeof *x);
-    const struct experts_block *e = weights_of(b);
+    const struct experts_block *e = experts_weights(b);
     if (!x)
         return;
     activation_of_layer(L, b, -1, &(struct activation){&x->ids, "ids", e->used, I32, CHUNKS, produce_choice, .kept = 1});
     activation_of_layer(L, b, -1, &(struct activation){&x->p, "p", e->used, F32, CHUNKS, produce_choice, .kept = 1});
-    activation_of_layer(
-        L, b, -1, &(struct activation){&x->gate_up, "gate_up", 2 * e->used * e->ffn, L->s.key.dtype, CHUNKS, produce_gate_up});
+    if (L->ep == 1) /* rows that arrived from other ranks are not kept */
+        activation_of_layer(
+            L, b, -1,
+            &(struct activation){&x->gate_up, "gate_up", 2 * e->used * e->ffn, L->s.key.dtype, CHUNKS, produce_gate_up});
 }
 
-static void work_value(struct lowering *L, struct value *v, const char *name, int64_t columns, enum dtype type)
+void experts_value(struct lowering *L, struct value *v, const char *name, int64_t columns, enum dtype type)
 {
     activation_of_work(L, RES_NONE, -1, &(struct activation){v, name, columns, type, CHUNKS});
 }
@@ -455,18 +438,25 @@ static void chunk_values(struct lowering *L)
     if (!W)
         return;
     if (converts_input(L))
-        work_value(L, &W->input, "input.router", c->dim, F32);
-    work_value(L, &W->logits, "logits.router", c->experts, F32);
-    work_value(L, &W->order, "order", c->experts_used, I32);
-    work_value(L, &W->place, "place", c->experts_used, I32);
+        experts_value(L, &W->input, "input.router", c->dim, F32);
+    experts_value(L, &W->logits, "logits.router", c->experts, F32);
+    experts_value(L, &W->order, "order", c->experts_used, I32);
+    experts_value(L, &W->place, "place", c->experts_used, I32);
     value_create(L, &W->offsets, "offsets", CLASS_WORK, L->n_chunks, (c->experts + 1) * dtype_size(I32), 1, RES_NONE);
-    work_value(L, &W->act, "act.pairs", c->experts_used * c->expert_ffn, T);
-    work_value(L, &W->dact, "dact.pairs", c->experts_used * c->expert_ffn, T);
-    work_value(L, &W->y, "y.pairs", c->experts_used * c->dim, T);
-    work_value(L, &W->dp, "dp", c->experts_used, F32);
+    if (L->ep > 1) {
+        sent_values(L);
+    } else {
+        experts_value(L, &W->act, "act.pairs", c->experts_used * c->expert_ffn, T);
+        experts_value(L, &W->dact, "dact.pairs", c->experts_used * c->expert_ffn, T);
+    }
+    experts_value(L, &W->y, "y.pairs", c->experts_used * c->dim, T);
+    experts_value(L, &W->dp, "dp", c->experts_used, F32);
     stack_adapter_values(L, &W->adapter);
 }
 
-static const struct row_block rows = {.fetch = fetch, .branch = branch, .gradient = gradient, .drop = drop, .last = last};
-const struct block_lowering experts_lowering = {
-    .layer_values = layer_values, .chunk_values = chunk_values, .rows = &rows, .produce = rows_output, .backward = rows_backward};
+static const struct row_block functions = {.fetch = fetch, .branch = branch, .gradient = gradient, .drop = drop, .last = last};
+const struct block_lowering experts_lowering = {.layer_values = layer_values,
+                                                .chunk_values = chunk_values,
+                                                .rows = &functions,
+                                                .produce = rows_output,
+                                                .backward = rows_backward};

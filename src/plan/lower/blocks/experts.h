@@ -1,0 +1,75 @@
+/* Values of experts, and the parts of their lowering that several files need. Private to src/plan/lower/blocks.
+ *
+ * A chunk of r rows has n = r k pairs of a token and an expert, sorted by expert: rows of a pair's values stand in the chunk's rows,
+ * k a token. The choice and its weights are kept from the forward pass. */
+#ifndef LTRAIN_PLAN_LOWER_BLOCKS_EXPERTS_H
+#define LTRAIN_PLAN_LOWER_BLOCKS_EXPERTS_H
+
+#include "plan/lower/blocks/expert_adapters.h"
+
+/* Values of one layer. ids, p: each token's experts and their weights; gate_up: outputs of the first maps, by pair, if a rank has all
+ * experts. */
+struct experts_layer {
+    struct value ids, p, gate_up;
+};
+
+/* Values of rows that travel between the ranks that share experts out. Of a token's pairs as many as can be of one rank's experts have
+ * room there. */
+struct sent_work {
+    struct value all;                   /* offsets of all ranks' pairs */
+    struct value sent, sent_p;          /* rows of the pairs here, on their way out */
+    struct value x, dy, p;              /* rows that arrived: the maps' inputs, the outputs' gradients, the pairs' weights */
+    struct value order, place, offsets; /* arrived rows sorted by expert (ops/dispatch.h) */
+    struct value gate_up, act, dact, y; /* of sorted rows */
+    struct value dp;                    /* gradient of p, of sorted rows */
+    struct value back, back_dp;         /* results in the order in which rows arrived */
+};
+
+/* Values that all layers share. */
+struct experts_work {
+    struct value input;                 /* fp32: the router's input, in bf16 runs */
+    struct value logits;                /* fp32, then their gradient */
+    struct value order, place, offsets; /* pairs sorted by expert (ops/permute.h) */
+    struct value act, dact;             /* columns between an expert's maps, by pair, if a rank has all experts */
+    struct value y;                     /* outputs of experts, or gradients of their inputs, by pair */
+    struct value dp;                    /* gradient of p */
+    struct stack_work adapter;
+    struct sent_work sent; /* unused if a rank has all experts */
+};
+
+static inline const struct experts_block *experts_weights(const struct block *b)
+{
+    return &b->weights->experts;
+}
+
+static inline struct experts_work *experts_work_of(const struct lowering *L)
+{
+    return L->shared[BLOCK_EXPERTS];
+}
+
+/* Rows of a chunk. */
+struct expert_rows {
+    int64_t first, end, n;
+};
+struct expert_rows experts_rows_of(const struct block *b, int c);
+void experts_read(struct lowering *L, int arg, struct value *v, const struct expert_rows *r);
+/* Makes room for a chunk of a value, and appends it as the result of an op. */
+void experts_write(struct lowering *L, int arg, struct value *v, const struct expert_rows *r, int c);
+/* Creates a value of a chunk that all layers use in turn. */
+void experts_value(struct lowering *L, struct value *v, const char *name, int64_t columns, enum dtype type);
+
+/* Emits OP_GATED or OP_GATED_GRAD for `rows` tokens. */
+struct op_attrs *experts_gated(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows);
+/* Adds the pairs' rows of y up by token. bias: 1: with the biases of the second maps. */
+void experts_combine(struct lowering *L, const struct block *b, int c, int accumulate, int bias);
+
+/* Functions of a chunk as those of struct row_block, for experts that ranks share out (experts_sent.c): pairs travel to the ranks
+ * that have their experts, and results back. Nothing of them is kept from the forward pass. */
+void sent_values(struct lowering *L);
+void sent_fetch(struct lowering *L, const struct block *b, int c);
+void sent_branch(struct lowering *L, const struct block *b, int c, int accumulate);
+/* Makes the gradients of the experts' parameters and of p, and L->acc (+)= the gradient of the experts' inputs. */
+void sent_gradient(struct lowering *L, const struct block *b, struct value *df, int c, int accumulate);
+void sent_drop(struct lowering *L, int c);
+
+#endif
