@@ -18,12 +18,13 @@ enum status dispatch_check(const struct dispatch_shape *s, const int32_t *all, i
         arrive += dispatch_part(s, offsets, me, &first);
     }
     if (arrive > s->rows)
-        return status_fail(ERR_CORRUPT, "%lld rows are sent to the experts of member %d, where %lld have room", (long long)arrive, me,
-                           (long long)s->rows);
+        return status_fail(ERR_CORRUPT, "%lld rows are sent to the experts of member %d, where %lld have room", (long long)arrive,
+                           me, (long long)s->rows);
     return OK;
 }
 
-enum status ops_arrive(const struct dispatch_shape *s, int me, int32_t *order, int32_t *place, int32_t *offsets, const int32_t *all)
+enum status ops_arrive(const struct dispatch_shape *s, int me, int32_t *order, int32_t *place, int32_t *offsets,
+                       const int32_t *all)
 {
     const int32_t each = s->experts / s->members;
     int32_t sorted = 0;

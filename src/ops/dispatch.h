@@ -33,6 +33,7 @@ enum status ops_arrive(const struct dispatch_shape *s, int me, int32_t *order /*
                        int32_t *offsets /* [experts/members+1] */, const int32_t *all /* [members,experts+1] */);
 
 /* Copies row index[i] / per of x to row i of y, for each index that is not negative. ERR_CORRUPT: a row beyond x_rows. */
-enum status ops_spread(int64_t rows, int64_t x_rows, int64_t row_bytes, int32_t per, void *y, const void *x, const int32_t *index);
+enum status ops_spread(int64_t rows, int64_t x_rows, int64_t row_bytes, int32_t per, void *y, const void *x,
+                       const int32_t *index);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N_LANES = LANES - LANE_WORLD };
+enum { N_LANES = LANE_RING - LANE_WORLD + 1 }; /* lanes that run at once */
 
 static struct comm *c;
 
@@ -57,7 +57,12 @@ static struct ring_group {
     if (lane == LANE_RING)
         return (struct ring_group){m.degree[MESH_RING], i, d * m.degree[MESH_RING] * m.degree[MESH_ULYSSES] + j,
                                    m.degree[MESH_ULYSSES]};
-    return (struct ring_group){m.degree[MESH_DP] * m.degree[MESH_ULYSSES] * m.degree[MESH_RING], place, 0, 1};
+    const int all = m.degree[MESH_DP] * m.degree[MESH_ULYSSES] * m.degree[MESH_RING], ep = mesh_degree(&m, MESH_EP);
+    if (lane == LANE_EP)
+        return (struct ring_group){ep, place % ep, place - place % ep, 1};
+    if (lane == LANE_EXPERTS)
+        return ep > 1 ? (struct ring_group){all / ep, place / ep, place % ep, ep} : (struct ring_group){1, 0, place, 1};
+    return (struct ring_group){all, place, 0, 1};
 }
 
 static int64_t share_of(int64_t n, int64_t share, int m)
@@ -185,6 +190,59 @@ static void collectives(void)
             exchanges(lane, share);
         }
     }
+}
+
+enum { EXPERTS_EACH = 3, PAIRS = 41 };
+
+/* Returns how many of a member's pairs an expert gets. kind 0: any; 1: all are the last member's; 2: the last member has none. */
+static int32_t pairs_of(int kind, int member, int expert, int members)
+{
+    const int owner = expert / EXPERTS_EACH;
+    if ((kind == 1 && owner < members - 1) || (kind == 2 && owner == members - 1))
+        return 0;
+    return (int32_t)((expert * 7 + member * 5 + kind) % 4);
+}
+
+/* Sends rows of pairs to the members with their experts and back: each arrives where it belongs, sizes are the counts, and the bytes
+ * sent are the rows that other members' experts get. */
+static void dispatches(int kind, int columns)
+{
+    struct ring_group g = group_of(LANE_EP);
+    const int experts = g.members * EXPERTS_EACH, most = g.members * PAIRS;
+    int32_t *all = calloc((size_t)(g.members * (experts + 1)), sizeof *all);
+    float *src = calloc((size_t)(PAIRS * columns), 4), *there = calloc((size_t)(most * columns + 1), 4),
+          *back = calloc((size_t)(PAIRS * columns + 1), 4);
+    struct op_attrs a = {.comm = {.n = most, .share = PAIRS, .element = 4 * columns, .type = experts}};
+    for (int m = 0; m < g.members; m++)
+        for (int e = 0; e < experts; e++)
+            all[m * (experts + 1) + e + 1] = all[m * (experts + 1) + e] + pairs_of(kind, m, e, g.members);
+    const int32_t *own = all + g.me * (experts + 1);
+    CHECK(own[experts] <= PAIRS);
+    for (int i = 0; i < PAIRS * columns; i++)
+        src[i] = input(5, comm_place(c), i);
+    for (int i = 0; i <= most * columns; i++)
+        there[i] = 77;
+    back[PAIRS * columns] = 77;
+    const int64_t before = total_sent(LANE_EP), stay = own[(g.me + 1) * EXPERTS_EACH] - own[g.me * EXPERTS_EACH];
+    CHECK(run_op(LANE_EP, OP_DISPATCH, &a, (void *[]){src, there, all}, 1, 1) == OK);
+    CHECK(total_sent(LANE_EP) - before == (own[experts] - stay) * 4 * columns);
+    int at = 0;
+    for (int m = 0; m < g.members; m++) {
+        const int32_t *of = all + m * (experts + 1);
+        for (int i = of[g.me * EXPERTS_EACH]; i < of[(g.me + 1) * EXPERTS_EACH]; i++, at++)
+            for (int j = 0; j < columns; j++)
+                CHECK(there[at * columns + j] == input(5, g.first + m * g.stride, i * columns + j));
+    }
+    for (int i = at * columns; i <= most * columns; i++)
+        CHECK(there[i] == 77); /* nothing is written behind the rows that arrive */
+    CHECK(run_op(LANE_EP, OP_RETURN, &a, (void *[]){there, back, all}, 1, 1) == OK);
+    CHECK(memcmp(back, src, (size_t)(own[experts] * columns) * 4) == 0 && back[PAIRS * columns] == 77);
+    all[g.me * (experts + 1) + 1] = -1;
+    CHECK(comm_start(c, LANE_EP, OP_DISPATCH, &a, (void *[]){src, there, all}, 1, 1) == ERR_CORRUPT);
+    free(all);
+    free(src);
+    free(there);
+    free(back);
 }
 
 /* Sends messages of several chunks of the ordinary size, and of several segments. */
@@ -345,10 +403,13 @@ int main(int argc, char **argv)
     struct mesh mesh = {{comm_size(c), 1, 1}};
     if (argc > 4)
         mesh = (struct mesh){{atoi(argv[2]), atoi(argv[3]), atoi(argv[4])}};
+    mesh.degree[MESH_EP] = comm_size(c) % 2 ? comm_size(c) : 2;
     CHECK(comm_set_mesh(c, &mesh) == OK);
     c->chunk = 64;
     if (strcmp(argv[1], "all") == 0) {
         collectives();
+        for (int i = 0; i < 6; i++)
+            dispatches(i / 2, i % 2 ? 33 : 1);
         lanes_together();
         between_programs();
         CHECK(comm_per_host(c) % mesh.degree[MESH_ULYSSES] || comm_bytes_sent(c, LANE_ULYSSES).other_hosts == 0);

@@ -2,8 +2,10 @@
 #include "ops_test.h"
 
 #include "device/cpu_stream.h"
+#include "ops/dispatch.h"
 #include "ops/experts.h"
 #include "ops/gated.h"
+#include "ops/permute.h"
 #include "ops/route.h"
 
 #include <omp.h>
@@ -515,9 +517,108 @@ static void test_layer(void **state)
     }
 }
 
+/* ---- rows that arrive from other ranks ---- */
+
+enum { SHARED = 8, TOKENS = 13, USED = 2, MOST_MEMBERS = 4, MOST_ROWS = MOST_MEMBERS * TOKENS * USED };
+
+/* Chooses a pair's expert. kind 0: any; 1: those of the last member only; 2: all but those. */
+static int32_t choose(int kind, int members, uint32_t *state)
+{
+    const int32_t each = SHARED / members;
+    *state = *state * 1664525u + 1013904223u;
+    const int32_t any = (int32_t)(*state >> 16);
+    if (kind == 1)
+        return SHARED - each + any % each;
+    return any % (kind == 2 && members > 1 ? SHARED - each : SHARED);
+}
+
+/* Checks the sorted rows of one member: each expert's by member, then by pair. `arrived` numbers them in the order of messages. */
+static void check_sorted(const struct dispatch_shape *s, int me, const int32_t *all, const int32_t *order, const int32_t *place,
+                         const int32_t *offsets)
+{
+    const int32_t each = SHARED / s->members;
+    int32_t sorted = 0;
+    for (int32_t e = 0; e < each; e++) {
+        int32_t before = 0; /* rows of earlier members */
+        assert_int_equal(offsets[e], sorted);
+        for (int m = 0; m < s->members; m++) {
+            const int32_t *of = all + m * (SHARED + 1) + me * each;
+            for (int32_t i = of[e]; i < of[e + 1]; i++, sorted++) {
+                assert_int_equal(order[sorted], before + i - of[0]);
+                assert_int_equal(place[order[sorted]], sorted);
+            }
+            before += of[each] - of[0];
+        }
+    }
+    assert_int_equal(offsets[each], sorted);
+    for (int64_t i = sorted; i < s->rows; i++)
+        assert_true(order[i] == -1 && place[i] == -1);
+}
+
+static void test_arrivals(void **state)
+{
+    static int32_t all[MOST_MEMBERS * (SHARED + 1)], order[MOST_ROWS], place[MOST_ROWS], offsets[SHARED + 1], ids[TOKENS * USED];
+    uint32_t seed = 7;
+    (void)state;
+    for (int round = 0; round < 27; round++) {
+        struct dispatch_shape s = {MOST_ROWS, SHARED, 1 << round % 3};
+        for (int m = 0; m < s.members; m++) {
+            for (int i = 0; i < TOKENS * USED; i++)
+                ids[i] = choose(round / 3 % 3, s.members, &seed);
+            assert_int_equal(ops_permute(TOKENS * USED, SHARED, order, place, all + m * (SHARED + 1), ids), OK);
+        }
+        for (int me = 0; me < s.members; me++) {
+            assert_int_equal(ops_arrive(&s, me, order, place, offsets, all), OK);
+            check_sorted(&s, me, all, order, place, offsets);
+        }
+        if (round / 3 % 3 == 1) { /* all rows are the last member's, which has room for one less */
+            s.rows = s.members * TOKENS * USED - 1;
+            assert_int_equal(ops_arrive(&s, s.members - 1, order, place, offsets, all), ERR_CORRUPT);
+        }
+        all[3] = all[2] - 1;
+        assert_int_equal(ops_arrive(&s, 0, order, place, offsets, all), ERR_CORRUPT);
+    }
+}
+
+/* Rows without an index keep what they have; a row that does not exist is an error. */
+static void test_spread(void **state)
+{
+    const float x[] = {1, 2, 3, 4, 5, 6};
+    const int32_t index[] = {5, -1, 0, 2}, beyond[] = {6};
+    float y[8] = {7, 7, 7, 7, 7, 7, 7, 7};
+    (void)state;
+    assert_int_equal(ops_spread(4, 3, 2 * sizeof *x, 2, y, x, index), OK);
+    const float want[] = {5, 6, 7, 7, 1, 2, 3, 4};
+    assert_memory_equal(y, want, sizeof want);
+    assert_int_equal(ops_spread(1, 3, 2 * sizeof *x, 2, y, x, beyond), ERR_CORRUPT);
+}
+
+/* Pairs without a row are left out where there may be some, and an error elsewhere. */
+static void test_padded(void **state)
+{
+    struct gated_shape s = {.rows = 3, .dim = 2, .k = 1, .experts = 1, .dtype = F32, .padded = 150, .f = {.kind = GATE_SILU}};
+    float gate_up[12], act[6], g[6], dp[3] = {7, 7, 7};
+    const float p[] = {0.5f, 2, 3};
+    const int32_t place[] = {1, 0, -1};
+    const struct gated_pairs x = {.p = p, .place = place};
+    (void)state;
+    for (int i = 0; i < 12; i++)
+        gate_up[i] = (float)i / 4;
+    for (int i = 0; i < 6; i++)
+        act[i] = g[i] = 7;
+    assert_int_equal(ops_gated(&s, act, gate_up, &x), OK);
+    assert_true(act[0] != 7 && act[3] != 7 && act[4] == 7 && act[5] == 7);
+    assert_int_equal(ops_gated_grad(&s, gate_up, g, dp, &x), OK);
+    assert_true(g[0] != 7 && g[4] == 7 && dp[0] != 7 && dp[2] == 7 && gate_up[11] == 11.0f / 4);
+    s.padded = 0;
+    assert_int_equal(ops_gated(&s, act, gate_up, &x), ERR_CORRUPT);
+    assert_int_equal(ops_gated_grad(&s, gate_up, g, dp, &x), ERR_CORRUPT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_arrivals), cmocka_unit_test(test_spread),    cmocka_unit_test(test_padded),
         cmocka_unit_test(test_products), cmocka_unit_test(test_gradients), cmocka_unit_test_teardown(test_bits, tensors_free),
         cmocka_unit_test(test_corrupt),  cmocka_unit_test(test_gated),     cmocka_unit_test_teardown(test_layer, tensors_free),
     };

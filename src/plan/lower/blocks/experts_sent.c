@@ -61,7 +61,8 @@ void sent_values(struct lowering *L)
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
         experts_value(L, all[i].v, all[i].name, all[i].columns, all[i].type);
     value_create(L, &W->all, "all.offsets", CLASS_WORK, L->n_chunks * L->ep, (c->experts + 1) * dtype_size(I32), L->ep, RES_NONE);
-    value_create(L, &W->offsets, "arrived.offsets", CLASS_WORK, L->n_chunks, (c->experts / L->ep + 1) * dtype_size(I32), 1, RES_NONE);
+    value_create(L, &W->offsets, "arrived.offsets", CLASS_WORK, L->n_chunks, (c->experts / L->ep + 1) * dtype_size(I32), 1,
+                 RES_NONE);
 }
 
 /* --- Sending --- */
