@@ -154,12 +154,11 @@ static enum status declare_all(struct merge *x)
 
 /* ---- s B A ---- */
 
-/* Computes rows [first, first + rows) of the stored matrix's change: of s B A, or of its transpose. Rows of a stack of experts are
- * those of one expert after another, and so are those of A and B. */
-static void multiply(const struct model_linear *w, int64_t columns, const float *a, const float *b, int64_t first, int64_t rows,
-                     float *out)
+/* Computes rows [first, first + rows) of the stored matrix's change: of s B A, or of its transpose. w: the map, or a slice of it. A
+ * stack of experts has `each` rows of an expert after those of another, and so have A and B. */
+static void multiply(const struct model_linear *w, int64_t columns, int64_t each, const float *a, const float *b, int64_t first,
+                     int64_t rows, float *out)
 {
-    const int64_t each = w->transposed ? w->out : w->in;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         const int64_t expert = (first + i) / each, at = (first + i) % each;
@@ -224,7 +223,7 @@ static enum status merge_rows(struct merge *x, const struct part *part, const fl
         TRY(p->packed_bytes > 0 ? packed_read_f32(&x->from, param, row * columns, n, x->data)
                                 : source_read(&x->from, param, row * columns, n, F32, x->data));
         if (w) {
-            multiply(w, columns, a, b, row, rows, x->delta);
+            multiply(w, columns, p->shape[0] / max_i64(p->experts, 1), a, b, row, rows, x->delta);
             add(x, n, x->decls[part->tensor].dtype);
             if (!isfinite(x->squares))
                 return status_fail(ERR_DIVERGED, "the adapter's s B A beside %s is not finite: nothing was merged", p->name);
