@@ -44,6 +44,8 @@ const char *weights_name(const struct st_file *f, const char *name)
         model_wrapped_name(name, (enum wrapping)w, wrapped);
         own = st_own_name(f, wrapped);
     }
+    if (!own && model_backbone_name(name, wrapped))
+        own = st_own_name(f, wrapped);
     return own ? own : name;
 }
 

@@ -233,6 +233,12 @@ enum status model_check_adapters(const struct model *m)
                            "--lora: dropout=%g: adapters of experts have no dropout, here as in PEFT: leave it out, or leave out "
                            "experts (exclude-modules=experts.gate_up_proj,experts.down_proj)",
                            l->dropout);
+    if (m->refused_target)
+        return status_fail(
+            ERR_INVALID,
+            "--lora: targets=%.200s: in models of type %s PEFT gives %s no adapter: leave it out, or give all-linear, "
+            "which does",
+            l->targets, family_of(&m->config)->name, m->refused_target);
     for (const char *at = l->saved; m->most_rank > 0 && lora_next_name(&at, name, sizeof name);)
         TRY(check_saved(m, name));
     if (m->most_rank > 0)

@@ -40,6 +40,8 @@ static int build_param(struct builder *b, const char *name, const char *what, in
     p.elements = columns ? rows * columns : rows;
     if (b->pass == CONNECT)
         return find(b, p.name);
+    if (strncmp(p.name, "model.", 6) == 0)
+        p.root = b->root;
     if (b->pass == DECLARE)
         b->m->params[b->n_params] = p;
     return b->n_params++;
@@ -122,9 +124,19 @@ static int build_adapter_matrix(struct builder *b, const char *name, const char 
                                 enum param_init init, double std)
 {
     int i = build_param(b, name, what, rows, columns, init, std);
-    if (b->pass == DECLARE)
+    if (b->pass == DECLARE) {
         b->m->params[i].adapter = 1;
+        b->m->params[i].root = NULL;
+    }
     return i;
+}
+
+/* Tells whether the map is one that PEFT gives no adapter in this family. */
+static int is_unadapted(const struct builder *b, const char *name)
+{
+    const char *none = b->unadapted;
+    const size_t n = strlen(name), most = none ? strlen(none) : 0;
+    return none && n > most && name[n - most - 1] == '.' && strcmp(name + n - most, none) == 0;
 }
 
 /* Sets up a map's adapter and returns its rank (0: no adapter). Head and embedding have one only if targets name them. */
@@ -136,6 +148,10 @@ static int64_t begin_adapter(struct builder *b, const char *name, struct model_l
     if (!b->rules || (at_an_end && !adapter_takes_ends(b->rules)))
         return 0;
     w->rank = adapter_rank(b->rules, module);
+    if (w->rank > 0 && is_unadapted(b, name)) {
+        b->m->refused_target = adapter_takes_ends(b->rules) ? b->unadapted : NULL;
+        w->rank = 0;
+    }
     if (w->rank == 0)
         return 0;
     w->adapter_scale = adapter_scale(b->rules, module);

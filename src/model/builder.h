@@ -20,6 +20,7 @@ struct builder {
     char prefix[64];       /* prefix of parameter names */
     const char *head_name; /* name of an untied head */
     int head_bias;
+    const char *root, *unadapted;       /* members of struct family */
     struct attention_shape shape;       /* heads of the attention begun last */
     const struct adapter_rules *rules;  /* NULL: no adapters */
     const struct experts_form *experts; /* experts of the family (family/experts.h); NULL: none */

@@ -39,6 +39,8 @@ static int describe(struct model *m, const struct adapter_rules *rules, enum bui
                         .pass = pass,
                         .head_name = family_head_name(&m->config),
                         .head_bias = f->head_bias,
+                        .root = f->root,
+                        .unadapted = f->unadapted,
                         .rules = rules,
                         .experts = f->experts};
     m->pos_embed = -1;
@@ -421,6 +423,14 @@ void model_wrapped_name(const char *name, enum wrapping wrapping, char out[WRAPP
         snprintf(out, WRAPPED_NAME, "language_model.%s", name);
     else
         snprintf(out, WRAPPED_NAME, "%s%s", head ? "" : "model.language_model.", head ? name : name + strlen(model));
+}
+
+int model_backbone_name(const char *name, char out[WRAPPED_NAME])
+{
+    if (strncmp(name, "model.", 6) != 0)
+        return 0;
+    snprintf(out, WRAPPED_NAME, "backbone.%s", name + 6);
+    return 1;
 }
 
 int model_is_wrapped_name(const char *name)

@@ -34,7 +34,7 @@
     X(GRANITEMOESHARED, granitemoeshared) X(GLM4_MOE, glm4_moe) X(DOTS1, dots1) X(SOLAR_OPEN, solar_open) X(EXAONE_MOE, exaone_moe) \
     X(ERNIE4_5_MOE, ernie4_5_moe) X(HUNYUAN_MOE, hunyuan_moe) X(MINIMAX_M2, minimax_m2) X(HY_V3, hy_v3) X(AFMOE, afmoe) \
     X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt) \
-    X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) TEST_FAMILIES(X)
+    X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) X(NEMOTRON_H, nemotron_h) TEST_FAMILIES(X)
 /* clang-format on */
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
@@ -159,6 +159,7 @@ enum param_init {
 /* A parameter as Hugging Face names and shapes it. A run fetches, gathers and updates only the elements in use; files have all. */
 struct model_param {
     char name[96];
+    const char *root; /* word of files in place of the name's "model"; NULL: files have the name */
     int64_t shape[2]; /* vectors: shape[1] = 0 */
     int64_t elements; /* elements in use: the first ones */
     /* Place in the whole model, of which this model is a part (model/part.h): the parameter's index there, its shape there and in
@@ -368,6 +369,7 @@ struct model {
     int64_t trained_params;
     int64_t packed_params;         /* quantised parameters */
     int64_t most_rank;             /* largest rank of an adapter; 0: no adapters */
+    const char *refused_target;    /* module that adapters' targets name although PEFT gives it none; NULL: there is none */
     int64_t most_stack_rank;       /* largest rank of an adapter of a stack of experts; 0: there are none */
     int64_t trained_matrix_params; /* trained parameters among matrix_params */
     int64_t active_params;         /* parameters that a token gets: of stacks of experts, those of the experts that it uses */
@@ -549,6 +551,8 @@ void model_head_name(const struct model_config *config, char name[32]);
 enum wrapping { WRAPPING_NEW, WRAPPING_OLD, WRAPPINGS };
 enum { WRAPPED_NAME = 128 };
 void model_wrapped_name(const char *name, enum wrapping wrapping, char out[WRAPPED_NAME]);
+/* Writes the name that published Nemotron-H files have for a tensor outside the head. Returns 0 for the head's. */
+int model_backbone_name(const char *name, char out[WRAPPED_NAME]);
 /* Tells whether the tensor belongs to the text model, by either spelling of its name. */
 int model_is_wrapped_name(const char *name);
 /* Tells whether a file of weights may hold the tensor though it is no parameter: masks and tables that follow from the

@@ -3,6 +3,7 @@
 
 #include "data/safetensors.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +82,8 @@ static void files_there_and_back(void **state)
     static const struct {
         const char *name;
         int tensors, routers, others; /* tensors that are trained, routers, and those of images and further tokens */
-    } models[] = {{"qwen3_5", 41, 0, 0}, {"wrapped", 41, 0, 24}, {"qwen3_5_moe", 61, 2, 0}, {"wrapped-moe", 35, 2, 24}};
+    } models[] = {{"qwen3_5", 41, 0, 0},      {"wrapped", 41, 0, 24}, {"qwen3_5_moe", 61, 2, 0},
+                  {"wrapped-moe", 35, 2, 24}, {"granite", 34, 0, 0},  {"nemotron-h", 29, 0, 0}};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         copy_model(models[i].name);
         e2e_succeeds(NULL, SMALL "--model model --lr 0 --dtype bf16 --steps 1 --out same");
@@ -109,18 +111,84 @@ static void split_stacks_are_read(void **state)
     e2e_same_curve(&a, &b, 2);
 }
 
+static float *floats_of(struct st_file *f, const char *name, struct st_info *info)
+{
+    if (st_find(f, name, info) != OK)
+        fail_msg("%s", status_message());
+    float *x = malloc((size_t)info->elements * sizeof *x);
+    assert_non_null(x);
+    assert_int_equal(st_read_f32(f, name, 0, info->elements, x), OK);
+    return x;
+}
+
+/* Makes sure that a merged map is W + 2 B A, rounded to bf16. name: of A in the adapter's file. */
+static void check_merged_map(struct st_file *adapter, struct st_file *base, struct st_file *merged, const char *name,
+                             const char *root)
+{
+    const char *module = name + strlen("base_model.model.model");
+    const int n = (int)(strstr(module, ".lora_A") - module);
+    char other[160], weight[160];
+    struct st_info as, bs, ws, ms;
+    snprintf(other, sizeof other, "base_model.model.model%.*s.lora_B.weight", n, module);
+    snprintf(weight, sizeof weight, "%s%.*s.weight", root, n, module);
+    float *a = floats_of(adapter, name, &as), *b = floats_of(adapter, other, &bs);
+    float *w = floats_of(base, weight, &ws), *m = floats_of(merged, weight, &ms);
+    for (int64_t i = 0; i < ws.shape[0]; i++)
+        for (int64_t j = 0; j < ws.shape[1]; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < as.shape[0]; k++)
+                sum += 2.0 * b[i * as.shape[0] + k] * a[k * ws.shape[1] + j];
+            sum += w[i * ws.shape[1] + j];
+            if (!(fabs(m[i * ws.shape[1] + j] - sum) <= 4e-3 * fabs(sum) + 1e-6))
+                fail_msg("%s [%lld, %lld] is %g, and W + s B A %g", weight, (long long)i, (long long)j, m[i * ws.shape[1] + j],
+                         sum);
+        }
+    free(a);
+    free(b);
+    free(w);
+    free(m);
+}
+
+/* Makes sure that every map with an adapter is merged, fused ones from end to end. */
+static void check_merged(const char *root)
+{
+    struct st_file *adapter, *base, *merged;
+    assert_int_equal(st_open("run/hf/adapter_model.safetensors", &adapter), OK);
+    assert_int_equal(st_open("model", &base), OK);
+    assert_int_equal(st_open("merged", &merged), OK);
+    for (int i = 0; i < st_count(adapter); i++)
+        if (strstr(st_name(adapter, i), ".lora_A."))
+            check_merged_map(adapter, base, merged, st_name(adapter, i), root);
+    st_close(adapter);
+    st_close(base);
+    st_close(merged);
+}
+
 /* Adapters go to the maps of recurrences as to others, merge, and leave convolutions and decays as they are. */
 static void adapters_are_merged(void **state)
 {
     (void)state;
-    copy_model("qwen3_5");
-    e2e_succeeds(NULL, SMALL "--model model --lora r=4 --lr 0.1 --dtype fp32 --steps 3 --out run");
-    e2e_succeeds(NULL, "export --model run --to merged");
-    /* five maps of two recurrences, four of attention, three of three MLPs */
-    assert_int_equal(changed("model", "merged"), 2 * 5 + 4 + 3 * 3);
-    struct result r =
-        e2e_succeeds(NULL, "eval --model run --eval-data ids.bin --token-type u16 --lengths 64 --effort quick --json");
-    assert_int_equal(r.out[0], '{');
+    /* five maps of two recurrences, four of attention, three of three MLPs; maps in and out of two mixers, four of attention, two of
+     * three MLPs; of an MLP, and of mixers in only */
+    static const struct {
+        const char *name, *root;
+        int maps;
+    } models[] = {{"qwen3_5", "model", 2 * 5 + 4 + 3 * 3},
+                  {"granite", "model", 2 * 2 + 4 + 3 * 2},
+                  {"nemotron-h", "backbone", 2 * 1 + 4 + 2}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        copy_model(models[i].name);
+        e2e_succeeds(NULL, SMALL "--model model --lora r=4 --lr 0.1 --dtype fp32 --steps 3 --out run");
+        e2e_succeeds(NULL, "export --model run --to merged");
+        assert_int_equal(changed("model", "merged"), models[i].maps);
+        check_merged(models[i].root);
+        struct result r =
+            e2e_succeeds(NULL, "eval --model run --eval-data ids.bin --token-type u16 --lengths 64 --effort quick --json");
+        assert_int_equal(r.out[0], '{');
+        e2e_remove("model");
+        e2e_remove("run");
+        e2e_remove("merged");
+    }
 }
 
 /* Chaos orders, and the comparison with a resident run, find nothing. */

@@ -22,6 +22,7 @@ CASE(qwen3_5_moe, "qwen3_5_moe")
 CASE(granite, "granite")
 CASE(granite_moe, "granite-moe")
 CASE(bamba, "bamba")
+CASE(nemotron_h, "nemotron-h")
 
 static enum offload everything;
 static double alpha;
@@ -73,6 +74,7 @@ int main(void)
         cmocka_unit_test(granite),
         cmocka_unit_test(granite_moe),
         cmocka_unit_test(bamba),
+        cmocka_unit_test(nemotron_h),
         cmocka_unit_test(placement_never_changes_a_bit),
     };
     /* clang-format on */

@@ -352,7 +352,7 @@ def randomize(model, seed):
 
 def adds_one(module):
     """Tells whether a module's norms multiply by 1 + w."""
-    return type(module).__name__.startswith(ONE_MORE) and not type(module).__name__.startswith("Gemma4")
+    return type(module).__name__.startswith(ONE_MORE) and not type(module).__name__.startswith(("Gemma4", "NemotronH"))
 
 
 def mixes_windows(config):

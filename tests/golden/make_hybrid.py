@@ -36,6 +36,8 @@ CASES = {
     "qwen3_5": ("qwen3_5_text", dict(DELTA, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR]), DOCUMENTS),
     "granite": ("granitemoehybrid", dict(MAMBA, **FACTORS, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR], num_local_experts=0, num_experts_per_tok=0, rope_parameters=golden.DEFAULT_ROPE,
                                          shared_intermediate_size=24), DOCUMENTS),
+    "nemotron-h": ("nemotron_h", dict(mamba_num_heads=4, mamba_head_dim=8, n_groups=2, ssm_state_size=8, chunk_size=16, layers_block_type=[LINEAR, "mlp", FULL, LINEAR], time_step_min=0.25,
+                                      tie_word_embeddings=False), DOCUMENTS),
     "bamba": ("bamba", dict(MAMBA, mamba_n_groups=1, num_hidden_layers=2, attn_layer_indices=[1], mamba_proj_bias=True, time_step_limit=(0.25, float("inf"))), DOCUMENTS),
 }
 
@@ -75,7 +77,7 @@ def randomize_scans(model, seed):
                 p.copy_(-1 + noise)
             elif name.endswith("dt_bias"):
                 p.copy_(0.5 * noise)
-            elif name.endswith("conv1d.weight"):
+            elif name.endswith(("conv1d.weight", "conv.conv.weight")):
                 p.copy_(0.4 * noise)
             elif name.endswith(("linear_attn.norm.weight", "mamba.norm.weight", "mixer.norm.weight", ".D")):
                 p.copy_(1 + 0.1 * noise)

@@ -60,11 +60,24 @@ static const struct published {
     int64_t total;
     int recurrent;
 } published[] = {
-    {"Qwen3.5-0.8B", 752393024, 18},          {"Qwen3.5-2B", 1881825088, 18},          {"Qwen3.5-4B", 4205751296, 24},
-    {"Qwen3.5-9B", 8953803264, 24},           {"Qwen3.5-27B", 26895998464, 48},        {"Qwen3.6-27B", 26895998464, 48},
-    {"Qwen3.5-35B-A3B", 34660610688, 30},     {"Qwen3.6-35B-A3B", 34660610688, 30},    {"Qwen3.5-122B-A10B", 122111526912, 36},
-    {"Qwen3.5-397B-A17B", 396346350336, 45},  {"granite-4.0-h-micro", 3191396096, 36}, {"granite-4.0-h-tiny", 6939037248, 36},
-    {"granite-4.0-h-small", 32207337984, 36}, {"granite-4.0-micro", 3402836480, 0},    {"Bamba-9B-v2", 9780235392, 29},
+    {"Qwen3.5-0.8B", 752393024, 18},
+    {"Qwen3.5-2B", 1881825088, 18},
+    {"Qwen3.5-4B", 4205751296, 24},
+    {"Qwen3.5-9B", 8953803264, 24},
+    {"Qwen3.5-27B", 26895998464, 48},
+    {"Qwen3.6-27B", 26895998464, 48},
+    {"Qwen3.5-35B-A3B", 34660610688, 30},
+    {"Qwen3.6-35B-A3B", 34660610688, 30},
+    {"Qwen3.5-122B-A10B", 122111526912, 36},
+    {"Qwen3.5-397B-A17B", 396346350336, 45},
+    {"granite-4.0-h-micro", 3191396096, 36},
+    {"granite-4.0-h-tiny", 6939037248, 36},
+    {"granite-4.0-h-small", 32207337984, 36},
+    {"granite-4.0-micro", 3402836480, 0},
+    {"Bamba-9B-v2", 9780235392, 29},
+    {"Nemotron-H-8B-Base-8K", 8100852736, 24},
+    {"Nemotron-H-4B-Base-8K", 4489223040, 24},
+    {"NVIDIA-Nemotron-Nano-9B-v2", 8888227328, 27},
 };
 
 static int recurrent_layers(const struct model *m)
@@ -86,13 +99,13 @@ static void published_models_have_their_parameters(void **state)
         if (m->total_params != published[i].total || recurrent_layers(m) != published[i].recurrent || c.unknown[0])
             fail_msg("%s: %lld of %lld parameters, %d of %d layers, unknown: %s", published[i].name, (long long)m->total_params,
                      (long long)published[i].total, recurrent_layers(m), published[i].recurrent, c.unknown);
-        assert_int_equal(m->n_kinds, 1 + (published[i].recurrent > 0));
+        assert_int_equal(m->n_kinds, 1 + (published[i].recurrent > 0) + (c.family == FAMILY_NEMOTRON_H));
         model_destroy(m);
     }
 }
 
 /* Golden models, as transformers saved them. */
-static const char *const golden[] = {"qwen3_5", "qwen3_5_moe", "granite", "granite-moe", "bamba"};
+static const char *const golden[] = {"qwen3_5", "qwen3_5_moe", "granite", "granite-moe", "bamba", "nemotron-h"};
 
 /* Makes sure that the file has the parameter's tensors in their shapes; returns their number. */
 static int check_tensors(struct st_file *f, const struct model_param *p)
@@ -147,11 +160,16 @@ static void configurations_are_written_and_read_back(void **state)
     }
 }
 
-static struct model_config tiny(void)
+static struct model_config tiny_of(const char *name)
 {
     char from[512];
-    source("golden/hybrid", "qwen3_5", from);
+    source("golden/hybrid", name, from);
     return read_config(from);
+}
+
+static struct model_config tiny(void)
+{
+    return tiny_of("qwen3_5");
 }
 
 static const struct model_param *find(const struct model *m, const char *name)
@@ -195,6 +213,41 @@ static void convolutions_and_decays_are_no_maps(void **state)
     model_destroy(m);
 }
 
+/* The same of Mamba-2 mixers. PEFT's all-linear takes their last map in some families only, and refuses it by name in the others. */
+static void mixers_have_adapters_as_in_peft(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *mixer;
+        int last;
+    } all[] = {{"granite", "mamba", 1}, {"bamba", "mamba", 1}, {"nemotron-h", "mixer", 0}};
+    static const char *const vectors[] = {"conv1d.weight", "conv1d.bias", "A_log", "dt_bias", "D", "norm.weight"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char name[96];
+        struct model_config c = tiny_of(all[i].name);
+        c.lora = (struct lora){.rank = 2, .alpha = 4, .targets = "all-linear"};
+        struct model *whole, *m = create(&c);
+        c.lora = (struct lora){.rank = 0};
+        whole = create(&c);
+        for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++) {
+            snprintf(name, sizeof name, "model.layers.0.%s.%s", all[i].mixer, vectors[k]);
+            assert_true(find(whole, name)->offset >= whole->units[1].decay_elements && !find(m, name)->trained);
+        }
+        snprintf(name, sizeof name, "model.layers.0.%s.in_proj.lora_A.weight", all[i].mixer);
+        assert_true(find(m, name)->trained);
+        assert_int_equal(m->layers[0].blocks[0].recurrent.out.rank, all[i].last ? 2 : 0);
+        assert_int_equal(model_check_adapters(m), OK);
+        model_destroy(m);
+        model_destroy(whole);
+        c.lora = (struct lora){.rank = 2, .alpha = 4, .targets = "in_proj,out_proj"};
+        m = create(&c);
+        assert_int_equal(model_check_adapters(m), all[i].last ? OK : ERR_INVALID);
+        if (!all[i].last)
+            assert_non_null(strstr(status_message(), "models of type nemotron_h PEFT gives out_proj no adapter"));
+        model_destroy(m);
+    }
+}
+
 /* A recurrence costs 18 K V H FLOPs a token beside its matrices, whatever the length. */
 static void recurrences_are_counted(void **state)
 {
@@ -204,6 +257,10 @@ static void recurrences_are_counted(void **state)
     double pairs[MODEL_MASKS] = {0};
     const double matrices = 6.0 * (double)m->matrix_params * 100, scans = 2 * 18.0 * 8 * 16 * 4 * 100;
     assert_true(model_flops(m, 100, pairs) == matrices + scans);
+    model_destroy(m);
+    c = tiny_of("bamba"); /* without the strengths of the delta rule: 12 */
+    m = create(&c);
+    assert_true(model_flops(m, 100, pairs) == 6.0 * (double)m->matrix_params * 100 + 12.0 * 8 * 8 * 4 * 100);
     model_destroy(m);
 }
 
@@ -217,14 +274,16 @@ static void other_tensors_lie_outside(void **state)
     assert_true(model_is_wrapped_name("model.language_model.layers.0.linear_attn.conv1d.weight"));
 }
 
-/* Refuses one value of a key. text: the value as JSON; part: what the sentence says. */
-static void refuse(const char *key, const char *text, const char *part)
+/* Refuses one value of a key of a golden model. text: the value as JSON; part: what the sentence says. */
+static void refuse_of(const char *model, const char *key, const char *text, const char *part)
 {
+    char name[64];
     char from[512];
     json_error_t error;
     struct model_config c;
     struct model *m;
-    source("golden/hybrid", "qwen3_5/config.json", from);
+    snprintf(name, sizeof name, "%s/config.json", model);
+    source("golden/hybrid", name, from);
     json_t *root = json_load_file(from, 0, &error);
     assert_non_null(root);
     json_object_set_new(root, key, json_loads(text, JSON_DECODE_ANY, NULL));
@@ -235,6 +294,29 @@ static void refuse(const char *key, const char *text, const char *part)
         model_destroy(m);
     if (st != ERR_INVALID || !strstr(status_message(), part))
         fail_msg("%s %s: '%s' does not say '%s'", key, text, st == OK ? "" : status_message(), part);
+}
+
+static void refuse(const char *key, const char *text, const char *part)
+{
+    refuse_of("qwen3_5", key, text, part);
+}
+
+static void nonsense_of_mixers_is_refused(void **state)
+{
+    (void)state;
+    refuse_of("granite", "mamba_d_head", "16", "must be \"auto\", or mamba_expand times hidden_size by mamba_n_heads");
+    refuse_of("granite", "mamba_n_heads", "3", "must be a multiple of mamba_n_heads");
+    refuse_of("granite", "mamba_n_groups", "3", "4 recurrent heads cannot share 3 key heads, must be a multiple");
+    refuse_of("granite", "time_step_limit", "[0.0, 1.0]", "supported: a least step, and infinity as the largest one");
+    refuse_of("granite", "normalization_function", "\"layernorm\"", "supported: rmsnorm");
+    refuse_of("granite", "position_embedding_type", "\"alibi\"", "supported: rope, nope");
+    refuse_of("granite", "layer_types", "[\"conv\", \"mamba\", \"attention\"]", "supported: full_attention, linear_attention");
+    refuse_of("bamba", "attn_layer_indices", "[2]", "its entries must be numbers of layers, from 0 on");
+    refuse_of("bamba", "z_loss_coefficient", "0.1", "z_loss_coefficient is 0.1");
+    refuse_of("nemotron-h", "layers_block_type", "[\"mlp\", \"moe\"]", "experts of two maps are not");
+    refuse_of("nemotron-h", "tie_word_embeddings", "true", "tie_word_embeddings is true");
+    refuse_of("nemotron-h", "attention_head_dim", "16", "attention_head_dim is 16");
+    refuse_of("nemotron-h", "mlp_hidden_act", "\"silu\"", "supported: relu2");
 }
 
 static void nonsense_is_refused(void **state)
@@ -259,6 +341,8 @@ int main(void)
                                        cmocka_unit_test(files_have_the_tensors_that_the_model_names),
                                        cmocka_unit_test(configurations_are_written_and_read_back),
                                        cmocka_unit_test(convolutions_and_decays_are_no_maps),
+                                       cmocka_unit_test(mixers_have_adapters_as_in_peft),
+                                       cmocka_unit_test(nonsense_of_mixers_is_refused),
                                        cmocka_unit_test(recurrences_are_counted),
                                        cmocka_unit_test(other_tensors_lie_outside),
                                        cmocka_unit_test(nonsense_is_refused)};

@@ -10,16 +10,10 @@
 
 #include "base/sys.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-enum { MAX_CONFIG_BYTES = 1 << 24 };
 
 /* ---- values ---- */
 
@@ -279,7 +273,7 @@ static const struct {
     {"experts and multi-head latent attention are",
      " deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash glm4_moe_lite glm_moe_dsa mistral4 "},
     {"multi-head latent attention is", " minicpm3 youtu "},
-    {"layers without attention are", " mamba mamba2 falcon_mamba rwkv jamba zamba zamba2 falcon_h1 nemotron_h lfm2 lfm2_moe "
+    {"layers without attention are", " mamba mamba2 falcon_mamba rwkv jamba zamba zamba2 falcon_h1 lfm2 lfm2_moe "
                                      "olmo_hybrid recurrent_gemma "},
     {"the learned activation of its MLPs (xIELU) is", " apertus "},
     {"positions by ALiBi are", " bloom mpt "},
@@ -443,59 +437,6 @@ static enum status read_object(struct config_reader *r, struct model_config *c)
 }
 
 /* ---- files ---- */
-
-static enum status read_text(const char *path, char **text, size_t *bytes)
-{
-    struct stat s;
-    enum status st = OK;
-    int fd = sys_open_file(path, O_RDONLY, 0);
-    if (fd < 0)
-        return sys_cannot_open(path);
-    int failed = sys_fstat(fd, &s) == 0 ? 0 : errno;
-    size_t done = 0, n = !failed && s.st_size > 0 && s.st_size <= MAX_CONFIG_BYTES ? (size_t)s.st_size : 0;
-    char *buf = sys_malloc(n + 1);
-    if (failed)
-        st = status_fail(ERR_IO, "cannot read %s: %s", path, strerror(failed));
-    else if (!buf)
-        st = status_fail(ERR_NOMEM, "out of memory: %zu bytes for %s", n, path);
-    else if (n == 0)
-        st = status_fail(ERR_INVALID, "%s is empty or larger than %d bytes", path, MAX_CONFIG_BYTES);
-    while (st == OK && done < n) {
-        ssize_t got = sys_pread(fd, buf + done, n - done, (off_t)done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            st = status_fail(ERR_IO, "cannot read %s: %s", path, got < 0 ? strerror(errno) : "it became shorter");
-        else
-            done += (size_t)got;
-    }
-    sys_close(fd);
-    if (st != OK) {
-        free(buf);
-        return st;
-    }
-    *text = buf;
-    *bytes = n;
-    return OK;
-}
-
-enum status config_load(const char *dir, char path[CONFIG_PATH], json_t **root)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    json_error_t error;
-    if (snprintf(path, CONFIG_PATH, "%s/config.json", dir) >= CONFIG_PATH)
-        return status_fail(ERR_INVALID, "%.64s...: the path is too long", dir);
-    TRY(read_text(path, &text, &bytes));
-    *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    free(text);
-    if (!*root)
-        return status_fail(ERR_INVALID, "%s: line %d: %s", path, error.line, error.text);
-    if (json_is_object(*root))
-        return OK;
-    json_decref(*root);
-    return status_fail(ERR_INVALID, "%s must hold an object", path);
-}
 
 /* Sets the name to the directory's last component, after resolving links and dots. */
 static void set_name(const char *dir, char name[64])

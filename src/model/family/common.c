@@ -210,7 +210,7 @@ json_t *common_write_share(const struct model_config *c)
 }
 
 /* Accepts false, and Gemma 4's "vision", which concerns tokens of images only. */
-static enum status read_bidirectional(struct config_reader *r, struct model_config *c)
+enum status common_read_bidirectional(struct config_reader *r, struct model_config *c)
 {
     const json_t *value = config_get(r, "use_bidirectional_attention");
     (void)c;
@@ -235,7 +235,7 @@ const struct config_key common_keys[] = {
     {"is_encoder_decoder", KEY_ONLY_FALSE},
     {"add_cross_attention", KEY_ONLY_FALSE},
     {"is_causal", KEY_ONLY_TRUE},
-    {"use_bidirectional_attention", KEY_SPECIAL, .read = read_bidirectional},
+    {"use_bidirectional_attention", KEY_SPECIAL, .read = common_read_bidirectional},
     {"per_layer_config", KEY_SPECIAL, .read = config_read_own},
     {"attention_dropout", KEY_DROPOUT},
     {NULL},

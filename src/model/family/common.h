@@ -20,6 +20,8 @@ extern const char *const common_buffers[];
 
 /* Keys from vocab_size to attention_dropout, with rotary positions; without activation, norm, tie and window. */
 extern const struct config_key common_keys[];
+/* Reads use_bidirectional_attention. */
+enum status common_read_bidirectional(struct config_reader *r, struct model_config *c);
 extern const struct config_word common_silu[], common_gelu[], common_ungated[];
 /* Derives what config.json leaves out: as many KV heads as heads, and a head size of hidden_size / heads. */
 enum status common_derive(struct config_reader *r, struct model_config *c);

@@ -11,6 +11,8 @@ struct family {
     const char *name, *class;         /* config.json's model_type (also used in messages) and its architectures */
     const char *class_before;         /* architectures in older files; NULL: same as class */
     const char *head_name;            /* tensor name of the head without .weight; NULL: lm_head */
+    const char *root;                 /* first word of tensors' names in files where modules have "model"; NULL: the same */
+    const char *unadapted;            /* module that PEFT gives no adapter in this family; NULL: none */
     int head_bias;                    /* 1: the head has a bias, tied or not */
     int learned_positions;            /* 1: positions are learned; 0: rotary */
     int first_position;               /* row for a document's first token in the table of learned positions */

@@ -66,7 +66,7 @@ enum status recurrent_check(const struct model_config *c)
 {
     int recurrent = 0;
     for (int64_t l = 0; l < c->layers; l++)
-        recurrent |= recurrent_mixer(c, l) != LIST_ATTENTION;
+        recurrent |= recurrent_mixer(c, l) == LIST_RECURRENT;
     if (!recurrent || c->scan_heads % c->scan_groups == 0)
         return OK;
     return status_fail(ERR_INVALID, "model: %lld recurrent heads cannot share %lld key heads, must be a multiple",

@@ -4,9 +4,10 @@
 
 #include "model/family/common.h"
 
-/* Numbers of layers' lists of blocks (blocks_of): attention or a recurrence, each before an MLP. The first bit says whether a family
+/* Numbers of layers' lists of blocks (blocks_of): attention or a recurrence, each before an MLP or, where a layer has one block,
+ * alone; LIST_MLP: an MLP alone. The first bit says whether a family
  * with experts has an MLP in their place (experts_set). */
-enum recurrent_list { LIST_ATTENTION = 0, LIST_RECURRENT = 2, LIST_MIXER = ~1 };
+enum recurrent_list { LIST_ATTENTION = 0, LIST_RECURRENT = 2, LIST_MLP = 4, LIST_MIXER = ~1 };
 
 /* Returns the mixer of layer l: attention or a recurrence. */
 static inline enum recurrent_list recurrent_mixer(const struct model_config *c, int64_t l)
