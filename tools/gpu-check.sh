@@ -102,10 +102,10 @@ section_build() {
     # First the library's tables and dispatchers, then the CPU twins.
     mkdir -p "$build/c" "$build/test"
     rm -f "$build"/c/* "$build"/test/*
-    for f in src/ops/cuda_table.c src/attention/cuda_*.c src/base/{status,blocks8,nf4}.c src/program/op.c; do
+    for f in src/ops/cuda_table.c src/attention/cuda_*.c src/recurrence/cuda_*.c src/base/{status,blocks8,nf4}.c src/program/op.c; do
         gcc "${flags[@]}" -c "$f" -o "$build/c/$(echo "$f" | tr / _).o" || return 1
     done
-    for f in tests/cudasim/ops_*.c src/base/{rng,isa,rows8}.c $(find src/ops -name '*.c' ! -name 'cuda_*' | sort); do
+    for f in tests/cudasim/ops_*.c src/base/{rng,isa,rows8}.c $(find src/ops src/recurrence -name '*.c' ! -name 'cuda_*' | sort); do
         gcc "${flags[@]}" -c "$f" -o "$build/test/$(echo "$f" | tr / _).o" || return 1
     done
     "$nvcc" -shared "$build"/*.cu.o "$build"/c/*.o -o "$build/libltrain-cuda.so" || return 1

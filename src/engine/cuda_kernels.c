@@ -4,6 +4,7 @@
 #include "attention/cuda_attention.h"
 #include "ops/cuda_gemm.h"
 #include "ops/cuda_ops.h"
+#include "recurrence/cuda_recurrence.h"
 
 /* State of the process's one device; sessions that share it are made for one target. */
 static struct {
@@ -56,6 +57,7 @@ enum status cuda_plugin_kernels(struct backend *b, const struct target *t)
     opened.prepare = b->prepare;
     opened.close = b->close;
     ops_cuda_kernels(b->kernels);
+    recurrence_cuda_kernels(b->kernels);
     b->kernels[OP_GEMM] = ops_cuda_gemm;
     b->kernels[OP_ATTN_FWD] = attn_fwd;
     b->kernels[OP_ATTN_BWD] = attn_bwd;

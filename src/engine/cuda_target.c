@@ -4,6 +4,7 @@
 #include "attention/cuda_attention.h"
 #include "engine/backend_cpu.h"
 #include "ops/cuda_product.h"
+#include "recurrence/cuda_recurrence.h"
 
 #include <stddef.h>
 
@@ -34,6 +35,8 @@ static int64_t workspace(const struct target *t, enum op_kind op, const struct o
     const struct target here = backend_cpu_target(t->threads);
     if (t->capability > 0 && op_class(op) == OPS_ATTENTION)
         return attention(t, op, attrs);
+    if (t->capability > 0 && op_class(op) == OPS_RECURRENT)
+        return recurrence_cuda_workspace_bytes(op, attrs);
     if (t->capability > 0 && op == OP_GEMM) {
         const struct gemm_shape s = gemm_shape_of(attrs);
         return cuda_product_workspace(&s, t->capability);

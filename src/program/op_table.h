@@ -227,23 +227,23 @@ OP(ATTN_SINK_GRAD, attn_sink_grad, ELEMENTWISE, NEVER, F32, 4.0 * a->sink.rows *
 /* y = f(sum of weight[j,width-1-i] times the token's i-th predecessor in its document (+ bias)), column by column, f: silu or none;
  * the columns are those of x from `first` on. after: the tail after the rows: y [rows,cols], after, tail [width-1,cols], x [rows,ld],
  * weight [cols,width], bias [cols], links [rows] */
-CPU_OP(CONV, conv, RECURRENT, NEVER, a->conv.dtype, (2.0 * a->conv.width + 6.0) * a->conv.rows * a->conv.cols,
+OP(CONV, conv, RECURRENT, NEVER, a->conv.dtype, (2.0 * a->conv.width + 6.0) * a->conv.rows * a->conv.cols,
    OUT(y, T(conv)), OPT_OUT(after, T(conv)), IN(x, T(conv)), IN(weight, T(conv)), OPT_IN(bias, T(conv)), IN(links, I32),
    OPT_IN(tail, T(conv)))
 
 /* x's columns become their gradient, dtail, the gradient of the tail after the rows, that of the tail before them; dweight and
  * dbias (+)= their gradients: dy [rows,cols], dweight [cols,width], dbias [cols], dtail [width-1,cols] */
-CPU_OP(CONV_GRAD, conv_grad, RECURRENT, NEVER, a->conv.dtype, (6.0 * a->conv.width + 12.0) * a->conv.rows * a->conv.cols,
+OP(CONV_GRAD, conv_grad, RECURRENT, NEVER, a->conv.dtype, (6.0 * a->conv.width + 12.0) * a->conv.rows * a->conv.cols,
    INOUT(x, T(conv)), INOUT(dtail, F32), OPT_SUM(dweight, F32, conv.accumulate), OPT_SUM(dbias, F32, conv.accumulate), IN(dy, T(conv)),
-   IN(weight, T(conv)), OPT_IN(bias, T(conv)), IN(links, I32), OPT_IN(tail, T(conv)))
+   IN(weight, T(conv)), OPT_IN(bias, T(conv)), IN(links, I32), OPT_IN(tail, T(conv)), WORK(work))
 
 /* g = -e^a_log step, step = softplus(a + dt_bias), at least `least`. beta = factor times the sigmoid of b (b_first >= 0), or the
  * step. a and b are columns of x: g, beta [rows,heads], x [rows,ld], a_log, dt_bias [heads] */
-CPU_OP(DECAY, decay, RECURRENT, NEVER, F32, 8.0 * a->decay.rows * a->decay.heads,
+OP(DECAY, decay, RECURRENT, NEVER, F32, 8.0 * a->decay.rows * a->decay.heads,
    OUT(g, F32), OUT(beta, F32), IN(x, AS(decay.x_type)), IN(a_log, T(decay)), IN(dt_bias, T(decay)))
 
 /* The columns of a and b become their gradients, from dg and dbeta; da_log and ddt_bias (+)= theirs */
-CPU_OP(DECAY_GRAD, decay_grad, RECURRENT, NEVER, F32, 16.0 * a->decay.rows * a->decay.heads,
+OP(DECAY_GRAD, decay_grad, RECURRENT, NEVER, F32, 16.0 * a->decay.rows * a->decay.heads,
    INOUT(x, AS(decay.x_type)), OPT_SUM(da_log, F32, decay.accumulate), OPT_SUM(ddt_bias, F32, decay.accumulate), IN(dg, F32),
    IN(dbeta, F32), IN(a_log, T(decay)), IN(dt_bias, T(decay)))
 
@@ -251,13 +251,13 @@ CPU_OP(DECAY_GRAD, decay_grad, RECURRENT, NEVER, F32, 16.0 * a->decay.rows * a->
  * beta v. S is 0 before a document. q, k and v are columns of qkv, q and k those of key head h groups / heads; with eps they are
  * times 1 / sqrt(sum of squares + eps), then q is times `scale`. after: the state after the rows: o [rows,heads*value_dim], qkv
  * [rows,ld], g, beta [rows,heads], skip [heads] */
-CPU_OP(SCAN, scan, RECURRENT, NEVER, a->scan.dtype, op_scan_flops(a, 0),
+OP(SCAN, scan, RECURRENT, NEVER, a->scan.dtype, op_scan_flops(a, 0),
    OUT(o, T(scan)), OPT_OUT(after, F32), IN(qkv, T(scan)), IN(g, F32), IN(beta, F32), IN(links, I32), OPT_IN(before, F32),
    OPT_IN(skip, T(scan)), WORK(work))
 
 /* qkv's columns, g and beta become their gradients, dstate, the gradient of the state after the rows, that of the state before
  * them; dskip (+)= its gradient. The states between are recomputed: do [rows,heads*value_dim], dskip [heads] */
-CPU_OP(SCAN_GRAD, scan_grad, RECURRENT, NEVER, a->scan.dtype, op_scan_flops(a, 1),
+OP(SCAN_GRAD, scan_grad, RECURRENT, NEVER, a->scan.dtype, op_scan_flops(a, 1),
    INOUT(qkv, T(scan)), INOUT(g, F32), INOUT(beta, F32), INOUT(dstate, F32), OPT_SUM(dskip, F32, scan.accumulate), IN(do, T(scan)),
    IN(links, I32), OPT_IN(before, F32), OPT_IN(skip, T(scan)), WORK(work))
 

@@ -33,6 +33,7 @@ struct twin_case {
     struct op_attrs attrs;
     int args;
     struct twin_arg arg[OP_MAX_ARGS];
+    int few;        /* 1: two runs and a shifted one only, the second without the simulator's checks of accesses */
     char what[160]; /* for messages */
 };
 
@@ -78,5 +79,8 @@ void test_update(void);
 void test_routes(void);
 void test_pairs(void);
 void test_experts(void);
+void test_convolutions(void);
+void test_decays(void);
+void test_scans(void);
 
 #endif

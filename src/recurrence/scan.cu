@@ -1,0 +1,382 @@
+/* The scan's forward pass: what concerns the rows of a chunk only, for all chunks at once; the states, chunk after chunk; the outputs of
+ * all chunks. */
+#include "recurrence/cuda_scan.cuh"
+
+namespace
+{
+
+constexpr int BLOCK = 16;   /* rows of a system that are solved by substitution */
+constexpr int COLUMNS = 32; /* columns of a state that a thread block has */
+constexpr int TILES = CUDA_SCAN_DIM / SIDE;
+
+/* --- Gates and norms --- */
+
+/* Returns the sum of v over this lane and those before it. */
+__device__ __forceinline__ double sum_before(double v, int lane)
+{
+#pragma unroll
+    for (int far = 1; far < LT_WARP; far *= 2) {
+        const double other = __shfl_up_sync(LT_FULL_MASK, v, far);
+        v += lane >= far ? other : 0.0;
+    }
+    return v;
+}
+
+/* Finds the gates of a unit, by a warp: a lane has rows `lane` and `lane + 32`. */
+__global__ void __launch_bounds__(THREADS) find_gates(scan_args a)
+{
+    const int lane = threadIdx.x % LT_WARP;
+    const int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / LT_WARP;
+    if (at >= a.units)
+        return;
+    const unit u = unit_of(a, at / a.heads, (int)(at % a.heads));
+    double sum[2], before = 0;
+    int32_t document[2], documents = 0;
+    float beta[2];
+    for (int half = 0; half < 2; half++) {
+        const int i = lane + half * LT_WARP;
+        const int32_t link = i < u.n ? a.links[u.first + i] : ROW_NONE;
+        const int64_t gate = (u.first + i) * a.heads + u.head;
+        sum[half] = before + sum_before(link == ROW_FOLLOWS ? (double)a.g[gate] : 0.0, lane);
+        before = __shfl_sync(LT_FULL_MASK, sum[half], LT_WARP - 1);
+        const unsigned begins = __ballot_sync(LT_FULL_MASK, link == ROW_BEGINS);
+        document[half] = documents + __popc(begins & (LT_FULL_MASK >> (LT_WARP - 1 - lane)));
+        documents += __popc(begins);
+        beta[half] = link == ROW_NONE ? 0.0f : a.beta[gate];
+    }
+    chunk_gates &to = a.gates[at];
+    for (int half = 0; half < 2; half++) {
+        const int i = lane + half * LT_WARP;
+        to.sum[i] = sum[half];
+        to.document[i] = document[half];
+        to.beta[i] = beta[half];
+        to.enter[i] = document[half] == 0 ? expf((float)sum[half]) : 0.0f;
+        to.leave[i] = document[half] == documents ? expf((float)(before - sum[half])) : 0.0f;
+    }
+}
+
+/* Finds the factors of a row's key and query of one key head, by a warp. */
+template <typename T> __global__ void __launch_bounds__(THREADS) find_norms(scan_args a)
+{
+    const int lane = threadIdx.x % LT_WARP;
+    const int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / LT_WARP, row = at / a.groups, group = at % a.groups;
+    if (row >= a.rows)
+        return;
+    const bool is_there = a.links[row] != ROW_NONE;
+    for (int of_query = 0; of_query < 2; of_query++) {
+        const int64_t from = row * a.ld + (of_query ? a.q_first : a.k_first) + group * a.key;
+        const float scale = of_query ? a.scale : 1.0f;
+        float square = 0;
+        for (int j = lane; j < a.key && is_there && a.eps > 0; j += LT_WARP) {
+            const float x = get((const T *)a.qkv, from + j);
+            square += x * x;
+        }
+        square = warp_sum(square);
+        if (lane == 0)
+            a.norms[at * 2 + of_query] = a.eps > 0 ? 1.0f / sqrtf(square + a.eps) * scale : scale;
+    }
+}
+
+/* --- Systems --- */
+
+struct prepare_space {
+    tile<SIDE> x, system, inverse;
+    chunk_gates gates;
+};
+
+/* Inverts 1 + A, A [n,n] strictly lower, in fp32: the blocks on the diagonal by substitution, then those below by products, diagonal after
+ * diagonal. A's blocks above the diagonal are overwritten. */
+__device__ __forceinline__ void invert(tile<SIDE> &a, tile<SIDE> &out, int n)
+{
+    for (int e = threadIdx.x; e < SIDE * SIDE; e += THREADS)
+        if (e / SIDE / BLOCK != e % SIDE / BLOCK)
+            out.x[e / SIDE][e % SIDE] = 0.0f;
+    if (threadIdx.x < SIDE) {
+        const int column = threadIdx.x, first = column / BLOCK * BLOCK;
+        float z[BLOCK];
+#pragma unroll
+        for (int i = 0; i < BLOCK; i++) {
+            z[i] = first + i == column ? 1.0f : 0.0f;
+#pragma unroll
+            for (int j = 0; j < i; j++)
+                z[i] -= a.x[first + i][first + j] * z[j];
+            out.x[first + i][column] = z[i];
+        }
+    }
+    __syncthreads();
+    const int r = threadIdx.x / BLOCK, c = threadIdx.x % BLOCK;
+    for (int far = BLOCK; far < n; far += BLOCK) {
+        for (int j = 0; j + far < n; j += BLOCK) {
+            const int i = j + far;
+            float sum = 0;
+            for (int k = j; k < i; k++)
+                sum += a.x[i + r][k] * out.x[k][j + c];
+            a.x[j + r][i + c] = sum;
+        }
+        __syncthreads();
+        for (int j = 0; j + far < n; j += BLOCK) {
+            const int i = j + far;
+            float sum = 0;
+            for (int k = 0; k < BLOCK; k++)
+                sum += out.x[i + r][i + k] * a.x[j + k][i + c];
+            out.x[i + r][j + c] = -sum;
+        }
+        __syncthreads();
+    }
+}
+
+/* Computes strict(beta KK' L) of a unit. */
+template <typename T, bool TENSOR>
+__device__ __forceinline__ void find_system(const scan_args &a, const unit &u, prepare_space &s)
+{
+    sums<4> kk;
+    clear(kk);
+    for (int k = 0; k < a.key; k += SIDE) {
+        const int cols = slice_columns(a.key, k);
+        fill(s.x, {u.tall, cols}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
+        __syncthreads();
+        multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, kk, s.x, s.x, 0, cols);
+        __syncthreads();
+    }
+    each({SIDE, SIDE}, kk, [&](int i, int j, float &value) {
+        s.system.x[i][j] = j < i ? s.gates.beta[i] * value * decay_between(s.gates, i, j) : 0.0f;
+    });
+    __syncthreads();
+}
+
+/* Writes T x, for a slice of columns in s.x, to [SIDE,wide]. */
+template <bool TENSOR> __device__ __forceinline__ void put_solved(prepare_space &s, area in, float *to, int64_t wide)
+{
+    sums<4> c;
+    clear(c);
+    __syncthreads();
+    multiply<TENSOR, PLAIN, PLAIN>(in, c, s.inverse, s.x, 0, warp_row() + BLOCK);
+    each(in, c, [&](int i, int j, float &value) { to[i * wide + j] = value; });
+    __syncthreads();
+}
+
+/* Computes T beta V and Y of a unit; SCAN_SSD: beta V. */
+template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) prepare(scan_args a)
+{
+    LT_SHARED(prepare_space, s);
+    const unit u = unit_here(a);
+    gates_load(s.gates, a.gates[u.at]);
+    __syncthreads();
+    float *const z = a.z + u.at * SIDE * a.value_wide, *const y = a.y + u.at * SIDE * a.key_wide;
+    if (!a.is_delta) {
+        const int cols = (a.value + COLUMNS - 1) / COLUMNS * COLUMNS;
+        for (int e = threadIdx.x; e < u.tall * cols; e += THREADS)
+            z[e / cols * a.value_wide + e % cols] = scaled(s.gates.beta[e / cols], value_at<T>(a, u, e / cols, e % cols));
+        return;
+    }
+    find_system<T, TENSOR>(a, u, s);
+    invert(s.system, s.inverse, u.tall);
+    for (int e = threadIdx.x; e < SIDE * SIDE && a.inverse; e += THREADS)
+        a.inverse[u.at * SIDE * SIDE + e] = s.inverse.x[e / SIDE][e % SIDE];
+    for (int v = 0; v < a.value; v += SIDE) {
+        const area in = {u.tall, slice_columns(a.value, v)};
+        fill(s.x, in, [&](int i, int j) { return scaled(s.gates.beta[i], value_at<T>(a, u, i, v + j)); });
+        put_solved<TENSOR>(s, in, z + v, a.value_wide);
+    }
+    for (int k = 0; k < a.key; k += SIDE) {
+        const area in = {u.tall, slice_columns(a.key, k)};
+        fill(s.x, in, [&](int i, int j) { return scaled(s.gates.beta[i] * s.gates.enter[i], key_at<T>(a, u, i, k + j)); });
+        put_solved<TENSOR>(s, in, y + k, a.key_wide);
+    }
+}
+
+/* --- States --- */
+
+struct states_space {
+    tile<SIDE> x;
+    tile<COLUMNS> z, state[TILES];
+};
+
+/* Completes Z of a unit, and leaves r Z in s.z: COLUMNS columns from `column` on. */
+template <bool TENSOR> __device__ __forceinline__ void find_values(const scan_args &a, const unit &u, int column, states_space &s)
+{
+    const chunk_gates &g = a.gates[u.at];
+    const float *const y = a.y + u.at * SIDE * a.key_wide;
+    float *const z = a.z + u.at * SIDE * a.value_wide + column;
+    sums<2> c;
+    clear(c);
+    for (int k = 0; k < (a.is_delta ? a.key : 0); k += SIDE) {
+        const int cols = slice_columns(a.key, k);
+        __syncthreads();
+        fill(s.x, {u.tall, cols}, [&](int i, int j) { return y[i * a.key_wide + k + j]; });
+        __syncthreads();
+        multiply<TENSOR, PLAIN, PLAIN>({u.tall, COLUMNS}, c, s.x, s.state[k / SIDE], 0, cols);
+    }
+    each({u.tall, COLUMNS}, c, [&](int i, int j, float &value) {
+        float &to = z[i * a.value_wide + j];
+        value = to - value;
+        to = value;
+        s.z.x[i][j] = scaled(g.leave[i], value);
+    });
+}
+
+/* Updates the states of a head, COLUMNS columns of it, chunk after chunk, and writes them down before each. */
+template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) find_states(scan_args a)
+{
+    LT_SHARED(states_space, s);
+    const int head = blockIdx.x, column = blockIdx.y * COLUMNS;
+    const int64_t state = (int64_t)head * a.key * a.value;
+    for (int k = 0; k < a.key; k += SIDE)
+        fill(s.state[k / SIDE], {slice_columns(a.key, k), COLUMNS}, [&](int i, int j) {
+            const bool is_there = a.before && k + i < a.key && column + j < a.value;
+            return is_there ? a.before[state + (int64_t)(k + i) * a.value + column + j] : 0.0f;
+        });
+    __syncthreads();
+    for (int64_t chunk = 0; chunk < a.chunks; chunk++) {
+        const unit u = unit_of(a, chunk, head);
+        const float keep = a.gates[u.at].enter[SIDE - 1];
+        float *const to = a.states + u.at * a.key_wide * a.value_wide + column;
+        for (int e = threadIdx.x; e < a.key_used * COLUMNS; e += THREADS)
+            to[e / COLUMNS * a.value_wide + e % COLUMNS] = s.state[e / COLUMNS / SIDE].x[e / COLUMNS % SIDE][e % COLUMNS];
+        find_values<TENSOR>(a, u, column, s);
+        for (int k = 0; k < a.key; k += SIDE) {
+            const area in = {slice_columns(a.key, k), COLUMNS};
+            sums<2> c;
+            __syncthreads();
+            fill(s.x, {u.tall, in.rows}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
+            __syncthreads();
+            each(in, c, [&](int i, int j, float &value) { value = scaled(keep, s.state[k / SIDE].x[i][j]); });
+            multiply<TENSOR, ACROSS, PLAIN>(in, c, s.x, s.z, 0, u.tall);
+            store(s.state[k / SIDE], in, c);
+        }
+        __syncthreads();
+    }
+    for (int e = threadIdx.x; e < a.key * COLUMNS && a.after; e += THREADS)
+        if (column + e % COLUMNS < a.value)
+            a.after[state + (int64_t)(e / COLUMNS) * a.value + column + e % COLUMNS] =
+                s.state[e / COLUMNS / SIDE].x[e / COLUMNS % SIDE][e % COLUMNS];
+}
+
+/* --- Outputs --- */
+
+struct output_space {
+    tile<SIDE> x, y, r;
+    chunk_gates gates;
+};
+
+template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) find_outputs(scan_args a)
+{
+    LT_SHARED(output_space, s);
+    const unit u = unit_here(a);
+    const float skip = a.skip ? get((const T *)a.skip, u.head) : 0.0f;
+    gates_load(s.gates, a.gates[u.at]);
+    sums<4> c;
+    clear(c);
+    for (int k = 0; k < a.key; k += SIDE) {
+        const int cols = slice_columns(a.key, k);
+        __syncthreads();
+        fill(s.x, {u.tall, cols}, [&](int i, int j) { return query_at<T>(a, u, i, k + j); });
+        fill(s.y, {u.tall, cols}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
+        __syncthreads();
+        multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, c, s.x, s.y, 0, cols);
+    }
+    each({u.tall, u.tall}, c, [&](int i, int j, float &value) { s.r.x[i][j] = value * decay_between(s.gates, i, j); });
+    const float *const state = a.states + u.at * a.key_wide * a.value_wide, *const z = a.z + u.at * SIDE * a.value_wide;
+    for (int v = 0; v < a.value; v += SIDE) {
+        const area in = {u.tall, slice_columns(a.value, v)};
+        clear(c);
+        for (int k = 0; k < a.key; k += SIDE) {
+            const int cols = slice_columns(a.key, k);
+            __syncthreads();
+            fill(s.x, {u.tall, cols}, [&](int i, int j) { return query_at<T>(a, u, i, k + j); });
+            fill(s.y, {cols, in.cols}, [&](int i, int j) { return state[(k + i) * a.value_wide + v + j]; });
+            __syncthreads();
+            multiply<TENSOR, PLAIN, PLAIN>(in, c, s.x, s.y, 0, cols);
+        }
+        each(in, c, [&](int i, int, float &value) { value = scaled(s.gates.enter[i], value); });
+        __syncthreads();
+        fill(s.y, in, [&](int i, int j) { return z[i * a.value_wide + v + j]; });
+        __syncthreads();
+        multiply<TENSOR, PLAIN, PLAIN>(in, c, s.r, s.y, 0, warp_row() + BLOCK);
+        each(in, c, [&](int i, int j, float &value) {
+            if (i < u.n && v + j < a.value)
+                put((T *)a.o, output_row(a, u, i) + v + j, a.skip ? value + skip * value_at<T>(a, u, i, v + j) : value);
+        });
+    }
+}
+
+template <typename T, bool TENSOR> enum status launch_states(const scan_args &a, void *stream)
+{
+    TRY(launch(dim3((unsigned)ceil_div(a.units * LT_WARP, THREADS)), dim3(THREADS), 0, stream, find_gates, a));
+    TRY(launch(dim3((unsigned)ceil_div(a.rows * a.groups * LT_WARP, THREADS)), dim3(THREADS), 0, stream, find_norms<T>, a));
+    TRY(launch(dim3((unsigned)a.units), dim3(THREADS), sizeof(prepare_space), stream, prepare<T, TENSOR>, a));
+    return launch(dim3((unsigned)a.heads, (unsigned)ceil_div(a.value, COLUMNS)), dim3(THREADS), sizeof(states_space), stream,
+                  find_states<T, TENSOR>, a);
+}
+
+LT_SHARED_FITS(prepare_space, LT_SHARED_SM86);
+LT_SHARED_FITS(states_space, LT_SHARED_SM86);
+LT_SHARED_FITS(output_space, LT_SHARED_SM86);
+
+} // namespace
+
+enum status scan_cuda_args(const char *op, const struct op_attrs *attrs, void *work, int gradient, struct scan_args *a)
+{
+    const auto &s = attrs->scan;
+    const struct scan_layout l = scan_layout_of(attrs, gradient);
+    char *const base = (char *)(((uintptr_t)work + CUDA_SCAN_ALIGN - 1) / CUDA_SCAN_ALIGN * CUDA_SCAN_ALIGN);
+    TRY(check_storage(op, s.dtype));
+    if (s.key_dim < 1 || s.value_dim < 1 || s.key_dim > CUDA_SCAN_DIM || s.value_dim > CUDA_SCAN_DIM)
+        return status_fail(ERR_INVALID, "%s on cuda: keys of %d and values of %d columns; at most %d are possible", op, s.key_dim,
+                           s.value_dim, CUDA_SCAN_DIM);
+    if (s.rows < 0 || s.heads < 1 || s.groups < 1 || s.heads % s.groups != 0 || l.units > INT32_MAX ||
+        s.rows * s.groups / (THREADS / LT_WARP) > INT32_MAX)
+        return status_fail(ERR_INVALID, "%s on cuda: %lld rows of %d heads and %d key heads", op, (long long)s.rows, s.heads,
+                           s.groups);
+    *a = {};
+    a->rows = s.rows;
+    a->ld = s.ld;
+    a->chunks = ceil_div(s.rows, SIDE);
+    a->units = l.units;
+    a->key_wide = l.key;
+    a->value_wide = l.value;
+    a->heads = s.heads;
+    a->groups = s.groups;
+    a->key = s.key_dim;
+    a->key_used = (int)round_up(s.key_dim, 32);
+    a->value = s.value_dim;
+    a->q_first = s.q_first;
+    a->k_first = s.k_first;
+    a->v_first = s.v_first;
+    a->is_delta = s.kind == SCAN_DELTA;
+    a->adds = s.accumulate;
+    a->scale = s.scale;
+    a->eps = s.eps;
+    a->gates = (struct chunk_gates *)(base + l.gates);
+    a->norms = (float *)(base + l.norms);
+    a->y = (float *)(base + l.y);
+    a->z = (float *)(base + l.z);
+    a->states = (float *)(base + l.states);
+    a->inverse = gradient ? (float *)(base + l.inverse) : nullptr;
+    a->dz = (float *)(base + l.dz);
+    a->dstates = (float *)(base + l.dstates);
+    a->dskips = (double *)(base + l.dskips);
+    return OK;
+}
+
+enum status scan_cuda_states(const struct op_attrs *attrs, const struct scan_args *a, void *stream)
+{
+    return attrs->scan.dtype == F32 ? launch_states<float, false>(*a, stream) : launch_states<bf16, true>(*a, stream);
+}
+
+enum status ops_cuda_scan(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    scan_args a;
+    TRY(scan_cuda_args("scan", attrs, arg[8], 0, &a));
+    a.o = arg[0];
+    a.after = (float *)arg[1];
+    a.qkv = arg[2];
+    a.g = (float *)arg[3];
+    a.beta = (float *)arg[4];
+    a.links = (const int32_t *)arg[5];
+    a.before = (const float *)arg[6];
+    a.skip = arg[7];
+    TRY(scan_cuda_states(attrs, &a, stream));
+    return launch(dim3((unsigned)a.units), dim3(THREADS), sizeof(output_space), stream,
+                  attrs->scan.dtype == F32 ? find_outputs<float, false> : find_outputs<bf16, true>, a);
+}

@@ -1,0 +1,486 @@
+/* The scan's backward pass: the states before all chunks again; R' dO of all chunks; the states' gradients, chunk after chunk from the
+ * last; then all other gradients, those of keys and queries for each head, added up at the end. */
+#include "recurrence/cuda_scan.cuh"
+
+namespace
+{
+
+constexpr int COLUMNS = 32; /* columns of a state's gradient that a thread block has */
+constexpr int TILES = CUDA_SCAN_DIM / SIDE;
+constexpr int TEAM = THREADS / SIDE; /* neighbouring threads that add up a row */
+
+/* --- Gradients of outputs, passed to values --- */
+
+struct pull_space {
+    tile<SIDE> x, y, r;
+    chunk_gates gates;
+};
+
+/* Computes R' dO of a unit. */
+template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) find_pulls(scan_args a)
+{
+    LT_SHARED(pull_space, s);
+    const unit u = unit_here(a);
+    float *const to = a.dz + u.at * SIDE * a.value_wide;
+    gates_load(s.gates, a.gates[u.at]);
+    sums<4> c;
+    clear(c);
+    for (int k = 0; k < a.key; k += SIDE) {
+        const int cols = slice_columns(a.key, k);
+        __syncthreads();
+        fill(s.x, {u.tall, cols}, [&](int i, int j) { return query_at<T>(a, u, i, k + j); });
+        fill(s.y, {u.tall, cols}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
+        __syncthreads();
+        multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, c, s.x, s.y, 0, cols);
+    }
+    each({u.tall, u.tall}, c, [&](int i, int j, float &value) { s.r.x[i][j] = value * decay_between(s.gates, i, j); });
+    for (int v = 0; v < a.value; v += SIDE) {
+        const area in = {u.tall, slice_columns(a.value, v)};
+        __syncthreads();
+        fill(s.x, in, [&](int i, int j) { return d_out_at<T>(a, u, i, v + j); });
+        __syncthreads();
+        clear(c);
+        multiply<TENSOR, ACROSS, PLAIN>(in, c, s.r, s.x, warp_row(), u.tall);
+        each(in, c, [&](int i, int j, float &value) { to[i * a.value_wide + v + j] = value; });
+    }
+}
+
+/* --- Gradients of states --- */
+
+struct dstates_space {
+    tile<SIDE> x;
+    tile<COLUMNS> z, d, state[TILES];
+};
+
+/* Completes dZ of a unit, and leaves -dZ in s.z and f dO in s.d: COLUMNS columns from `column` on. */
+template <typename T, bool TENSOR>
+__device__ __forceinline__ void find_dvalues(const scan_args &a, const unit &u, int column, dstates_space &s)
+{
+    const chunk_gates &g = a.gates[u.at];
+    float *const dz = a.dz + u.at * SIDE * a.value_wide + column;
+    sums<2> c;
+    clear(c);
+    for (int k = 0; k < a.key; k += SIDE) {
+        const int cols = slice_columns(a.key, k);
+        __syncthreads();
+        fill(s.x, {u.tall, cols}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
+        __syncthreads();
+        multiply<TENSOR, PLAIN, PLAIN>({u.tall, COLUMNS}, c, s.x, s.state[k / SIDE], 0, cols);
+    }
+    each({u.tall, COLUMNS}, c, [&](int i, int j, float &value) {
+        float &to = dz[i * a.value_wide + j];
+        value = to + scaled(g.leave[i], value);
+        to = value;
+        s.z.x[i][j] = -value;
+    });
+    fill(s.d, {u.tall, COLUMNS}, [&](int i, int j) { return scaled(g.enter[i], d_out_at<T>(a, u, i, column + j)); });
+}
+
+/* Makes the gradients of a head's states after each chunk those before it, COLUMNS columns of them, and writes them down first. */
+template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) find_dstates(scan_args a)
+{
+    LT_SHARED(dstates_space, s);
+    const int head = blockIdx.x, column = blockIdx.y * COLUMNS;
+    float *const dstate = a.dstate + (int64_t)head * a.key * a.value;
+    for (int k = 0; k < a.key; k += SIDE)
+        fill(s.state[k / SIDE], {slice_columns(a.key, k), COLUMNS}, [&](int i, int j) {
+            return k + i < a.key && column + j < a.value ? dstate[(int64_t)(k + i) * a.value + column + j] : 0.0f;
+        });
+    __syncthreads();
+    for (int64_t chunk = a.chunks - 1; chunk >= 0; chunk--) {
+        const unit u = unit_of(a, chunk, head);
+        const float keep = a.gates[u.at].enter[SIDE - 1];
+        const float *const y = a.y + u.at * SIDE * a.key_wide;
+        float *const to = a.dstates + u.at * a.key_wide * a.value_wide + column;
+        for (int e = threadIdx.x; e < a.key_used * COLUMNS; e += THREADS)
+            to[e / COLUMNS * a.value_wide + e % COLUMNS] = s.state[e / COLUMNS / SIDE].x[e / COLUMNS % SIDE][e % COLUMNS];
+        find_dvalues<T, TENSOR>(a, u, column, s);
+        for (int k = 0; k < a.key; k += SIDE) {
+            const area in = {slice_columns(a.key, k), COLUMNS};
+            sums<2> c;
+            __syncthreads();
+            fill(s.x, {u.tall, in.rows}, [&](int i, int j) { return query_at<T>(a, u, i, k + j); });
+            __syncthreads();
+            each(in, c, [&](int i, int j, float &value) { value = scaled(keep, s.state[k / SIDE].x[i][j]); });
+            multiply<TENSOR, ACROSS, PLAIN>(in, c, s.x, s.d, 0, u.tall);
+            if (a.is_delta) {
+                __syncthreads();
+                fill(s.x, {u.tall, in.rows}, [&](int i, int j) { return y[i * a.key_wide + k + j]; });
+                __syncthreads();
+                multiply<TENSOR, ACROSS, PLAIN>(in, c, s.x, s.z, 0, u.tall);
+            }
+            store(s.state[k / SIDE], in, c);
+        }
+        __syncthreads();
+    }
+    for (int e = threadIdx.x; e < a.key * COLUMNS; e += THREADS)
+        if (column + e % COLUMNS < a.value)
+            dstate[(int64_t)(e / COLUMNS) * a.value + column + e % COLUMNS] =
+                s.state[e / COLUMNS / SIDE].x[e / COLUMNS % SIDE][e % COLUMNS];
+}
+
+/* --- All other gradients --- */
+
+/* Gradients of a unit's gates: of beta, and of the sums of g; `last`: what all rows add to the last one's; `skip`: that of skip. */
+struct gradient_space {
+    tile<SIDE> x, y, z, w;
+    chunk_gates gates;
+    double sum[SIDE];
+    float beta[SIDE], skip[SIDE], leave[SIDE], part[3][2][SIDE];
+    double keep[THREADS / LT_WARP];
+};
+
+/* Adds v over a row's team. */
+template <typename V> __device__ __forceinline__ V team_sum(V v)
+{
+#pragma unroll
+    for (int half = TEAM / 2; half > 0; half /= 2)
+        v += __shfl_xor_sync(LT_FULL_MASK, v, half);
+    return v;
+}
+
+/* Adds up a row for each team, f(i, j) over j below n; rows beyond n are 0. */
+template <typename F> __device__ __forceinline__ float row_sum(int i, int n, F f)
+{
+    float sum = 0;
+    for (int j = threadIdx.x % TEAM; j < n && i < n; j += TEAM)
+        sum += f(i, j);
+    return team_sum(sum);
+}
+
+/* Makes dZ of a slice of values, in global memory, the gradient of beta (V - f K S), in s.x too. T is in s.w. */
+template <bool TENSOR> __device__ __forceinline__ void solve_slice(const scan_args &a, area in, float *dz, gradient_space &s)
+{
+    __syncthreads();
+    fill(s.x, in, [&](int i, int j) { return dz[i * a.value_wide + j]; });
+    __syncthreads();
+    if (!a.is_delta)
+        return;
+    sums<4> c;
+    clear(c);
+    multiply<TENSOR, ACROSS, PLAIN>(in, c, s.w, s.x, warp_row(), in.rows);
+    __syncthreads();
+    store(s.x, in, c);
+    each(in, c, [&](int i, int j, float &value) { dz[i * a.value_wide + j] = value; });
+    __syncthreads();
+}
+
+/* Writes the gradient of a slice of values, from that of beta (V - f K S) in s.x, and adds to those of beta and skip. */
+template <typename T> __device__ __forceinline__ void write_values(const scan_args &a, const unit &u, int from, gradient_space &s)
+{
+    const int i = threadIdx.x / TEAM;
+    const float beta = s.gates.beta[i], skip = a.skip ? get((const T *)a.skip, u.head) : 0.0f;
+    float of_beta = 0, of_skip = 0;
+    for (int j = threadIdx.x % TEAM; j < SIDE && i < u.n && from + j < a.value; j += TEAM) {
+        const float v = value_at<T>(a, u, i, from + j), d = s.x.x[i][j], d_out = s.y.x[i][j];
+        of_beta += d * v;
+        of_skip += d_out * v;
+        put((T *)a.qkv, (u.first + i) * a.ld + a.v_first + (int64_t)u.head * a.value + from + j, scaled(beta, d) + skip * d_out);
+    }
+    of_beta = team_sum(of_beta);
+    of_skip = team_sum(of_skip);
+    if (threadIdx.x % TEAM == 0) {
+        s.beta[i] += of_beta;
+        s.skip[i] += of_skip;
+    }
+}
+
+/* Computes dr = dO Z' and da = D Z', D the gradient of beta (V - f K S), and what concerns values. */
+template <typename T, bool TENSOR>
+__device__ __forceinline__ void find_weights(const scan_args &a, const unit &u, gradient_space &s, sums<4> &dr, sums<4> &da)
+{
+    const float *const z = a.z + u.at * SIDE * a.value_wide;
+    float *const dz = a.dz + u.at * SIDE * a.value_wide;
+    clear(dr);
+    clear(da);
+    if (a.is_delta)
+        fill(s.w, {u.tall, u.tall}, [&](int i, int j) { return a.inverse[u.at * SIDE * SIDE + i * SIDE + j]; });
+    for (int v = 0; v < a.value; v += SIDE) {
+        const area in = {u.tall, slice_columns(a.value, v)};
+        solve_slice<TENSOR>(a, in, dz + v, s);
+        fill(s.y, in, [&](int i, int j) { return d_out_at<T>(a, u, i, v + j); });
+        fill(s.z, in, [&](int i, int j) { return z[i * a.value_wide + v + j]; });
+        __syncthreads();
+        multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, dr, s.y, s.z, 0, in.cols);
+        if (a.is_delta)
+            multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, da, s.x, s.z, 0, in.cols);
+        write_values<T>(a, u, v, s);
+    }
+    __syncthreads();
+}
+
+/* Turns dr and da, gradients of the weights of pairs of rows, into those of QK', in s.z, and of KK', both ways, in s.w; adds to those of
+ * beta and of the sums of g. */
+template <typename T, bool TENSOR>
+__device__ __forceinline__ void find_pairs(const scan_args &a, const unit &u, gradient_space &s, sums<4> &dr, sums<4> &da)
+{
+    sums<4> qk, kk;
+    clear(qk);
+    clear(kk);
+    for (int k = 0; k < a.key; k += SIDE) {
+        const int cols = slice_columns(a.key, k);
+        __syncthreads();
+        fill(s.x, {u.tall, cols}, [&](int i, int j) { return query_at<T>(a, u, i, k + j); });
+        fill(s.y, {u.tall, cols}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
+        __syncthreads();
+        multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, qk, s.x, s.y, 0, cols);
+        if (a.is_delta)
+            multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, kk, s.y, s.y, 0, cols);
+    }
+    __syncthreads();
+    /* x: the pairs' parts of the sums of g; y: of beta */
+    each_at<4>({u.tall, u.tall}, [&](int i, int j, int n, int e) {
+        const float decay = decay_between(s.gates, i, j), r = dr[n][e] * decay,
+                    w = a.is_delta && j < i ? -da[n][e] * decay : 0.0f;
+        s.z.x[i][j] = r;
+        s.y.x[i][j] = kk[n][e] * w;
+        s.x.x[i][j] = qk[n][e] * r + s.gates.beta[i] * (kk[n][e] * w);
+        if (j <= i)
+            s.w.x[i][j] = s.w.x[j][i] = s.gates.beta[i] * w;
+    });
+    __syncthreads();
+    const int i = threadIdx.x / TEAM;
+    const float across = row_sum(i, u.tall, [&](int r, int j) { return s.x.x[r][j]; });
+    const float down = row_sum(i, u.tall, [&](int r, int j) { return s.x.x[j][r]; });
+    const float of_beta = row_sum(i, u.tall, [&](int r, int j) { return s.y.x[r][j]; });
+    if (threadIdx.x % TEAM == 0) {
+        s.sum[i] += (double)(across - down);
+        s.beta[i] += of_beta;
+    }
+    __syncthreads();
+}
+
+/* Makes the row's parts of a slice's sums, by this thread's two rows, those of all threads: part[half of the columns][row]. */
+__device__ __forceinline__ void put_rows(float (*part)[SIDE], const float (&row)[2])
+{
+    const int lane = threadIdx.x % LT_WARP, half = threadIdx.x / LT_WARP / 4;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = row[r] + __shfl_xor_sync(LT_FULL_MASK, row[r], 1);
+        sum += __shfl_xor_sync(LT_FULL_MASK, sum, 2);
+        if (lane % 4 == 0)
+            part[half][warp_row() + lane / 4 + r * 8] = sum;
+    }
+}
+
+/* Computes dO S', D S' and Z dS' for a slice of keys from column k on. Returns this thread's part of the sum of S dS. */
+template <typename T, bool TENSOR>
+__device__ __forceinline__ double find_by_states(const scan_args &a, const unit &u, int k, gradient_space &s, sums<4> &dq,
+                                                 sums<4> &dk, sums<4> &error)
+{
+    const int64_t state = (u.at * a.key_wide + k) * a.value_wide, values = u.at * SIDE * a.value_wide;
+    double sum = 0;
+    clear(dq);
+    clear(dk);
+    clear(error);
+    for (int v = 0; v < a.value; v += SIDE) {
+        const int cols = slice_columns(a.value, v), rows = slice_columns(a.key, k);
+        __syncthreads();
+        fill(s.x, {rows, cols}, [&](int i, int j) { return a.states[state + i * a.value_wide + v + j]; });
+        fill(s.y, {u.tall, cols}, [&](int i, int j) { return d_out_at<T>(a, u, i, v + j); });
+        __syncthreads();
+        multiply<TENSOR, PLAIN, ACROSS>({u.tall, rows}, dq, s.y, s.x, 0, cols);
+        __syncthreads();
+        if (a.is_delta) {
+            fill(s.y, {u.tall, cols}, [&](int i, int j) { return a.dz[values + i * a.value_wide + v + j]; });
+            __syncthreads();
+            multiply<TENSOR, PLAIN, ACROSS>({u.tall, rows}, error, s.y, s.x, 0, cols);
+            __syncthreads();
+        }
+        fill(s.x, {rows, cols}, [&](int i, int j) {
+            const float d = a.dstates[state + i * a.value_wide + v + j];
+            sum += (double)d * (double)s.x.x[i][j];
+            return d;
+        });
+        fill(s.y, {u.tall, cols}, [&](int i, int j) { return a.z[values + i * a.value_wide + v + j]; });
+        __syncthreads();
+        multiply<TENSOR, PLAIN, ACROSS>({u.tall, rows}, dk, s.y, s.x, 0, cols);
+    }
+    return sum;
+}
+
+/* Makes the products with states gradients of keys and queries, and adds their parts of the gates' gradients. */
+__device__ __forceinline__ void weigh_slice(area in, gradient_space &s, sums<4> &dq, sums<4> &dk, sums<4> &error)
+{
+    float row[3][2] = {};
+    each_at<4>(in, [&](int i, int j, int n, int e) {
+        const float q = s.x.x[i][j], k = s.y.x[i][j], leaving = scaled(s.gates.leave[i], dk[n][e]);
+        const float entering = scaled(s.gates.enter[i], error[n][e]);
+        dq[n][e] = scaled(s.gates.enter[i], dq[n][e]);
+        dk[n][e] = leaving - s.gates.beta[i] * entering;
+        row[0][e / 2] += dq[n][e] * q;
+        row[1][e / 2] += leaving * k;
+        row[2][e / 2] += entering * k;
+    });
+    for (int p = 0; p < 3; p++)
+        put_rows(s.part[p], row[p]);
+    __syncthreads();
+    const int i = threadIdx.x;
+    if (i >= SIDE)
+        return;
+    const float entering = s.part[2][0][i] + s.part[2][1][i], leaving = s.part[1][0][i] + s.part[1][1][i];
+    s.sum[i] += (double)(s.part[0][0][i] + s.part[0][1][i]) - (double)leaving - (double)(s.gates.beta[i] * entering);
+    s.beta[i] -= entering;
+    s.leave[i] += leaving;
+}
+
+/* Returns the element of a.dstates at which a unit's gradients of keys stand, row i, column j: they take the place of the gradients of
+ * states that made them. */
+__device__ __forceinline__ int64_t dkey_at(const scan_args &a, int64_t at, int i, int j)
+{
+    return (at * a.key_wide + j / SIDE * SIDE + i) * a.value_wide + j % SIDE;
+}
+
+/* Computes the gradients of a unit's keys and queries after their norm: those of queries take Y's place. Returns this thread's part of
+ * the sum of S dS. */
+template <typename T, bool TENSOR>
+__device__ __forceinline__ double find_keys(const scan_args &a, const unit &u, gradient_space &s)
+{
+    float *const to = a.y + u.at * SIDE * a.key_wide;
+    double sum = 0;
+    for (int k = 0; k < a.key; k += SIDE) {
+        const area in = {u.tall, slice_columns(a.key, k)};
+        sums<4> dq, dk, error;
+        sum += find_by_states<T, TENSOR>(a, u, k, s, dq, dk, error);
+        __syncthreads();
+        fill(s.x, in, [&](int i, int j) { return query_at<T>(a, u, i, k + j); });
+        fill(s.y, in, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
+        __syncthreads();
+        weigh_slice(in, s, dq, dk, error);
+        multiply<TENSOR, PLAIN, PLAIN>(in, dq, s.z, s.y, 0, warp_row() + 16);
+        multiply<TENSOR, ACROSS, PLAIN>(in, dk, s.z, s.x, warp_row(), u.tall);
+        if (a.is_delta)
+            multiply<TENSOR, PLAIN, PLAIN>(in, dk, s.w, s.y, 0, u.tall);
+        each_at<4>(in, [&](int i, int j, int n, int e) {
+            to[i * a.key_wide + k + j] = dq[n][e];
+            a.dstates[dkey_at(a, u.at, i, k + j)] = dk[n][e];
+        });
+    }
+    return sum;
+}
+
+/* Writes the gradients of g and beta, and the unit's part of that of skip. */
+__device__ __forceinline__ void write_gates(const scan_args &a, const unit &u, gradient_space &s)
+{
+    const float keep = s.gates.enter[SIDE - 1];
+    if (threadIdx.x == 0) {
+        double states = 0, last = 0, skip = 0, sum = 0;
+        for (int w = 0; w < THREADS / LT_WARP; w++)
+            states += s.keep[w];
+        for (int i = 0; i < SIDE; i++) {
+            last += (double)s.leave[i];
+            skip += (double)s.skip[i];
+        }
+        s.sum[SIDE - 1] += last + (keep == 0.0f ? 0.0 : (double)keep * states);
+        a.dskips[u.at] = skip;
+        for (int i = SIDE - 1; i >= 0; i--) {
+            const int32_t link = i < u.n ? a.links[u.first + i] : ROW_NONE;
+            sum += s.sum[i];
+            s.sum[i] = link == ROW_FOLLOWS ? sum : 0.0;
+            sum = link == ROW_BEGINS ? 0.0 : sum;
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < u.n; i += THREADS) {
+        const int64_t gate = (u.first + i) * a.heads + u.head;
+        a.g[gate] = (float)s.sum[i];
+        a.beta[gate] = has_token(a, u, i) ? s.beta[i] : 0.0f;
+    }
+}
+
+template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) find_gradients(scan_args a)
+{
+    LT_SHARED(gradient_space, s);
+    const unit u = unit_here(a);
+    sums<4> dr, da;
+    gates_load(s.gates, a.gates[u.at]);
+    for (int i = threadIdx.x; i < SIDE; i += THREADS) {
+        s.sum[i] = 0;
+        s.beta[i] = s.skip[i] = s.leave[i] = 0;
+    }
+    find_weights<T, TENSOR>(a, u, s, dr, da);
+    find_pairs<T, TENSOR>(a, u, s, dr, da);
+    const double states = warp_sum(find_keys<T, TENSOR>(a, u, s));
+    if (threadIdx.x % LT_WARP == 0)
+        s.keep[threadIdx.x / LT_WARP] = states;
+    __syncthreads();
+    write_gates(a, u, s);
+}
+
+/* Adds up the gradients of a row's key and query over the heads that read them, and writes those of their columns, by a warp. */
+template <typename T> __global__ void __launch_bounds__(THREADS) write_keys(scan_args a)
+{
+    constexpr int EACH = CUDA_SCAN_DIM / LT_WARP; /* columns of a lane */
+    const int lane = threadIdx.x % LT_WARP;
+    const int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / LT_WARP, row = at / a.groups, group = at % a.groups;
+    if (row >= a.rows)
+        return;
+    const int i = (int)(row % SIDE), per = a.heads / a.groups;
+    const bool is_there = a.links[row] != ROW_NONE;
+    for (int of_query = 0; of_query < 2; of_query++) {
+        T *const x = (T *)a.qkv + row * a.ld + (of_query ? a.q_first : a.k_first) + group * a.key;
+        const float norm = a.norms[at * 2 + of_query], scale = of_query ? a.scale : 1.0f;
+        float to[EACH] = {}, own[EACH] = {}, dot = 0;
+#pragma unroll
+        for (int c = 0; c < EACH; c++) {
+            const int j = c * LT_WARP + lane;
+            for (int h = 0; h < per && j < a.key && is_there; h++) {
+                const int64_t u = row / SIDE * a.heads + group * per + h;
+                to[c] += of_query ? a.y[(u * SIDE + i) * a.key_wide + j] : a.dstates[dkey_at(a, u, i, j)];
+            }
+            own[c] = j < a.key && is_there ? get(x, j) * norm : 0.0f;
+            dot += own[c] * to[c];
+        }
+        dot = warp_sum(dot) / (scale * scale);
+#pragma unroll
+        for (int c = 0; c < EACH; c++)
+            if (c * LT_WARP + lane < a.key)
+                put(x, c * LT_WARP + lane, is_there ? norm * (a.eps > 0 ? to[c] - dot * own[c] : to[c]) : 0.0f);
+    }
+}
+
+/* Adds up a head's gradient of skip over the chunks. */
+__global__ void __launch_bounds__(LT_WARP) write_skips(scan_args a)
+{
+    const int head = blockIdx.x * LT_WARP + threadIdx.x;
+    if (head >= a.heads)
+        return;
+    double sum = 0;
+    for (int64_t chunk = 0; chunk < a.chunks; chunk++)
+        sum += a.dskips[chunk * a.heads + head];
+    a.dskip[head] = (a.adds ? a.dskip[head] : 0.0f) + (float)sum;
+}
+
+template <typename T, bool TENSOR> enum status launch_gradients(const scan_args &a, void *stream)
+{
+    const dim3 units((unsigned)a.units), block(THREADS);
+    TRY(launch(units, block, sizeof(pull_space), stream, find_pulls<T, TENSOR>, a));
+    TRY(launch(dim3((unsigned)a.heads, (unsigned)ceil_div(a.value, COLUMNS)), block, sizeof(dstates_space), stream,
+               find_dstates<T, TENSOR>, a));
+    TRY(launch(units, block, sizeof(gradient_space), stream, find_gradients<T, TENSOR>, a));
+    TRY(launch(dim3((unsigned)ceil_div(a.rows * a.groups * LT_WARP, THREADS)), block, 0, stream, write_keys<T>, a));
+    return a.dskip ? launch(dim3((unsigned)ceil_div(a.heads, LT_WARP)), dim3(LT_WARP), 0, stream, write_skips, a) : OK;
+}
+
+LT_SHARED_FITS(pull_space, LT_SHARED_SM86);
+LT_SHARED_FITS(dstates_space, LT_SHARED_SM86);
+LT_SHARED_FITS(gradient_space, LT_SHARED_SM86);
+
+} // namespace
+
+enum status ops_cuda_scan_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    scan_args a;
+    TRY(scan_cuda_args("scan_grad", attrs, arg[9], 1, &a));
+    a.qkv = arg[0];
+    a.g = (float *)arg[1];
+    a.beta = (float *)arg[2];
+    a.dstate = (float *)arg[3];
+    a.dskip = (float *)arg[4];
+    a.d_out = arg[5];
+    a.links = (const int32_t *)arg[6];
+    a.before = (const float *)arg[7];
+    a.skip = arg[8];
+    TRY(scan_cuda_states(attrs, &a, stream));
+    return attrs->scan.dtype == F32 ? launch_gradients<float, false>(a, stream) : launch_gradients<bf16, true>(a, stream);
+}
