@@ -201,6 +201,7 @@ static void backward_case(struct conv_case *c, struct op_case *run)
     case_tensor(run, c->bias, IN);
     case_bytes(run, c->links, c->a.conv.rows * 4, 4, IN);
     case_tensor(run, c->tail, IN);
+    case_bytes(run, NULL, 0, 1, OUT); /* scratch is the GPU's alone */
     case_run(run);
     tensor_load(c->dx);
     tensor_load(c->dtail);
