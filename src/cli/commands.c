@@ -15,6 +15,7 @@
 #include "eval/sample.h"
 #include "train/show.h"
 #include "train/train.h"
+#include "train/walltime.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,7 +247,7 @@ enum status command_run(const struct command *x, struct comm *c, const struct co
         st = passes_on ? start_ranks(&s, line->argv, code) : x->run(&call);
     st = train_blame_pruned(&s, st);
     if (call.signal_number)
-        *code = 128 + call.signal_number;
+        *code = call.signal_number == WALLTIME_SIGNAL ? WALLTIME_EXIT : 128 + call.signal_number;
     settings_free(&s);
     return st;
 }

@@ -314,6 +314,8 @@ const struct settings_key settings_keys[] = {
      .help = "when a checkpoint cannot be written: train on and try again at the next one, or stop"},
     {"stop", KEY_CHOICE, AT(stop), "now", .choices = stops, .arg = "WHEN", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "on SIGTERM and the like: now (an update is finished, an unfinished step thrown away), or after the step"},
+    {"walltime", KEY_STRING, AT(walltime), "auto", .arg = "TIME", .shown = TRAIN, .scope = SCOPE_TRAINING,
+     .help = "the job's limit, counted from the start: 8h, 90m, [days-]hh:mm:ss; the run saves before it and ends with status 75; auto: Slurm's, if it says one"},
     {"trace", KEY_COUNT, AT(trace), "none", "none", STEPS(1), .arg = "STEP", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "step whose lanes are written as a Chrome trace"},
     {"profile", KEY_SWITCH, AT(profile), .shown = TRAIN | PLAN | EVAL, .flags = KEY_FLAG_ONLY,

@@ -408,6 +408,7 @@ enum status run_print_saving(const struct run *r)
 enum status run_print_after(struct run *r, const char *model_path)
 {
     char a[32], b[32];
+    const char *cause = r->progress.signal == WALLTIME_SIGNAL ? signals_name(r->progress.signal) : "a signal";
     TRY(print_memory(r));
     if (r->measured.alike.steps > 0)
         TRY(print_steps(r));
@@ -424,12 +425,11 @@ enum status run_print_after(struct run *r, const char *model_path)
     if (model_path)
         printf("model: %s\n", model_path);
     else if (r->place.saved == r->progress.at.step)
-        printf("stopped by a signal at step %lld of %lld, saved: continue with ltrain --resume %s\n",
+        printf("stopped by %s at step %lld of %lld, saved: continue with ltrain --resume %s\n", cause,
                (long long)r->progress.at.step, (long long)r->s->plan.steps, r->s->out);
     else
-        printf(
-            "stopped by a signal at step %lld of %lld, which was skipped and is not saved: continue from step %lld with ltrain "
-            "--resume %s\n",
-            (long long)r->progress.at.step, (long long)r->s->plan.steps, (long long)r->place.saved, r->s->out);
+        printf("stopped by %s at step %lld of %lld, which was skipped and is not saved: continue from step %lld with ltrain "
+               "--resume %s\n",
+               cause, (long long)r->progress.at.step, (long long)r->s->plan.steps, (long long)r->place.saved, r->s->out);
     return OK;
 }

@@ -33,6 +33,7 @@
 #include "train/run_directory.h"
 #include "train/step.h"
 #include "train/train.h"
+#include "train/walltime.h"
 
 struct run {
     struct settings *s;
@@ -46,6 +47,7 @@ struct run {
     struct run_place place;       /* run_directory.c, run_files.c, save.c */
     struct run_progress progress; /* step.c, resume.c */
     struct run_measured measured; /* measured.c */
+    struct walltime walltime;     /* walltime.c */
     int mute;                     /* 1: stdout has failed, and that was reported */
     /* tokens of each expert of each layer in the last step, of all ranks; lent by who wants to read them; NULL: nobody does */
     double *choices;

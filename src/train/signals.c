@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/sys.h"
+#include "train/walltime.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -14,8 +15,13 @@
 static const struct ending {
     int number, asks; /* asks: 1: sent on purpose, so that a second one ends at once */
     const char *name;
-} endings[] = {{SIGINT, 1, "SIGINT"},   {SIGTERM, 1, "SIGTERM"}, {SIGHUP, 0, "SIGHUP"},
-               {SIGUSR1, 0, "SIGUSR1"}, {SIGUSR2, 0, "SIGUSR2"}, {SIGXCPU, 0, "SIGXCPU (the limit of CPU time)"}};
+} endings[] = {{SIGINT, 1, "SIGINT"},
+               {SIGTERM, 1, "SIGTERM"},
+               {SIGHUP, 0, "SIGHUP"},
+               {SIGUSR1, 0, "SIGUSR1"},
+               {SIGUSR2, 0, "SIGUSR2"},
+               {SIGXCPU, 0, "SIGXCPU (the limit of CPU time)"},
+               {WALLTIME_SIGNAL, 0, "the walltime's end"}};
 enum { ENDINGS = sizeof endings / sizeof *endings };
 
 /* Time within which two equal signals count as one: timeout(1) and some shells send one to the process and one to its group. */

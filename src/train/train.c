@@ -1,6 +1,7 @@
 /* A run from its settings to its model: preparation, the training loop, the end. */
 #include "train/run.h"
 
+#include "base/clock.h"
 #include "base/sys.h"
 #include "base/units.h"
 #include "settings/curriculum.h"
@@ -40,6 +41,7 @@ static enum status save(struct run *r, enum save_when when)
         return OK;
     }
     TRY(run_flush(r));
+    const double begun = clock_seconds();
     enum status st = run_check_place(r);
     if (st == OK)
         st = checkpoint_save(r->session, r->s->out, &r->progress.at, &r->inputs.texts, (int)max_i64(1, r->s->keep) + keeps_older);
@@ -47,6 +49,7 @@ static enum status save(struct run *r, enum save_when when)
     if (st != OK)
         return run_save_failed(r, st, when);
     run_note_saved(r, r->progress.at.step);
+    walltime_after_save(&r->walltime, clock_seconds() - begun);
     return OK;
 }
 
@@ -143,6 +146,8 @@ static enum status loop(struct run *r)
     int resumed = s->resume != NULL;
     TRY(evaluate_before(r));
     for (;;) {
+        if (comm_rank(r->comm) == 0)
+            walltime_before_step(&r->walltime);
         TRY(signals_agree(r->comm, &r->progress.signal));
         if (r->progress.at.step >= s->plan.steps || r->progress.signal)
             break;
@@ -176,9 +181,11 @@ static enum status loop(struct run *r)
                                      "training diverged: the gradient norm was not finite in the %d steps up to %lld; a lower "
                                      "--lr may help",
                                      SKIPS_ALLOWED, (long long)r->progress.at.step));
+        walltime_after_step(&r->walltime);
         if (s->save_every > 0 && r->progress.at.step % s->save_every == 0 && r->progress.at.step < s->plan.steps)
             TRY(save(r, SAVE_ON_THE_WAY));
     }
+    walltime_over(&r->walltime);
     if (terminal)
         printf("\n");
     return OK;
@@ -215,7 +222,9 @@ static enum status prepare(struct run *r)
     struct comm *c = r->comm;
     int leads = comm_rank(c) == 0;
     TRY(curriculum_check(r->s));
+    TRY(comm_agree(c, walltime_begin(r->s->walltime, &r->walltime)));
     TRY(run_open(r));
+    walltime_expect(&r->walltime, checkpoint_bytes(r->model, r->s->plan.dtype, r->s->plan.optim_dtype));
     TRY(comm_agree(c, settings_absolute_paths(r->s, model_is_preset(r->s->model))));
     TRY(run_claim_directory(r));
     TRY(comm_agree(c, leads ? run_space_check(r->s, r->model) : OK));
@@ -226,6 +235,7 @@ static enum status prepare(struct run *r)
     run_print_taking(r);
     TRY(run_start(r));
     run_print_before(r);
+    walltime_print(&r->walltime);
     TRY(comm_agree(c, run_print_lengths(r)));
     TRY(comm_agree(c, run_load_state(r)));
     TRY(comm_agree(c, run_print_epochs(r)));

@@ -38,7 +38,7 @@ cp A/t.txt B/d/1
 expect "other data" 2 "^ltrain: rank 1: --data: $home/B/t.txt differs from what rank 0 has" "$ltrain" --data t.txt --mesh ring=2
 expect "more data" 2 "^ltrain: rank 1: --data: 1 files are found here and 2 on rank 0, $home/A/d/2 only there" "$ltrain" --data d
 expect "other evaluation data" 2 "^ltrain: rank 1: --eval-data: $home/B/t.txt differs" "$ltrain" --data same.txt --eval-data t.txt
-cp "$ltrain" other
+cp "$ltrain" other && cp "$(dirname "$ltrain")"/libltrain-mpi-*.so .
 expect "copies of data and program" 0 "^model: " "$home/other" --data same.txt
 echo . >>other
 expect "another build" 2 "^ltrain: rank 1: this rank runs ltrain .* all hosts need the same program" "$home/other" --data same.txt

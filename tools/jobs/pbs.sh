@@ -20,8 +20,14 @@ else
     # shellcheck disable=SC2086 # a list of words
     set -- ${ARGS:?the options: qsub -v RUN=...,ARGS="--model DIR --data BOOKS ..." tools/jobs/pbs.sh} --out "$RUN"
 fi
+# ltrain saves before the job's end and exits with 75; the job is then submitted again. A --walltime among the options counts.
+left=$(qstat -f "${PBS_JOBID:-}" 2>/dev/null | sed -n 's/^ *Resource_List.walltime = \([0-9:]*\)$/\1/p') || true
+[ -z "$left" ] || set -- --walltime "$left" "$@"
+status=0
 if mpiexec --version 2>/dev/null | grep -q 'Open MPI'; then
-    exec mpiexec -n $((nodes * GPUS)) --map-by ppr:$GPUS:node --bind-to none -x OMP_NUM_THREADS "${LTRAIN:-ltrain}" "$@"
+    mpiexec -n $((nodes * GPUS)) --map-by ppr:$GPUS:node --bind-to none -x OMP_NUM_THREADS "${LTRAIN:-ltrain}" "$@" || status=$?
+else # PALS is the launcher: Cray MPICH, or ltrain's Open MPI, which finds the other ranks through PMIx
+    mpiexec -n $((nodes * GPUS)) --ppn $GPUS --pmi=pmix --cpu-bind none "${LTRAIN:-ltrain}" "$@" || status=$?
 fi
-# PALS is the launcher; ltrain's Open MPI finds the other ranks through PMIx
-exec mpiexec -n $((nodes * GPUS)) --ppn $GPUS --pmi=pmix --cpu-bind none "${LTRAIN:-ltrain}" "$@"
+[ "$status" != 75 ] || exec qsub -v "RUN=$RUN,ARGS=${ARGS:-}" "$0"
+exit "$status"

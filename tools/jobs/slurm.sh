@@ -9,7 +9,8 @@
 #SBATCH --mem=0
 #SBATCH --time=08:00:00
 #SBATCH --signal=TERM@300
-# (Five minutes before the end ltrain discards the current step, saves and exits; with --stop step it finishes the step first.)
+#SBATCH --requeue
+# ltrain saves before the job's end and exits with 75; the job is then queued again. (The signal is for Slurms that do not say when that is.)
 set -eu
 : "${RUN:?name the directory of the run: RUN=runs/NAME sbatch tools/jobs/slurm.sh ...}"
 export OMP_NUM_THREADS="${SLURM_CPUS_PER_TASK:-1}"
@@ -21,4 +22,10 @@ else
     set -- "$@" --out "$RUN"
 fi
 # Ranks are numbered host by host, so that ulysses groups stay within a host; --mpi=pmix tells Open MPI the ranks.
-exec srun --mpi=pmix --distribution=block:block --cpu-bind=none "${LTRAIN:-ltrain}" "$@"
+if [ -z "${SLURM_JOB_END_TIME:-}" ] && left=$(squeue -h -j "${SLURM_JOB_ID:-}" -o %L 2>/dev/null) && [ "$left" ]; then
+    set -- --walltime "$left" "$@" # a later --walltime among the options counts
+fi
+status=0
+srun --mpi=pmix --distribution=block:block --cpu-bind=none "${LTRAIN:-ltrain}" "$@" || status=$?
+[ "$status" != 75 ] || exec scontrol requeue "${SLURM_JOB_ID:?}"
+exit "$status"
