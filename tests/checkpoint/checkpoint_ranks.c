@@ -31,6 +31,29 @@ void must(enum status st, const char *what)
 
 /* ---- runs ---- */
 
+static int with_experts; /* 1: models that are started have experts */
+
+static enum status make_experts(int layers, struct model **out)
+{
+    const struct model_config c = {.family = FAMILY_OLMOE,
+                                   .name = "experts",
+                                   .vocab = 96,
+                                   .dim = 64,
+                                   .ffn = 24,
+                                   .layers = layers,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .head_dim = 16,
+                                   .max_positions = 4096,
+                                   .norm_eps = 1e-5f,
+                                   .init_std = 0.1f,
+                                   .rope_theta = 10000,
+                                   .experts = 8,
+                                   .experts_used = 2,
+                                   .expert_ffn = 24};
+    return model_create(&c, NULL, 0, out);
+}
+
 void start(struct rig *r, const struct layout *l, enum dtype dtype, int layers, uint64_t seed)
 {
     struct model *m;
@@ -40,6 +63,7 @@ void start(struct rig *r, const struct layout *l, enum dtype dtype, int layers, 
     s->plan.mesh.degree[MESH_DP] = l->mesh.degree[MESH_DP];
     s->plan.mesh.degree[MESH_ULYSSES] = l->mesh.degree[MESH_ULYSSES];
     s->plan.mesh.degree[MESH_RING] = l->mesh.degree[MESH_RING];
+    s->plan.mesh.degree[MESH_EP] = l->mesh.degree[MESH_EP];
     s->plan.zero = l->zero;
     s->plan.dtype = dtype;
     s->plan.grad_accum = ceil_div(BATCH, s->plan.mesh.degree[MESH_DP]);
@@ -52,7 +76,7 @@ void start(struct rig *r, const struct layout *l, enum dtype dtype, int layers, 
         s->plan.device = DEVICE_CPU_DISCRETE;
     }
     r->comm = comm;
-    must(cell_model(FAMILY_LLAMA, layers, &m), "model");
+    must(with_experts ? make_experts(layers, &m) : cell_model(FAMILY_LLAMA, layers, &m), "model");
     must(rig_start(r, m), "start");
     must(session_initialise(r->session, seed), "initialise");
 }
@@ -93,19 +117,25 @@ static enum status add_elements(void *user, int unit, int64_t first, int64_t n, 
     return OK;
 }
 
-/* Returns a digest over all ranks, and checks that state held whole is equal on all of them. fp32 masters count as parameters. */
+/* Returns a digest over all ranks, and checks that state held whole is equal on all of them. Of experts that are shared out, the first
+ * rank with them counts. fp32 masters count as parameters. */
 static uint64_t digest_kind(struct rig *r, enum state_kind kind)
 {
-    struct digest d = {.kind = kind == STATE_MASTER && r->settings.plan.dtype == F32 ? STATE_PARAM : kind};
-    uint64_t *all = calloc((size_t)size, sizeof *all), sum = 0;
-    int sharded = session_holding(r->session, MODEL_EMBEDDING_UNIT, kind) == HELD_IN_SHARDS;
-    for (int u = 0; u < r->model->n_units; u++)
-        must(session_visit(r->session, u, kind, STATE_READ, add_elements, &d), "visit");
-    must(comm_gather(comm, &d.sum, sizeof d.sum, all), "gather");
-    for (int i = 0; i < size; i++) {
-        sum = sharded || i == 0 ? sum + all[i] : sum;
-        CHECK(sharded || all[i] == all[0], "rank %d's copy of kind %d differs from rank 0's", i, kind);
+    const int as = kind == STATE_MASTER && r->settings.plan.dtype == F32 ? STATE_PARAM : (int)kind;
+    struct digest whole = {.kind = as}, own = {.kind = as};
+    uint64_t *all = calloc(2 * (size_t)size, sizeof *all), sum = 0;
+    for (int u = 0; u < r->model->n_units; u++) {
+        const enum state_holding held = session_holding(r->session, u, kind);
+        if (held == HELD_IN_COPIES && comm_member(comm, LANE_EXPERTS) > 0)
+            continue;
+        must(session_visit(r->session, u, kind, STATE_READ, add_elements, held == HELD_BY_ALL ? &whole : &own), "visit");
     }
+    must(comm_gather(comm, (uint64_t[]){whole.sum, own.sum}, 2 * sizeof *all, all), "gather");
+    for (int i = 0; i < size; i++) {
+        sum += all[2 * i + 1];
+        CHECK(all[2 * i] == all[0], "rank %d's copy of kind %d differs from rank 0's", i, kind);
+    }
+    sum += all[0];
     free(all);
     return sum;
 }
@@ -126,10 +156,11 @@ static const struct saved {
     const char *name;
     struct layout on8;
     enum dtype dtype;
+    int experts; /* 1: the model has some, which resumed runs share out as far as their number of ranks allows */
 } saves[] = {
-    {"fp32-zero3-2d", {{{2, 2, 2}}, 3, 1}, F32},  {"bf16-zero3-dp", {{{8, 1, 1}}, 3, 0}, BF16},
-    {"bf16-zero1-sp", {{{1, 4, 2}}, 1, 1}, BF16}, {"fp32-zero2-ring", {{{2, 1, 4}}, 2, 0}, F32},
-    {"fp32-zero0", {{{4, 2, 1}}, 0, 0}, F32},
+    {"fp32-zero3-2d", {{{2, 2, 2}}, 3, 1}, F32},          {"bf16-zero3-dp", {{{8, 1, 1}}, 3, 0}, BF16},
+    {"fp32-experts-ep4", {{{8, 1, 1, 4}}, 0, 0}, F32, 1}, {"bf16-zero1-sp", {{{1, 4, 2}}, 1, 1}, BF16},
+    {"fp32-zero2-ring", {{{2, 1, 4}}, 2, 0}, F32},        {"fp32-zero0", {{{4, 2, 1}}, 0, 0}, F32},
 };
 enum { SAVES = sizeof saves / sizeof *saves };
 
@@ -167,6 +198,7 @@ static void save_cell(const struct saved *c)
     double loss[STEPS];
     struct truth t;
     struct checkpoint_info info = info_of(STEPS);
+    with_experts = c->experts;
     start(&r, &c->on8, c->dtype, 2, 3);
     train(&r, 0, loss);
     snprintf(path, sizeof path, "%s/%s", dir, c->name);
@@ -213,6 +245,7 @@ static void resume_cell(const struct saved *c, const struct layout *l, int numbe
         fclose(f);
     snprintf(run, sizeof run, "%s/%s", dir, c->name);
     snprintf(again, sizeof again, "%s-again-%d-%d", run, size, number);
+    with_experts = c->experts;
     start(&r, l, c->dtype, 2, 99);
     must(checkpoint_find(comm, run, path, sizeof path, &info, note, sizeof note), "find");
     CHECK(note[0] == 0 && memcmp(&info, &want, sizeof info) == 0, "%s", note);
@@ -242,7 +275,8 @@ static void resume_all(void)
         {{{1, 1, 1}}, {{1, 1, 1}}}, {{{1, 2, 1}}, {{2, 1, 1}}}, {{{3, 1, 1}}, {{1, 1, 3}}}, {{{2, 1, 2}}, {{1, 2, 2}}}};
     for (int i = 0; i < n_saves(); i++) {
         struct layout l = {meshes[size - 1][i % 2], (size + i) % 4, (size + i) % 2};
-        if (extent_is_long() || (i / 2 + size) % 2 == 0)
+        l.mesh.degree[MESH_EP] = saves[i].experts && size % 2 == 0 ? 2 : 1;
+        if (extent_is_long() || saves[i].experts || (i / 2 + size) % 2 == 0)
             resume_cell(&saves[i], &l, i);
     }
 }

@@ -3,6 +3,7 @@
 
 #include "machine/hardware.h"
 #include "model/share.h"
+#include "program/target.h"
 #include "seqpar/seqpar.h"
 
 #include <math.h>
@@ -122,6 +123,18 @@ static unsigned find_open(const struct plan_request *s)
     return n > 1 ? open : 0;
 }
 
+static int runs_on_gpus(const struct plan_request *s)
+{
+    return s->target && s->target->capability > 0;
+}
+
+/* Tells whether planning may choose how many ranks share experts out: only beside other degrees, and where it can be done. */
+static int may_choose_experts(const struct model *m, const struct plan_request *s)
+{
+    return s->open_degrees != 0 && s->mesh.degree[MESH_EP] < 0 && m->config.experts > 0 && !runs_on_gpus(s) &&
+           model_share_check(m, (int)m->config.experts) == OK;
+}
+
 /* Returns how many ranks of one host surely share a sequence, no matter at which of the host's ranks a sequence begins. */
 static int sharing_on_host(const struct plan_request *s, int sharing, int ranks)
 {
@@ -223,6 +236,10 @@ static enum status settle_experts(const struct model *m, struct plan_request *s,
         *ep = 1;
     if (ranks % *ep)
         return indivisible("ep", *ep, ranks);
+    if (*ep > 1 && runs_on_gpus(s))
+        return status_fail(ERR_INVALID,
+                           "--mesh: ep=%d: GPUs have no kernels yet for rows that travel to other ranks' experts: leave ep out",
+                           *ep);
     return model_share_check(m, *ep);
 }
 
@@ -232,6 +249,8 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
     char mesh[MESH_TEXT];
     kinds_of(m, s, &kinds);
     s->open_degrees = find_open(s);
+    if (may_choose_experts(m, s))
+        s->open_degrees |= bit_of(MESH_EP);
     s->per_host = per_host;
     TRY(derive_open(m, s, ranks));
     const int *degree = s->mesh.degree;
@@ -261,9 +280,18 @@ static int may_share(const struct model *m, const struct plan_request *s, const 
            seq_degrees_check(sharing, ulysses, ring, kinds->heads, kinds->n) == OK;
 }
 
-static struct mesh with_degrees(const struct mesh *given, int dp, int ulysses, int ring)
+/* Tells whether `ep` of the ranks may share experts out. */
+static int may_share_experts(const struct model *m, const struct plan_request *s, int ranks, int ep)
+{
+    if (!is_open(s, MESH_EP))
+        return ep == mesh_degree(&s->mesh, MESH_EP);
+    return ranks % ep == 0 && m->config.experts % ep == 0;
+}
+
+static struct mesh with_degrees(const struct mesh *given, int dp, int ulysses, int ring, int ep)
 {
     struct mesh mesh = *given;
+    mesh.degree[MESH_EP] = ep;
     mesh.degree[MESH_DP] = dp;
     mesh.degree[MESH_ULYSSES] = ulysses;
     mesh.degree[MESH_RING] = ring;
@@ -280,9 +308,11 @@ int plan_meshes(const struct model *m, const struct plan_request *s, struct mesh
         if (ranks % dp || (is_open(s, MESH_DP) ? dp > s->batch : dp != s->mesh.degree[MESH_DP]))
             continue;
         for (int ulysses = 1, sharing = ranks / dp; ulysses <= sharing; ulysses++)
-            if (may_share(m, s, &kinds, sharing, ulysses)) {
+            for (int ep = 1; ep <= ranks && may_share(m, s, &kinds, sharing, ulysses); ep++) {
+                if (!may_share_experts(m, s, ranks, ep))
+                    continue;
                 if (n < most)
-                    out[n] = with_degrees(&s->mesh, dp, ulysses, sharing / ulysses);
+                    out[n] = with_degrees(&s->mesh, dp, ulysses, sharing / ulysses, ep);
                 n++;
             }
     }

@@ -4,6 +4,7 @@
 #include "machine/hardware.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
+#include "plan/report/explain_experts.h"
 #include "plan/report/explainer.h"
 #include "plan/schedule/prefetch.h"
 #include "program/drives.h"
@@ -425,6 +426,7 @@ static enum status explain_grid(struct explainer *x)
     if (x->p->strategy.ranks == 1)
         return OK;
     TRY(explain_ranks(x));
+    explain_shared_experts(x);
     if (x->p->meshes.n < 2)
         return explain_degrees(x);
     explain_open_mesh(x);

@@ -42,6 +42,7 @@ struct part {
     struct cost_model cost;
     double forward, products, attention, rest; /* seconds of compute; forward: part of products */
     double world, ulysses, ring;               /* seconds of messages */
+    double ep, experts;                        /* the same, of rows to experts of other ranks, and of the state of experts */
     double least, all; /* bytes of activations: `least` is saved in any case, `all` is the most that may be saved */
     /* bytes of a rank's shares of state; bytes of the layers whose parameters are gathered at one time */
     double state, gathered;
@@ -134,35 +135,78 @@ static void add_sharing(struct part *x)
     }
 }
 
-/* Sums up the stored bytes of all parameters, and the elements that are trained. */
-static void weigh(const struct model *m, enum dtype dtype, double *stored, double *trained)
+/* State of some units: stored bytes of all parameters, elements that are trained. */
+struct weight {
+    double stored, trained;
+};
+
+/* Weighs the units of experts, or all others. */
+static struct weight weigh(const struct model *m, enum dtype dtype, int of_experts)
 {
-    *stored = *trained = 0;
+    struct weight w = {0};
     for (int u = 0; u < m->n_units; u++) {
-        *stored += (double)m->units[u].elements * (double)dtype_size(dtype) + (double)m->units[u].packed_bytes;
-        *trained += (double)m->units[u].trained_elements;
+        if (model_unit_has_experts(m, u) != of_experts)
+            continue;
+        w.stored += (double)m->units[u].elements * (double)dtype_size(dtype) + (double)m->units[u].packed_bytes;
+        w.trained += (double)m->units[u].trained_elements;
     }
+    return w;
 }
 
-/* Adds ZeRO's messages of one micro-batch, by stage, and the bytes of a rank's state. */
-static void add_state(struct part *x)
+/* Adds the bytes of a rank's state, and of what is gathered at one time, that `ranks` ranks share. Returns the seconds of ZeRO's messages
+ * of one micro-batch, by stage. */
+static double share_state(struct part *x, const struct weight *w, enum lane lane, double ranks)
 {
     const struct plan_request *s = x->s;
-    const double ranks = x->fixed.ranks, micro_batches = (double)s->grad_accum, others = (ranks - 1) / ranks;
-    const int stage = x->fixed.key.zero;
-    double stored, trained;
-    weigh(x->m, s->dtype, &stored, &trained);
+    const double micro_batches = (double)s->grad_accum, others = (ranks - 1) / ranks;
+    const int stage = ranks > 1 ? x->fixed.key.zero : 0;
     const double gathers = stage == 3 ? (s->evaluation ? 1 : 2) : 1 / micro_batches, sums = s->evaluation ? 0
                                                                                             : stage > 1   ? 1
                                                                                                           : 1 / micro_batches;
-    const double elements = stored / (double)dtype_size(s->dtype);
-    if (ranks > 1)
-        x->world =
-            others * (gathers * stored + sums * trained * (double)dtype_size(s->grad_dtype)) / x->cost.lane_bytes[LANE_WORLD] +
-            (gathers * elements + sums * trained) / (double)x->fixed.key.group * x->cost.lane_seconds[LANE_WORLD];
-    x->state = stored / (stage == 3 ? ranks : 1) + trained * (double)sizeof(float) / (stage >= 2 ? ranks : 1) +
-               trained * (double)(sizeof(float) + 2 * dtype_size(s->optim_dtype)) / ranks;
-    x->gathered = ranks > 1 && stage == 3 ? 2 * stored / (double)x->m->config.layers : 0;
+    const double elements = w->stored / (double)dtype_size(s->dtype);
+    x->state += w->stored / (stage == 3 ? ranks : 1) + w->trained * (double)sizeof(float) / (stage >= 2 ? ranks : 1) +
+                w->trained * (double)(sizeof(float) + 2 * dtype_size(s->optim_dtype)) / ranks;
+    x->gathered += stage == 3 ? 2 * w->stored / (double)x->m->config.layers : 0;
+    if (ranks == 1)
+        return 0;
+    return others * (gathers * w->stored + sums * w->trained * (double)dtype_size(s->grad_dtype)) / x->cost.lane_bytes[lane] +
+           (gathers * elements + sums * w->trained) / (double)x->fixed.key.group * x->cost.lane_seconds[lane];
+}
+
+static void add_state(struct part *x)
+{
+    const double ranks = x->fixed.ranks, ep = mesh_degree(&x->s->mesh, MESH_EP);
+    struct weight rest = weigh(x->m, x->s->dtype, 0), experts = weigh(x->m, x->s->dtype, 1);
+    if (ep == 1) {
+        const struct weight all = {rest.stored + experts.stored, rest.trained + experts.trained};
+        x->world = share_state(x, &all, LANE_WORLD, ranks);
+        return;
+    }
+    experts.stored /= ep;
+    experts.trained /= ep;
+    x->world = share_state(x, &rest, LANE_WORLD, ranks);
+    x->experts = share_state(x, &experts, LANE_EXPERTS, ranks / ep);
+}
+
+/* Adds what it takes that rows travel to experts of other ranks: messages of equally busy experts, first maps that are computed
+ * again, and room for as many rows as can come. */
+static void add_travel(struct part *x)
+{
+    const struct model_config *c = &x->m->config;
+    const double ep = mesh_degree(&x->s->mesh, MESH_EP), size = (double)dtype_size(x->s->dtype), rows = (double)x->fixed.rows,
+                 layers = model_expert_layers(x->m), used = (double)c->experts_used, dim = (double)c->dim;
+    if (ep == 1)
+        return;
+    const double chunks = (double)ceil_div(x->fixed.rows, x->fixed.key.row_chunk), forth = x->s->evaluation ? 2 : 5,
+                 messages = x->s->evaluation ? 4 : 9, first = 4 * rows * used * dim * (double)c->expert_ffn;
+    x->ep = layers * (forth * rows * used * dim * size * (ep - 1) / ep / x->cost.lane_bytes[LANE_EP] +
+                      messages * chunks * x->cost.lane_seconds[LANE_EP]);
+    x->products +=
+        x->s->evaluation
+            ? 0
+            : layers * first / gemm_rate(&x->cost.device.gemm[x->s->dtype], GEMM_NT, rows, 2 * (double)c->expert_ffn, dim);
+    x->gathered +=
+        (double)x->fixed.key.row_chunk * ep * fmin(used, (double)c->experts / ep) * size * (4 * dim + 4 * (double)c->expert_ffn);
 }
 
 static void add_activations(struct part *x)
@@ -187,7 +231,7 @@ static void add_activations(struct part *x)
  * Activations beyond the device's room are fetched; optional ones that cannot be fetched behind compute are computed again. */
 static double micro_batch_seconds(const struct part *x, const int64_t limit[TIERS])
 {
-    const double compute = x->products + x->attention + x->rest, messages = x->world + x->ulysses + x->ring,
+    const double compute = x->products + x->attention + x->rest, messages = x->world + x->ulysses + x->ring + x->ep + x->experts,
                  room = fmax(0, MESH_ROOM * (double)limit[TIER_DEVICE] - x->state - x->gathered),
                  rate = fmin(x->cost.lane_bytes[LANE_H2D], x->cost.lane_bytes[LANE_D2H]);
     if (x->s->evaluation)
@@ -197,8 +241,9 @@ static double micro_batch_seconds(const struct part *x, const int64_t limit[TIER
                  again = further > 0 ? x->forward * (further - kept) / (x->all - x->least) : 0,
                  beside = x->shape.ring > 1 ? (compute - x->rest) * (x->shape.ring - 1) / x->shape.ring : 0,
                  waits = MESH_WORLD_WAITS * x->world + MESH_ULYSSES_WAITS * x->ulysses + MESH_RING_WAITS * x->ring +
-                         fmax(0, x->ring - beside);
-    return fmax(compute + again + waits, fmax(x->cost.chained ? messages : fmax(x->world, fmax(x->ulysses, x->ring)), needed));
+                         fmax(0, x->ring - beside) + MESH_EP_WAITS * x->ep + MESH_WORLD_WAITS * x->experts;
+    return fmax(compute + again + waits,
+                fmax(x->cost.chained ? messages : fmax(fmax(x->world, x->ep), fmax(x->ulysses, x->ring)), needed));
 }
 
 enum status mesh_seconds(const struct model *m, const struct mesh_products *products, const struct plan_request *s,
@@ -214,6 +259,7 @@ enum status mesh_seconds(const struct model *m, const struct mesh_products *prod
     add_elements(&x);
     add_sharing(&x);
     add_state(&x);
+    add_travel(&x);
     add_activations(&x);
     for (int t = 0; t < TIERS; t++)
         there += (double)limit[t];

@@ -152,6 +152,7 @@ enum { SPLIT_STEPS = 16 /* steps from no chunk on the device to all */, SPLIT_TR
 #define MESH_WORLD_WAITS 0.08
 #define MESH_ULYSSES_WAITS 0.6
 #define MESH_RING_WAITS 0.03
+#define MESH_EP_WAITS 0.5 /* experts wait for a chunk's rows, while those of other chunks travel */
 /* Ratio of the largest to the mean work of the ring's members (as in seqpar/degrees.c). */
 #define MESH_RING_UNEVEN 1.01
 /* Passes over the rows of the stream and of the MLP in a layer's step; instructions of a layer for each row chunk and ring member. */

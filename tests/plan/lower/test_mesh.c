@@ -6,12 +6,15 @@
 #include <cmocka.h>
 
 #include "plan/cells.h"
+#include "plan/lower/groups.h"
 #include "plan/lower/mesh.h"
+#include "plan/roles.h"
 #include "seqpar/seqpar.h"
 #include "verify/verify.h"
 #include "seqpar/volumes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { S = 210 }; /* not a multiple of the degrees of any mesh here */
 
@@ -330,9 +333,144 @@ static void lanes(void **state)
     }
 }
 
+/* --- Experts that ranks share out --- */
+
+enum { EXPERTS = 8, USED = 3, LAYERS_SHARED = 2 };
+
+static struct model *model_with_experts(int experts)
+{
+    struct model_config c;
+    struct model *m;
+    assert_int_equal(model_preset("moe-20m", &c), OK);
+    c.vocab = 96;
+    c.dim = 64;
+    c.heads = c.kv_heads = 4;
+    c.head_dim = 16;
+    c.layers = LAYERS_SHARED;
+    c.experts = experts;
+    c.experts_used = USED;
+    c.expert_ffn = c.ffn = 24;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    return m;
+}
+
+/* Bytes that a rank sends of a message that has `bytes` bytes for all members. */
+static int64_t apart(int64_t bytes, int ep)
+{
+    return bytes / ep * (ep - 1);
+}
+
+/* Returns the bytes of a step's messages to and from experts, which are equally busy: rows and weights, results; again in the
+ * backward pass, with the gradients of results, of rows and of weights; and each time the offsets. */
+static int64_t bytes_to_experts(const struct strategy *s, int ep)
+{
+    int64_t bytes = 0;
+    for (int64_t at = 0; at < s->rows; at += s->key.row_chunk) {
+        const int64_t pairs = min_i64(s->key.row_chunk, s->rows - at) * USED, row = 64 * dtype_size(s->key.dtype);
+        bytes += 5 * apart(pairs * row, ep) + 3 * apart(pairs * 4, ep) + 2 * (ep - 1) * (EXPERTS + 1) * 4;
+    }
+    return LAYERS_SHARED * bytes;
+}
+
+static struct instr *first_of(struct program *p, enum op_kind op)
+{
+    int i = 0;
+    while (p->instrs[i].op != op)
+        i++;
+    return &p->instrs[i];
+}
+
+/* Every fault of an instruction by which rows travel is rejected. */
+static void faults_are_rejected(struct program *p, enum op_kind op)
+{
+    struct instr *in = first_of(p, op);
+    struct op_attrs *a = &program_call(p, in)->attrs;
+    const struct op_attrs sound = *a;
+    assert_int_equal(program_verify(p), OK);
+    a->comm.share++;
+    assert_int_equal(program_verify(p), ERR_CORRUPT);
+    *a = sound;
+    a->comm.n--;
+    assert_int_equal(program_verify(p), ERR_CORRUPT);
+    *a = sound;
+    a->comm.type += 2;
+    assert_int_equal(program_verify(p), ERR_CORRUPT);
+    *a = sound;
+    a->comm.element /= 2;
+    assert_int_equal(program_verify(p), ERR_CORRUPT);
+    *a = sound;
+    in->lane = LANE_WORLD;
+    assert_int_equal(program_verify(p), ERR_CORRUPT);
+    in->lane = LANE_EP;
+    assert_int_equal(program_verify(p), OK);
+}
+
+/* Returns the number of a rank's groups of experts, of which the norm's sums travel if nothing is sharded. */
+static int64_t groups_of_experts(const struct model *m, const struct strategy *s)
+{
+    int64_t n = 0;
+    for (int u = 0; u < m->n_units; u++)
+        n += model_unit_has_experts(m, u) ? plan_groups(m, s, u, m->units[u].trained_elements) : 0;
+    return n;
+}
+
+/* Meshes with experts shared out are verified at every stage, rows take the bytes of the formula, and ranks with the same
+ * experts share their state. */
+static void experts_shared(void **state)
+{
+    (void)state;
+    static const int meshes[][4] = {{2, 1, 1, 2}, {4, 1, 1, 2}, {1, 2, 2, 4}, {2, 1, 2, 2}, {1, 4, 1, 4}};
+    struct model *m = model_with_experts(EXPERTS);
+    for (int i = 0; i < 5; i++)
+        for (int zero = 0; zero <= 3; zero++) {
+            struct plan_request s;
+            const int ep = meshes[i][3];
+            mesh_settings(&s, &(struct shape){meshes[i][0], meshes[i][1], meshes[i][2]}, zero, zero % 2 ? BF16 : F32);
+            s.mesh.degree[MESH_EP] = ep;
+            s.eval_every = 1;
+            struct plan *plan = planned(m, &s);
+            struct program *step = plan->programs[PLAN_UPDATE_STEP];
+            all_verify(plan, &s, NULL);
+            assert_int_equal(plan_verify_ranks(plan), OK);
+            assert_int_equal(sent(step, LANE_EP) - (zero == 0 ? (ep - 1) * 8 * groups_of_experts(m, &plan->strategy) : 0),
+                             bytes_to_experts(&plan->strategy, ep));
+            assert_int_equal(sent(step, LANE_EXPERTS) > 0, mesh_ranks(&s.mesh) > ep);
+            if (i == 0 && zero == 3) {
+                faults_are_rejected(step, OP_DISPATCH);
+                faults_are_rejected(step, OP_RETURN);
+            }
+            plan_destroy(plan);
+        }
+    model_destroy(m);
+}
+
+static void refuses_experts(const struct model *m, int ranks, int ep, const char *words)
+{
+    struct plan_request s;
+    mesh_settings(&s, &(struct shape){ranks, 1, 1}, 3, F32);
+    s.mesh.degree[MESH_EP] = ep;
+    assert_int_equal(plan_mesh(m, &s, ranks, ranks), ERR_INVALID);
+    if (!strstr(status_message(), words))
+        fail_msg("%s", status_message());
+}
+
+static void degrees_of_experts(void **state)
+{
+    (void)state;
+    struct model *m = model_with_experts(6), *dense;
+    refuses_experts(m, 4, 3, "--mesh: ep=3 does not divide the 4 ranks");
+    refuses_experts(m, 4, 4, "--mesh: ep=4 does not divide the model's 6 experts: take ep=2, 3, 6");
+    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &dense), OK);
+    refuses_experts(dense, 2, 2, "has none: leave ep out");
+    model_destroy(dense);
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes),
+                                       cmocka_unit_test(experts_shared),
+                                       cmocka_unit_test(degrees_of_experts),
                                        cmocka_unit_test(open_meshes),
                                        cmocka_unit_test(verified),
                                        cmocka_unit_test(verified_anywhere),

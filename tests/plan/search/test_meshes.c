@@ -150,9 +150,51 @@ static void products_are_the_models(void **state)
     }
 }
 
+/* Few tokens travel to experts of other ranks; for many the experts are gathered. The explanation says what either sends. */
+static void experts_or_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t tokens;
+        int ep;
+        const char *note;
+    } cases[] = {
+        {256, 4, "with ep=4 a rank sends 15 MiB of rows a step and 0 B of its experts' state, with ep=1 162 MiB of state"},
+        {8192, 1, "with ep=4 a rank sends 480 MiB of rows a step"}};
+    struct model_config c;
+    struct model *m;
+    assert_int_equal(model_preset("moe-20m", &c), OK);
+    c.layers = 2;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    for (int i = 0; i < 2; i++) {
+        static const int64_t limit[TIERS] = {(int64_t)4 << 30, (int64_t)4 << 30, 0};
+        struct plan_request s;
+        struct explanation e;
+        cell_settings(&s, cases[i].tokens, F32);
+        s.row_chunk = s.head_tile = s.loss_tile = s.group = AUTO;
+        s.mesh = mesh_uniform(AUTO);
+        s.zero = 3;
+        s.batch = 8;
+        s.effort = EFFORT_QUICK;
+        assert_int_equal(plan_mesh(m, &s, 4, 4), OK);
+        struct plan *p = planned(m, &s, limit);
+        assert_int_equal(p->strategy.key.mesh.degree[MESH_EP], cases[i].ep);
+        assert_int_equal(explain_make(p, m, &s, &e), OK);
+        const struct decision *d = e.decision;
+        while (d < e.decision + e.n && strcmp(d->what, "ranks that share experts out") != 0)
+            d++;
+        if (d == e.decision + e.n)
+            fail_msg("%d decisions, the last one on %s", e.n, e.decision[e.n - 1].what);
+        if (!strstr(d->note, cases[i].note))
+            fail_msg("%s", d->note);
+        plan_destroy(p);
+    }
+    model_destroy(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_good_as_by_hand), cmocka_unit_test(whole_sequences_first),
-                                       cmocka_unit_test(products_are_the_models)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(experts_or_rows), cmocka_unit_test(as_good_as_by_hand),
+                                       cmocka_unit_test(whole_sequences_first), cmocka_unit_test(products_are_the_models)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
