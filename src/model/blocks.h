@@ -47,6 +47,9 @@ BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->z, &b->a, &b->b, &b-
       b->channels + b->heads * (b->value_dim + (b->b.weight >= 0 ? 2 : 1)),
       0, b->heads * b->key_dim * b->value_dim + (b->width - 1) * b->channels, WHOLE, UNCUT)
 
+BLOCK(CONV, conv, "short convolution", MAPS(&b->before, &b->after, &b->x, &b->out), -1, SIGNATURE(b->x.out, b->width), 0, 0,
+      3 * b->x.out, 0, (b->width - 1) * b->x.out, WHOLE, UNCUT)
+
 #ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): a gated scan over a document's tokens, without attention */
 BLOCK(TOY, toy, "toy scans", MAPS(&b->in, &b->gate, &b->out), -1, SIGNATURE(b->in.out), 21.0 * layers * (double)b->in.out * (double)tokens,
       0, 2 * b->in.out, 0, b->in.out, WHOLE, UNCUT)

@@ -315,6 +315,8 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
         block->mlp.scalar = build_no_linear();
     if (kind == BLOCK_EXPERTS)
         block->experts.router_bias = -1;
+    if (kind == BLOCK_CONV)
+        block->conv.bias = -1;
     if (kind == BLOCK_RECURRENT) {
         block->recurrent.conv_bias = block->recurrent.skip = -1;
         block->recurrent.b = build_no_linear();

@@ -34,7 +34,7 @@
     X(GRANITEMOESHARED, granitemoeshared) X(GLM4_MOE, glm4_moe) X(DOTS1, dots1) X(SOLAR_OPEN, solar_open) X(EXAONE_MOE, exaone_moe) \
     X(ERNIE4_5_MOE, ernie4_5_moe) X(HUNYUAN_MOE, hunyuan_moe) X(MINIMAX_M2, minimax_m2) X(HY_V3, hy_v3) X(AFMOE, afmoe) \
     X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt) \
-    X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) X(NEMOTRON_H, nemotron_h) TEST_FAMILIES(X)
+    X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) X(NEMOTRON_H, nemotron_h) X(LFM2, lfm2) TEST_FAMILIES(X)
 /* clang-format on */
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
@@ -297,6 +297,13 @@ struct recurrent_block {
     int gates_first;              /* 1: heads are multiplied by silu(z) before the norm, 0: after it */
 };
 
+/* A short convolution between two gates, without a state: out(after * conv(before * x)). */
+struct conv_block {
+    struct model_linear before, after, x, out;
+    int64_t width;  /* tokens that the convolution reads, the token's own included */
+    int conv, bias; /* param indices; bias -1: none */
+};
+
 #ifdef LTRAIN_TOY_BLOCK
 struct toy_block { /* tests only (tests/toy) */
     struct model_linear in, gate, out;
@@ -519,6 +526,11 @@ int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n,
 const struct model_block *model_find_block(const struct model_layer *layer, enum block_kind kind);
 /* Tells whether some layer has a block of the kind. */
 int model_has_block(const struct model *m, enum block_kind kind);
+/* Tells whether some layer has a block that reads links of rows. */
+static inline int model_has_links(const struct model *m)
+{
+    return model_has_block(m, BLOCK_RECURRENT) || model_has_block(m, BLOCK_CONV);
+}
 /* Returns a kind of block's name for messages: "attention". */
 const char *block_name(enum block_kind kind);
 /* Returns the block's i-th linear map; NULL: there is no i-th map. A map whose weight is -1 is absent. */

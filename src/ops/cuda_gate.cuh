@@ -19,6 +19,9 @@ template <int KIND> __device__ __forceinline__ float gated(float x, float *slope
         const float c = x > of.limit ? of.limit : x, s = sigmoid(of.alpha * c);
         *slope = x > of.limit ? 0.0f : s * fmaf(of.alpha * c, 1.0f - s, 1.0f);
         return c * s;
+    } else if constexpr (KIND == GATE_IDENTITY) {
+        *slope = 1.0f;
+        return x;
     } else if constexpr (KIND == GATE_SIGMOID) {
         const float s = sigmoid(x);
         *slope = s * (1.0f - s);
@@ -65,6 +68,8 @@ template <typename F> enum status for_gate(const char *op, int kind, F run)
         return run(gate_kind_of<GATE_CLAMPED>{});
     case GATE_SIGMOID:
         return run(gate_kind_of<GATE_SIGMOID>{});
+    case GATE_IDENTITY:
+        return run(gate_kind_of<GATE_IDENTITY>{});
     }
     return status_fail(ERR_INVALID, "%s on cuda: %d is no gate", op, kind);
 }

@@ -21,6 +21,10 @@ INLINE float gate_value(float g, float *slope, struct gate f, int32_t kind)
         *slope = s * (1.0f - s);
         return s;
     }
+    if (kind == GATE_IDENTITY) {
+        *slope = 1.0f;
+        return g;
+    }
     if (kind == GATE_CLAMPED) {
         float c = g > f.limit ? f.limit : g, s = vsigmoid(f.alpha * c);
         *slope = g > f.limit ? 0.0f : s * fmaf(f.alpha * c, 1.0f - s, 1.0f);
@@ -54,6 +58,7 @@ INLINE float gate_multiplier(float u, float *slope, struct gate f, int32_t kind)
      : f.kind == GATE_GELU_TANH ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_GELU_TANH) \
      : f.kind == GATE_CLAMPED   ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_CLAMPED)   \
      : f.kind == GATE_SIGMOID   ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_SIGMOID)   \
+     : f.kind == GATE_IDENTITY  ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_IDENTITY)  \
                                 : FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_GELU_ERF))
 
 #endif

@@ -23,6 +23,7 @@ CASE(granite, "granite")
 CASE(granite_moe, "granite-moe")
 CASE(bamba, "bamba")
 CASE(nemotron_h, "nemotron-h")
+CASE(lfm2, "lfm2")
 
 static enum offload everything;
 static double alpha;
@@ -75,6 +76,7 @@ int main(void)
         cmocka_unit_test(granite_moe),
         cmocka_unit_test(bamba),
         cmocka_unit_test(nemotron_h),
+        cmocka_unit_test(lfm2),
         cmocka_unit_test(placement_never_changes_a_bit),
     };
     /* clang-format on */

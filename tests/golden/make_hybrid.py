@@ -38,6 +38,7 @@ CASES = {
                                          shared_intermediate_size=24), DOCUMENTS),
     "nemotron-h": ("nemotron_h", dict(mamba_num_heads=4, mamba_head_dim=8, n_groups=2, ssm_state_size=8, chunk_size=16, layers_block_type=[LINEAR, "mlp", FULL, LINEAR], time_step_min=0.25,
                                       tie_word_embeddings=False), DOCUMENTS),
+    "lfm2": ("lfm2", dict(num_hidden_layers=3, layer_types=["conv", FULL, "conv"], block_auto_adjust_ff_dim=False, rope_parameters=golden.DEFAULT_ROPE), DOCUMENTS),
     "bamba": ("bamba", dict(MAMBA, mamba_n_groups=1, num_hidden_layers=2, attn_layer_indices=[1], mamba_proj_bias=True, time_step_limit=(0.25, float("inf"))), DOCUMENTS),
 }
 
@@ -98,7 +99,7 @@ def use_fp64(model):
 
 
 def decays(name, p):
-    return p.ndim >= 2 and "norm" not in name and "conv1d" not in name
+    return p.ndim >= 2 and not any(part in name for part in ("norm", "conv1d", "conv.conv"))
 
 
 def make_case(name, family, keys, lengths, seed):

@@ -74,6 +74,9 @@ static const struct published {
     {"granite-4.0-h-tiny", 6939037248, 36},
     {"granite-4.0-h-small", 32207337984, 36},
     {"granite-4.0-micro", 3402836480, 0},
+    {"LFM2-350M", 354483968, 10},
+    {"LFM2-700M", 742489344, 10},
+    {"LFM2-1.2B", 1170340608, 10},
     {"Bamba-9B-v2", 9780235392, 29},
     {"Nemotron-H-8B-Base-8K", 8100852736, 24},
     {"Nemotron-H-4B-Base-8K", 4489223040, 24},
@@ -84,7 +87,7 @@ static int recurrent_layers(const struct model *m)
 {
     int n = 0;
     for (int64_t l = 0; l < m->config.layers; l++)
-        n += model_find_block(&m->layers[l], BLOCK_RECURRENT) != NULL;
+        n += model_find_block(&m->layers[l], BLOCK_RECURRENT) || model_find_block(&m->layers[l], BLOCK_CONV);
     return n;
 }
 
@@ -105,7 +108,7 @@ static void published_models_have_their_parameters(void **state)
 }
 
 /* Golden models, as transformers saved them. */
-static const char *const golden[] = {"qwen3_5", "qwen3_5_moe", "granite", "granite-moe", "bamba", "nemotron-h"};
+static const char *const golden[] = {"qwen3_5", "qwen3_5_moe", "granite", "granite-moe", "bamba", "nemotron-h", "lfm2"};
 
 /* Makes sure that the file has the parameter's tensors in their shapes; returns their number. */
 static int check_tensors(struct st_file *f, const struct model_param *p)
@@ -313,6 +316,9 @@ static void nonsense_of_mixers_is_refused(void **state)
     refuse_of("granite", "layer_types", "[\"conv\", \"mamba\", \"attention\"]", "supported: full_attention, linear_attention");
     refuse_of("bamba", "attn_layer_indices", "[2]", "its entries must be numbers of layers, from 0 on");
     refuse_of("bamba", "z_loss_coefficient", "0.1", "z_loss_coefficient is 0.1");
+    refuse_of("lfm2", "layer_types", "[\"conv\", \"conv\", \"mamba\"]", "supported: full_attention, conv");
+    refuse_of("lfm2", "block_use_swiglu", "false", "block_use_swiglu is false");
+    refuse_of("lfm2", "conv_L_cache", "9", "width of the convolution is 9, must be 1 to 8");
     refuse_of("nemotron-h", "layers_block_type", "[\"mlp\", \"moe\"]", "experts of two maps are not");
     refuse_of("nemotron-h", "tie_word_embeddings", "true", "tie_word_embeddings is true");
     refuse_of("nemotron-h", "attention_head_dim", "16", "attention_head_dim is 16");

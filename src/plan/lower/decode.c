@@ -19,7 +19,7 @@ void decode_create(struct lowering *L, struct io_buffers *io)
     io->positions = io_value(L, &L->positions, "positions", n, 4);
     io->index = io_value(L, &L->index, "index", n, 4);
     io->last_row = io_value(L, &L->last_row, "last_row", 1, 4);
-    io->links = model_has_block(L->m, BLOCK_RECURRENT) ? io_value(L, &L->links, "links", n, 4) : -1;
+    io->links = model_has_links(L->m) ? io_value(L, &L->links, "links", n, 4) : -1;
     for (int i = 0; i < L->m->n_masks; i++) {
         char name[MASK_NAME];
         int64_t rows = (1 + cached_slots(L->m, &L->s, i)) * L->mask_rows;
@@ -49,7 +49,7 @@ static void bind_all(struct lowering *L, int end)
     value_bind(L, &L->positions, 0);
     value_bind(L, &L->index, 0);
     value_bind(L, &L->last_row, 0);
-    if (model_has_block(L->m, BLOCK_RECURRENT))
+    if (model_has_links(L->m))
         value_bind(L, &L->links, 0);
     for (int i = 0; i < L->m->n_masks; i++) {
         value_bind(L, &L->lo[i], 0);
@@ -68,7 +68,7 @@ static void load_inputs(struct lowering *L)
     value_get(L, &L->index, 0);
     value_get(L, &L->last_row, 0);
     value_get(L, &L->record, 0);
-    if (model_has_block(L->m, BLOCK_RECURRENT))
+    if (model_has_links(L->m))
         value_get(L, &L->links, 0);
     for (int i = 0; i < L->m->n_masks; i++) {
         value_get(L, &L->lo[i], 0);

@@ -63,7 +63,7 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     io->norm = io_value(L, &L->norm, "norm", 1, sizeof(struct norm_result));
     io->loss = loss_value(L);
     load_create(L, io);
-    io->links = model_has_block(L->m, BLOCK_RECURRENT) ? io_value(L, &L->links, "links", n, 4) : -1;
+    io->links = model_has_links(L->m) ? io_value(L, &L->links, "links", n, 4) : -1;
     io->each = -1;
     if (L->s.evaluates) {
         value_create(L, &L->each, "each", CLASS_IO, n, 4, L->s.key.loss_tile, RES_HOST);
@@ -96,7 +96,7 @@ static void bind_persistent(struct lowering *L, int end)
         value_bind(L, last[i], 0);
     if (L->m->config.lora.dropout > 0)
         value_bind(L, &L->numbers, 0);
-    if (model_has_block(L->m, BLOCK_RECURRENT))
+    if (model_has_links(L->m))
         value_bind(L, &L->links, 0);
     if (L->duties & DUTY_UPDATE)
         value_bind(L, &L->norm, 0);
@@ -121,7 +121,7 @@ static void load_inputs(struct lowering *L)
         value_get(L, &L->inv_freq, 0);
     if (adapter_drops(L))
         value_get(L, &L->numbers, 0);
-    if (model_has_block(L->m, BLOCK_RECURRENT))
+    if (model_has_links(L->m))
         value_get(L, &L->links, 0);
 }
 
