@@ -316,6 +316,8 @@ const struct settings_key settings_keys[] = {
      .help = "on SIGTERM and the like: now (an update is finished, an unfinished step thrown away), or after the step"},
     {"walltime", KEY_STRING, AT(walltime), "auto", .arg = "TIME", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "the job's limit, counted from the start: 8h, 90m, [days-]hh:mm:ss; the run saves before it and ends with status 75; auto: Slurm's, if it says one"},
+    {"tensorboard", KEY_SWITCH, AT(tensorboard), "false", .shown = TRAIN, .scope = SCOPE_TRAINING,
+     .help = "the numbers of metrics.jsonl as event files for TensorBoard, too, in RUN/tensorboard"},
     {"trace", KEY_COUNT, AT(trace), "none", "none", STEPS(1), .arg = "STEP", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "step whose lanes are written as a Chrome trace"},
     {"profile", KEY_SWITCH, AT(profile), .shown = TRAIN | PLAN | EVAL, .flags = KEY_FLAG_ONLY,

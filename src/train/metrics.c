@@ -165,16 +165,24 @@ static void put_step(json_t *o, const struct step_metrics *m)
         json_object_set_new(o, "resumed", json_true());
 }
 
-enum status metrics_append(const struct step_metrics *m, FILE *f)
+json_t *metrics_object(const struct step_metrics *m)
 {
     json_t *o = json_object();
     if (!o)
-        return status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
+        return NULL;
     put_int(o, "step", m->step);
     if (m->step > 0)
         put_step(o, m);
     if (m->evaluated)
         put_evaluation(o, &m->eval);
+    return o;
+}
+
+enum status metrics_append(const struct step_metrics *m, FILE *f)
+{
+    json_t *o = metrics_object(m);
+    if (!o)
+        return status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
     int failed = json_dumpf(o, f, JSON_COMPACT | JSON_REAL_PRECISION(17)) != 0 || fputc('\n', f) == EOF || fflush(f) != 0;
     json_decref(o);
     return failed ? status_fail(ERR_IO, "cannot write metrics.jsonl: %s", strerror(errno)) : OK;

@@ -7,6 +7,7 @@
 #include "train/evaluation.h"
 #include "train/expert_stats.h"
 
+#include <jansson.h>
 #include <stdio.h>
 
 struct step_metrics {
@@ -36,6 +37,8 @@ double metrics_hidden(const struct lane_stats lanes[LANES], double seconds);
 void metrics_print(const struct step_metrics *m, FILE *f, int terminal);
 /* Prints the line of an evaluation, with NaN and infinities, too. */
 void metrics_print_evaluation(const struct step_metrics *m, FILE *f);
+/* Makes the object of a line; to be freed by json_decref; NULL: no memory. */
+json_t *metrics_object(const struct step_metrics *m);
 /* Appends one line; that of step 0 (before the first) has the evaluation only. Floats read back exactly; null stands for NaN and
  * infinities. */
 enum status metrics_append(const struct step_metrics *m, FILE *f);

@@ -15,6 +15,7 @@ struct run_place {
     int64_t saved;         /* step of the newest checkpoint; -1: none */
     int told;              /* 1: the failure's message says what is left of the run */
     struct run_log *log;   /* rank 0: metrics.jsonl */
+    struct board *board;   /* rank 0: event files; NULL: none */
 };
 
 /* run_directory.c */

@@ -6,6 +6,7 @@
 #include "plan/report/json.h"
 #include "plan/report/text.h"
 #include "settings/read.h"
+#include "train/board.h"
 #include "train/facts.h"
 #include "train/metrics.h"
 
@@ -106,5 +107,7 @@ enum status run_open_files(struct run *r)
     TRY(write_plan(r, "plan.json", write_plan_json));
     snprintf(path, sizeof path, "%s/metrics.jsonl", r->s->out);
     TRY(r->s->resume ? cut_log(r, path) : run_keep_log(r->s->out));
+    if (r->s->tensorboard)
+        TRY(board_open(r->s->out, r->progress.at.step, &r->place.board));
     return run_log_open(path, r->s->resume != NULL, &r->place.log);
 }

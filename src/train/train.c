@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "settings/curriculum.h"
 #include "settings/read.h"
+#include "train/board.h"
 #include "train/evaluate.h"
 #include "train/signals.h"
 #include "train/space.h"
@@ -106,8 +107,10 @@ static enum status add_line(struct run *r, const struct step_metrics *m)
 {
     char cause[1024];
     enum status st = run_check_place(r);
-    if (!r->place.taken_over)
+    if (!r->place.taken_over) {
+        board_add(r->place.board, m);
         return comm_broken(r->comm) ? st : r->place.log ? run_log_add(r->place.log, m) : OK;
+    }
     snprintf(cause, sizeof cause, "%s", status_message());
     TRY(run_flush(r));
     status_fail(st, "%s", cause);
@@ -314,6 +317,7 @@ out:
         st = r.inputs.unread ? save_unread(&r, st) : failed(&r, st);
     if (r.place.log)
         st = close_log(&r, st);
+    board_close(r.place.board);
     batch_destroy(r.batch);
     session_destroy(r.session);
     train_plans_destroy(&r.plans.all);
