@@ -9,6 +9,8 @@
 #     sanitizer  compute-sanitizer (memcheck, racecheck) on small shapes, if it is installed
 #     bench-attention, bench-elements   speed compared with PyTorch's cuDNN and flash backends; with a device copy
 #     experts    (by name only, after build) ops of experts against their CPU twins; their products beside PyTorch's dense ones
+#     hybrid     (by name only, after build) ops of linear attention against their CPU twins; scans beside a dense product and fla; with the
+#                folder of gpu-pack.sh, golden models of hybrids
 #     bench-ways   (by name only, after build) candidates for Hopper's backward attention (bench/gpu/ways) compared with the kernel and cuDNN
 #   training   needs the folder of gpu-pack.sh, or a program named by LTRAIN; and Python. The most informative sections come first:
 #     machine    driver, libraries, limits; then the full output of three steps of a tiny model, and the driver's messages if they fail
@@ -59,7 +61,7 @@ fi
 sections=''
 [ $# -gt 0 ] || { if [ -x "$pack/ltrain" ]; then set -- training; else set -- kernels; fi; }
 for s in "$@"; do
-    case " $kernels bench-ways experts $training $second peers kernels training second " in
+    case " $kernels bench-ways experts hybrid $training $second peers kernels training second " in
     *" $s "*) ;;
     *) sed -n '2,/^set -u/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
@@ -117,6 +119,13 @@ section_build() {
 section_ops() { "$build/test_cuda_ops" && "$python" bench/gpu/check_large.py; }
 section_experts() {
     "$build/test_cuda_ops" routes pairs experts && "$python" bench/gpu/bench_experts.py --seconds "$(($1 > 50 ? $1 - 40 : 10))"
+}
+section_hybrid() {
+    "$build/test_cuda_ops" convolutions decays scans && "$python" bench/gpu/bench_scans.py --seconds "$(($1 > 60 ? $1 - 50 : 10))" || return 1
+    local name
+    for name in ${golden_program:+hybrid/qwen3_5 hybrid/bamba}; do
+        LTRAIN_GOLDEN=$golden $golden_program "$name" || return 1
+    done
 }
 section_attention() { "$python" bench/gpu/check_attention.py; }
 section_sanitizer() {
@@ -222,6 +231,7 @@ share_of() { # SECTION: its seconds of a call
     golden | memcheck | limits) echo 50 ;;
     machine | products | ranks | nccl) echo 60 ;;
     experts) echo 100 ;;
+    hybrid) echo 150 ;;
     sample) echo 80 ;;
     check | steps) echo 90 ;;
     long) echo 200 ;;

@@ -39,6 +39,8 @@ class Attrs(ctypes.Union):
         ("experts", fields([(i64, "rows in out"), (i32, "experts first count per transposed x_type w_type y_type result gathers")])),
         ("gated", fields([(i64, "rows dim width"), (i32, "k experts dtype kind interleaved"), (f32, "limit alpha")])),
         ("combine", fields([(i64, "rows dim"), (i32, "k experts y_type dtype accumulate")])),
+        ("conv", fields([(i64, "rows"), (i32, "cols ld first width silu dtype accumulate")])),
+        ("scan", fields([(i64, "rows"), (i32, "kind heads groups key_dim value_dim q_first k_first v_first ld dtype accumulate"), (f32, "scale eps")])),
         ("heads", fields([(i64, "rows"), (i32, "heads head_dim dtype")])),
         ("cast", fields([(i64, "n"), (i32, "y_type x_type")])),
         ("vec", fields([(i64, "n n_decay first share"), (i32, "low_precision moments")])),
@@ -78,6 +80,8 @@ class Kernels:
         self.lib.status_message.restype = ctypes.c_char_p
         self.table = (ctypes.c_void_p * len(OPS))()
         self.lib.ops_cuda_kernels(self.table)
+        self.lib.recurrence_cuda_kernels(self.table)
+        self.lib.recurrence_cuda_workspace_bytes.restype = i64
         self.entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Attrs), ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
         self.lib.attention_cuda_workspace_bytes.restype = i64
         major, minor = torch.cuda.get_device_capability()
@@ -113,6 +117,10 @@ class Kernels:
     def workspace(self, kind, attrs, device):
         n = self.lib.attention_cuda_workspace_bytes(OPS.index(kind), ctypes.byref(attrs), ctypes.byref(device))
         return self.torch.full((max(int(n), 16),), 0xff, dtype=self.torch.uint8, device="cuda")  # NaN
+
+    def recurrence_workspace(self, kind, attrs):
+        """Scratch bytes of an op of linear attention."""
+        return int(self.lib.recurrence_cuda_workspace_bytes(OPS.index(kind), ctypes.byref(attrs)))
 
     def attention(self, kind, attrs, tensors, device):
         """kind: attn_fwd or attn_bwd, tensors without the workspace. Returns a function that enqueues it."""

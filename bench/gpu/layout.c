@@ -42,6 +42,9 @@ int main(void)
     AT("route.aux", struct op_attrs, route.aux);
     AT("experts.in", struct op_attrs, experts.in);
     AT("experts.gathers", struct op_attrs, experts.gathers);
+    AT("conv.accumulate", struct op_attrs, conv.accumulate);
+    AT("scan.ld", struct op_attrs, scan.ld);
+    AT("scan.eps", struct op_attrs, scan.eps);
     AT("gated.width", struct op_attrs, gated.width);
     AT("gated.alpha", struct op_attrs, gated.alpha);
     AT("combine.k", struct op_attrs, combine.k);

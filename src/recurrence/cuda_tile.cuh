@@ -40,7 +40,7 @@ template <int NT> __device__ __forceinline__ void clear(float (&c)[NT][4])
             c[n][i] = 0.0f;
 }
 
-/* Rows and columns of a tile that are in use, multiples of 32. Warps whose share of a result is beyond do nothing. */
+/* Rows and columns of a tile that are in use, 32 or SIDE of each. Warps whose share of a result is beyond do nothing. */
 struct area {
     int rows, cols;
 };
@@ -109,8 +109,11 @@ __device__ __forceinline__ void multiply(area in, float (&c)[NT][4], const tile<
 /* Fills rows and columns of a tile: element (i, j) is f(i, j). */
 template <int COLS, typename F> __device__ __forceinline__ void fill(tile<COLS> &to, area in, F f)
 {
-    for (int e = threadIdx.x; e < in.rows * in.cols; e += THREADS)
-        to.x[e / in.cols][e % in.cols] = f(e / in.cols, e % in.cols);
+    const int shift = COLS == SIDE && in.cols == SIDE ? 6 : 5;
+    static_assert(SIDE == 1 << 6, "a division by the columns is a shift");
+#pragma unroll 4
+    for (int e = threadIdx.x; e < in.rows << shift; e += THREADS)
+        to.x[e >> shift][e & (in.cols - 1)] = f(e >> shift, e & (in.cols - 1));
 }
 
 /* Stores sums into a tile. */
