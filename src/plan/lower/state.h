@@ -54,7 +54,7 @@ int unit_zero(const struct lowering *L, int unit);
 /* Tells whether AdamW works on shards of a unit. */
 int optim_sharded(const struct lowering *L, int unit);
 /* Tells whether ranks have gradients that others lack, so that their norm needs the sums of all of them. */
-enum norm_scope { NORM_OWN, NORM_OF_EP /* of ranks that share experts out: only theirs differ */, NORM_OF_ALL };
+enum norm_scope { NORM_OWN, NORM_OF_EP /* only experts differ */, NORM_OF_ALL };
 enum norm_scope norm_scope(const struct lowering *L);
 
 #endif

@@ -29,8 +29,9 @@ static double bytes_of_state(const struct explainer *x, double ep, double ranks)
             stored += (double)x->m->units[u].elements * (double)dtype_size(s->key.dtype) / ep;
             trained += (double)x->m->units[u].trained_elements * (double)dtype_size(s->key.wire) / ep;
         }
-    const double gathers = s->key.zero == 3 ? micro * (x->s->evaluation ? 1 : 2) : 1,
-                 sums = x->s->evaluation ? 0 : s->key.zero >= 2 ? micro : 1;
+    const double gathers = s->key.zero == 3 ? micro * (x->s->evaluation ? 1 : 2) : 1, sums = x->s->evaluation   ? 0
+                                                                                             : s->key.zero >= 2 ? micro
+                                                                                                                : 1;
     return (ranks - 1) / ranks * (gathers * stored + sums * trained);
 }
 
@@ -54,6 +55,7 @@ void explain_shared_experts(struct explainer *x)
     struct decision *d = explainer_decide(x, "ranks that share experts out", "--mesh", say, 0);
     snprintf(d->note, sizeof d->note,
              "with ep=%d a rank sends %s of rows a step and %s of its experts' state, with ep=1 %s of state", ep,
-             units_format_bytes((int64_t)bytes_of_rows(x, ep), rows), units_format_bytes((int64_t)bytes_of_state(x, ep, (double)ranks / ep), rest),
+             units_format_bytes((int64_t)bytes_of_rows(x, ep), rows),
+             units_format_bytes((int64_t)bytes_of_state(x, ep, (double)ranks / ep), rest),
              units_format_bytes((int64_t)bytes_of_state(x, 1, ranks), all));
 }

@@ -16,26 +16,9 @@
 
 #define DEV TIER_DEVICE
 
-struct expert_rows experts_rows_of(const struct block *b, int c)
-{
-    const struct tile *t = &b->in->tiles[c];
-    return (struct expert_rows){t->row0, t->row1, t->row1 - t->row0};
-}
-
-void experts_read(struct lowering *L, int arg, struct value *v, const struct expert_rows *r)
-{
-    arg_read(L, arg, v, r->first, r->end, DEV);
-}
-
 static void read_offsets(struct lowering *L, int arg, int c)
 {
     arg_read(L, arg, &experts_work_of(L)->offsets, c, c + 1, DEV);
-}
-
-void experts_write(struct lowering *L, int arg, struct value *v, const struct expert_rows *r, int c)
-{
-    value_new(L, v, c);
-    arg_write(L, arg, v, r->first, r->end, DEV);
 }
 
 /* --- The router --- */
@@ -239,51 +222,6 @@ static void stack_gradient(struct lowering *L, const struct block *b, const stru
     emit_done(L, 0);
 }
 
-void experts_combine(struct lowering *L, const struct block *b, int c, int accumulate, int bias)
-{
-    struct experts_work *W = experts_work_of(L);
-    struct experts_layer *x = b->values;
-    const struct experts_block *e = experts_weights(b);
-    const struct expert_rows r = experts_rows_of(b, c);
-    rows_begin(L, c, accumulate);
-    struct op_attrs *a = emit(L, OP_COMBINE, LANE_COMPUTE);
-    a->combine.rows = r.n;
-    a->combine.dim = L->m->config.dim;
-    a->combine.k = (int32_t)e->used;
-    a->combine.experts = (int32_t)e->experts;
-    a->combine.y_type = a->combine.dtype = (int32_t)L->s.key.dtype;
-    a->combine.accumulate = accumulate;
-    (accumulate ? arg_update : arg_write)(L, 0, &L->acc, r.first, r.end, DEV);
-    experts_read(L, 1, &W->y, &r);
-    experts_read(L, 2, &W->place, &r);
-    if (bias) {
-        experts_read(L, 3, &x->p, &r);
-        arg_param(L, 4, e->down.bias);
-        experts_read(L, 5, &x->ids, &r);
-    }
-    emit_done(L, 0);
-    value_drop(L, &W->y, c);
-}
-
-struct op_attrs *experts_gated(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
-{
-    const struct experts_block *e = experts_weights(b);
-    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
-    a->gated.rows = rows;
-    a->gated.dim = e->ffn;
-    a->gated.width = L->m->config.dim;
-    a->gated.k = (int32_t)e->used;
-    a->gated.experts = (int32_t)e->experts;
-    a->gated.dtype = (int32_t)L->s.key.dtype;
-    a->gated.kind = (int32_t)e->gate;
-    a->gated.interleaved = e->alternate;
-    if (e->gate == GATE_CLAMPED) {
-        a->gated.limit = (float)L->m->config.gate_limit;
-        a->gated.alpha = (float)L->m->config.gate_alpha;
-    }
-    return a;
-}
-
 static struct stack_adapter adapter_of(const struct lowering *L, const struct block *b, const struct model_linear *w, int c)
 {
     struct experts_work *W = experts_work_of(L);
@@ -422,11 +360,6 @@ static void layer_values(struct lowering *L, struct block *b)
         activation_of_layer(
             L, b, -1,
             &(struct activation){&x->gate_up, "gate_up", 2 * e->used * e->ffn, L->s.key.dtype, CHUNKS, produce_gate_up});
-}
-
-void experts_value(struct lowering *L, struct value *v, const char *name, int64_t columns, enum dtype type)
-{
-    activation_of_work(L, RES_NONE, -1, &(struct activation){v, name, columns, type, CHUNKS});
 }
 
 /* Creates the values that all layers share; experts are alike in all layers of a model. */

@@ -16,7 +16,7 @@ struct experts_layer {
 /* Values of rows that travel between the ranks that share experts out. Of a token's pairs as many as can be of one rank's experts have
  * room there. */
 struct sent_work {
-    struct value all;                   /* offsets of all ranks' pairs */
+    struct value all;                   /* all ranks' offsets of their pairs */
     struct value sent, sent_p;          /* rows of the pairs here, on their way out */
     struct value x, dy, p;              /* rows that arrived: the maps' inputs, the outputs' gradients, the pairs' weights */
     struct value order, place, offsets; /* arrived rows sorted by expert (ops/dispatch.h) */
