@@ -20,7 +20,7 @@ struct sent_work {
     struct value sent, sent_p;          /* rows of the pairs here, on their way out */
     struct value x, dy, p;              /* rows that arrived: the maps' inputs, the outputs' gradients, the pairs' weights */
     struct value order, place, offsets; /* arrived rows sorted by expert (ops/dispatch.h) */
-    struct value gate_up, act, dact, y; /* of sorted rows */
+    struct value gate_up, act, dact, y; /* sorted rows between the maps and behind them */
     struct value dp;                    /* gradient of p, of sorted rows */
     struct value back, back_dp;         /* results in the order in which rows arrived */
 };
