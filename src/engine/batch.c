@@ -36,9 +36,9 @@ enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
     b->s = s;
     b->ring = comm_member(s->comm, LANE_RING);
     b->ulysses = comm_member(s->comm, LANE_ULYSSES);
-    TRY_GOTO(
-        seq_shape_create(seq_len, mesh->key.mesh.degree[MESH_ULYSSES], mesh->key.mesh.degree[MESH_RING], SEQ_AUTO, &b->shape),
-        fail);
+    TRY_GOTO(seq_shape_create_pieces(seq_len, mesh->key.mesh.degree[MESH_ULYSSES], mesh->key.mesh.degree[MESH_RING], SEQ_AUTO,
+                                     model_least_piece(s->model), &b->shape),
+             fail);
     TRY_GOTO(seq_layout_create(&b->shape, &b->layout), fail);
     b->whole = inputs(s);
     b->needs = sys_calloc((size_t)mesh->key.mesh.degree[MESH_RING] * (size_t)mesh->key.mesh.degree[MESH_RING], 1);
@@ -118,16 +118,20 @@ static void shift_positions(const struct batch *b, int32_t *positions)
         positions[i] += first;
 }
 
-/* Publishes each row's link to the row before it. A document goes on where positions do. */
-static void publish_links(struct batch *b, int64_t used)
+/* Publishes each row's link to the row before it. A document goes on where positions do. whole: scratch for the links of all tokens. */
+static void publish_links(struct batch *b, int64_t used, int32_t *whole)
 {
     const struct io_buffers *io = &b->s->plan->io;
     const int32_t *positions = b->whole.positions;
-    int32_t *links = io->links >= 0 ? session_io(b->s, io->links) : NULL;
+    int32_t *links = io->links >= 0 ? session_io(b->s, io->links) : NULL, *all = b->memory ? whole : links;
     for (int64_t i = 0; links && i < b->shape.padded; i++) {
         const int follows = i > 0 && positions[i] == positions[i - 1] + 1;
-        links[i] = i >= used ? ROW_NONE : follows ? ROW_FOLLOWS : ROW_BEGINS;
+        all[i] = i >= used ? ROW_NONE : follows ? ROW_FOLLOWS : ROW_BEGINS;
     }
+    if (links && b->memory)
+        seq_gather(b->layout, b->ring, b->ulysses, all, links);
+    if (io->order >= 0)
+        seq_piece_order(b->layout, b->ring, b->ulysses, session_io(b->s, io->order));
 }
 
 /* Gives padding the position -1, by which routers know the tokens that no expert's count has. */
@@ -145,9 +149,9 @@ enum status batch_publish(struct batch *b, int64_t used)
     struct sequence in = inputs(b->s);
     seq_pad(&b->shape, used, &t);
     mark_padding(b, used);
-    publish_links(b, used);
     TRY(seq_layout_assign(b->layout, t.lo));
-    if (!b->memory) { /* the arrays are the program's inputs already; only the masks of padding are missing */
+    publish_links(b, used, b->whole.hi); /* nobody reads hi of the whole sequence */
+    if (!b->memory) {                    /* the arrays are the program's inputs already; only the masks of padding are missing */
         for (int64_t i = used; i < b->shape.padded; i++)
             in.hi[i] = (int32_t)i;
         for (int k = 1; k < m->n_masks; k++) {

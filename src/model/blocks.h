@@ -45,7 +45,7 @@ BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->z, &b->a, &b->b, &b-
       (b->kind == RECURRENT_SSD ? 12.0 : 18.0) * layers * (double)(b->heads * b->key_dim * b->value_dim) * (double)tokens,
       b->heads * b->key_dim * b->value_dim * 4 / 2048 /* a state a chunk of 2,048 rows, the planner's usual one */,
       b->channels + b->heads * (b->value_dim + (b->b.weight >= 0 ? 2 : 1)),
-      0, b->heads * b->key_dim * b->value_dim + (b->width - 1) * b->channels, WHOLE, UNCUT)
+      0, b->heads * b->key_dim * b->value_dim + (b->width - 1) * b->channels, SHARED, UNCUT)
 
 BLOCK(CONV, conv, "short convolution", MAPS(&b->before, &b->after, &b->x, &b->out), -1, SIGNATURE(b->x.out, b->width), 0, 0,
       3 * b->x.out, 0, (b->width - 1) * b->x.out, WHOLE, UNCUT)

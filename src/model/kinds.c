@@ -286,6 +286,17 @@ enum block_kind model_whole_block(const struct model *m)
     return BLOCK_KINDS;
 }
 
+int64_t model_least_piece(const struct model *m)
+{
+    int64_t least = 0;
+    for (int k = 0; k < m->n_kinds; k++) {
+        const struct model_block *b = model_find_block(&m->layers[m->kinds[k].first], BLOCK_RECURRENT);
+        if (b)
+            least = max_i64(least, max_i64(b->recurrent.width - 1, 1));
+    }
+    return least;
+}
+
 void config_copy_blocks(struct model_config *c, int64_t layer, const struct model_config *from, int64_t like)
 {
     c->blocks_of[layer] = from->blocks_of[like];

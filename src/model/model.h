@@ -612,6 +612,9 @@ int model_has_light(const struct model *m);
 int model_same_but_windows(const struct model *m, int64_t layer, int64_t other);
 /* Returns the first kind of block that lets no ranks share a sequence; BLOCK_KINDS: the model has none. */
 enum block_kind model_whole_block(const struct model *m);
+/* Returns the least tokens that ranks with a part of a sequence must have in a row, for convolutions to read; 0: no layer passes
+ * states from token to token. */
+int64_t model_least_piece(const struct model *m);
 /* Copies the configuration's settings for a single layer; config_copy_blocks copies the layer's list of blocks only. */
 void config_copy_layer(struct model_config *c, int64_t layer, const struct model_config *from, int64_t like);
 void config_copy_blocks(struct model_config *c, int64_t layer, const struct model_config *from, int64_t like);

@@ -24,24 +24,39 @@ static int64_t lcm(int64_t a, int64_t b)
     return a / x * b;
 }
 
-static int chunks_per_member(int64_t seq_len, int ring, enum seq_kind kind)
+/* Returns the chunks that a ring member holds, of at least `least` tokens each if there are more than two. */
+static int chunks_per_member(int64_t seq_len, int ring, enum seq_kind kind, int64_t least)
 {
     int per = 2;
     if (ring == 1)
         return 1;
-    while (kind != SEQ_ZIGZAG && per < MAX_PER_MEMBER && seq_len / ring / (2 * per) >= MIN_CHUNK)
+    while (kind != SEQ_ZIGZAG && per < MAX_PER_MEMBER && seq_len / ring / (2 * per) >= least)
         per *= 2;
     return per;
 }
 
-enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, struct seq_shape *out)
+/* Returns a power of two that divides the pieces: at least `least`, up to MOST_UNIT if padding stays below an eighth. */
+static int64_t unit_of(int64_t seq_len, int64_t pieces, int64_t least)
 {
+    enum { MOST_UNIT = 1024 };
+    int64_t unit = 1;
+    while (unit < least || (unit < MOST_UNIT && seq_len / (2 * unit * pieces) >= 8))
+        unit *= 2;
+    return unit;
+}
+
+enum status seq_shape_create_pieces(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, int64_t least,
+                                    struct seq_shape *out)
+{
+    enum { MIN_PIECE = 1024 }; /* each piece costs messages of a state, whatever its length */
+    const int passes = least > 0 && ulysses * ring > 1;
     if (seq_len < 1 || seq_len > INT32_MAX)
         return status_fail(ERR_INVALID, "--seq-len: %lld is not between 1 and %d", (long long)seq_len, INT32_MAX);
     if (ulysses < 1 || ring < 1)
         return status_fail(ERR_INVALID, "--mesh: ulysses=%d and ring=%d must be 1 or more", ulysses, ring);
-    int per = chunks_per_member(seq_len, ring, kind);
-    int64_t padded = round_up(seq_len, ring * lcm(per, ulysses));
+    int per = chunks_per_member(seq_len, ring, kind, passes ? MIN_PIECE : MIN_CHUNK);
+    int64_t pieces = ring * lcm(per, ulysses),
+            padded = round_up(seq_len, pieces * (passes ? unit_of(seq_len, pieces, least) : 1));
     if (padded > INT32_MAX)
         return status_fail(ERR_INVALID, "--seq-len: %lld tokens padded for ulysses=%d and ring=%d are %lld, above %d",
                            (long long)seq_len, ulysses, ring, (long long)padded, INT32_MAX);
@@ -55,6 +70,11 @@ enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_ki
                               .chunk = padded / (per * ring),
                               .chunks = per * ring};
     return OK;
+}
+
+enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, struct seq_shape *out)
+{
+    return seq_shape_create_pieces(seq_len, ulysses, ring, kind, 0, out);
 }
 
 int64_t seq_pad(const struct seq_shape *shape, int64_t used, const struct seq_tokens *t)

@@ -22,6 +22,25 @@ void seq_gather(const struct seq_layout *l, int i, int j, const int32_t *full, i
     }
 }
 
+void seq_piece_order(const struct seq_layout *l, int i, int j, int32_t *order)
+{
+    const struct seq_shape *shape = &l->shape;
+    const int64_t piece = seq_piece(shape), rows = seq_rank_rows(shape), n = rows / piece, all = shape->padded / piece;
+    const int64_t members = (int64_t)shape->ring * shape->ulysses;
+    for (int64_t p = 0; p < members; p++)
+        for (int64_t s = 0; s < n; s++) {
+            const int64_t row = p % shape->ulysses * rows + s * piece;
+            order[seq_token_of(l, (int)(p / shape->ulysses), row) / piece] = (int32_t)(s * members + p);
+        }
+    for (int64_t s = 0; s < n; s++) {
+        const int64_t at = seq_token_of(l, i, j * rows + s * piece) / piece;
+        for (int k = 0; k < 2; k++) {
+            const int32_t other = order[(at + (k ? 1 : all - 1)) % all];
+            order[all + k * n + s] = (int32_t)(other % members * n + other / members);
+        }
+    }
+}
+
 /* ---- masks ---- */
 
 /* Counter of a member's rows with tokens below a given one; tokens must be asked for in ascending order. */

@@ -14,6 +14,7 @@
 #ifndef LTRAIN_SEQPAR_SEQPAR_H
 #define LTRAIN_SEQPAR_SEQPAR_H
 
+#include "base/num.h"
 #include "base/status.h"
 
 #include <stdint.h>
@@ -38,6 +39,11 @@ struct seq_shape {
  * 1. */
 enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, struct seq_shape *out);
 
+/* Creates a shape for models whose layers pass states between ranks (seq_piece): every piece has at least `least` tokens, and as many
+ * as a power of two divides, up to 1,024, that pads the sequence by an eighth at most. least 0, or one rank: seq_shape_create. */
+enum status seq_shape_create_pieces(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, int64_t least,
+                                    struct seq_shape *out);
+
 static inline int64_t seq_member_rows(const struct seq_shape *s)
 {
     return s->padded / s->ring;
@@ -46,6 +52,13 @@ static inline int64_t seq_member_rows(const struct seq_shape *s)
 static inline int64_t seq_rank_rows(const struct seq_shape *s)
 {
     return s->padded / s->ring / s->ulysses;
+}
+
+/* Returns the tokens of a piece: consecutive tokens in consecutive rows of a rank, wherever the layout puts them. All rows of all ranks
+ * are cut into pieces, from a rank's first row on. */
+static inline int64_t seq_piece(const struct seq_shape *s)
+{
+    return gcd_i64(s->chunk, seq_rank_rows(s));
 }
 
 /* The arrays of one sequence, [padded], in global token order. */
@@ -92,6 +105,12 @@ int64_t seq_token_of(const struct seq_layout *l, int member, int64_t row);
 
 /* Sets local[r] = full[token of rank (i, j)'s row r], r < seq_rank_rows(). */
 void seq_gather(const struct seq_layout *l, int i, int j, const int32_t *full, int32_t *local);
+
+/* Lists pieces by their tokens. Piece s of rank (i, j), member p = i * ulysses + j of those that share the sequence, has the number s *
+ * P + p by pieces and n * p + s by members, P being these members and n the pieces of a rank. order [P * n + 2 * n]: the numbers by
+ * pieces, in the order of tokens; then, for each of the rank's pieces, the number by members of the piece before it, and of the one
+ * after it. The last piece comes before the first. */
+void seq_piece_order(const struct seq_layout *l, int i, int j, int32_t *order);
 
 /* ---- attended rows; the layout must have been assigned with the same lo ---- */
 
@@ -154,5 +173,20 @@ struct seq_volume {
     int64_t all_to_all_forward, all_to_all_backward, ring_forward, ring_backward;
 };
 struct seq_volume seq_volume(const struct seq_shape *s, const struct seq_heads *h, enum seq_resend resend);
+
+/* A layer whose states pass between ranks. */
+struct seq_states {
+    int64_t heads, key_dim, value_dim;
+    int64_t tail;          /* elements of the rows before a convolution */
+    int64_t storage_bytes; /* bytes of an element of these rows: 2 or 4 */
+};
+
+/* Bytes that one rank sends for one such layer and one sequence. With P ranks, I pieces a rank, H heads rounded up to a multiple of P:
+ *   forward   (P-1)/P * I * H * 4 (key_dim^2 + 2 key_dim value_dim) + (P-1) * I * tail * b    summaries out, states back; rows
+ *   backward  (P-1)/P * I * H * 8 key_dim value_dim + (P-1) * I * tail * 4                    gradients out and back; those of rows */
+struct seq_state_volume {
+    int64_t forward, backward;
+};
+struct seq_state_volume seq_state_volume(const struct seq_shape *s, const struct seq_states *x);
 
 #endif

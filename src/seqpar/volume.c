@@ -22,3 +22,12 @@ struct seq_volume seq_volume(const struct seq_shape *s, const struct seq_heads *
         .ring_backward = blocks * (b + 4),
     };
 }
+
+struct seq_state_volume seq_state_volume(const struct seq_shape *s, const struct seq_states *x)
+{
+    const int64_t ranks = (int64_t)s->ulysses * s->ring, pieces = seq_rank_rows(s) / seq_piece(s), K = x->key_dim,
+                  V = x->value_dim;
+    const int64_t heads = (ranks - 1) * ceil_div(x->heads, ranks) * pieces, tails = (ranks - 1) * pieces * x->tail;
+    return (struct seq_state_volume){.forward = heads * 4 * K * (K + 2 * V) + tails * x->storage_bytes,
+                                     .backward = heads * 8 * K * V + tails * 4};
+}

@@ -234,19 +234,34 @@ static void planned_for_a_gpu(void **state)
     e2e_succeeds(NULL, "plan --model model --seq-len 4k --machine h200");
 }
 
+/* Two ranks that share sequences have one rank's losses, and pass the comparison with it. */
+static void ranks_share_sequences(void **state)
+{
+    (void)state;
+    static const struct launch ranks = {.prepare = e2e_let_root_start_ranks};
+    if (!strstr(e2e_succeeds(NULL, "--version").out, "MPI"))
+        skip();
+    copy_model("qwen3_5");
+    struct result r = e2e_succeeds(&ranks, "check " SMALL DISCRETE "--model model --alpha 0.5 --ranks 2 --mesh ring=2");
+    e2e_contains(r.out, "check: pass");
+}
+
 static void refused_in_a_sentence(void **state)
 {
     (void)state;
     copy_model("qwen3_5");
-    e2e_refuses(2, "need a sequence whole on each rank", NULL, "plan --model model --seq-len 128 --mesh ulysses=2");
+    e2e_refuses(2, "take dp=1, ulysses=1 or ring=1", NULL,
+                "plan --model model --seq-len 128 --ranks 8 --mesh dp=2,ulysses=2,ring=2");
+    e2e_refuses(2, "rows=12 do not divide the 16 consecutive tokens that ranks of this mesh hold", NULL,
+                "plan --model model --seq-len 128 --ranks 4 --mesh ring=4 --tiles rows=12,loss=12");
     e2e_refuses(2, "such models are not quantised", NULL, SMALL "--model model --lora r=4 --base nf4 --steps 1 --out run");
 }
 
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
-    const struct CMUnitTest tests[] = {TEST(resumed_bit_for_bit), TEST(files_there_and_back), TEST(split_stacks_are_read),
-                                       TEST(adapters_are_merged), TEST(checks_pass),          TEST(texts_are_sampled),
-                                       TEST(planned_for_a_gpu),   TEST(refused_in_a_sentence)};
+    const struct CMUnitTest tests[] = {TEST(resumed_bit_for_bit),   TEST(files_there_and_back), TEST(split_stacks_are_read),
+                                       TEST(adapters_are_merged),   TEST(checks_pass),          TEST(texts_are_sampled),
+                                       TEST(ranks_share_sequences), TEST(planned_for_a_gpu),    TEST(refused_in_a_sentence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

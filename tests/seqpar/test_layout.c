@@ -252,6 +252,56 @@ static void padding_is_documents_of_one_token(void **state)
     assert_int_equal(targets[0], -1);
 }
 
+/* Pieces are consecutive tokens in consecutive rows, and the order lists those of all ranks by their tokens. */
+static void check_pieces(const struct seq_shape *s, const struct seq_layout *l)
+{
+    const int64_t piece = seq_piece(s), rows = seq_rank_rows(s), n = rows / piece, all = s->padded / piece;
+    const int64_t P = (int64_t)s->ring * s->ulysses;
+    int32_t *order = calloc((size_t)(all + 2 * n), sizeof *order);
+    for (int64_t p = 0; p < P; p++) {
+        const int i = (int)(p / s->ulysses), j = (int)(p % s->ulysses);
+        seq_piece_order(l, i, j, order);
+        for (int64_t at = 0; at < all; at++) {
+            const int64_t member = order[at] % P, place = order[at] / P;
+            for (int64_t row = 0; row < piece; row++)
+                assert_int_equal(seq_token_of(l, (int)(member / s->ulysses), member % s->ulysses * rows + place * piece + row),
+                                 at * piece + row);
+            if (member != p)
+                continue;
+            for (int next = 0; next < 2; next++) {
+                const int32_t other = order[(at + (next ? 1 : all - 1)) % all];
+                assert_int_equal(order[all + next * n + place], other % P * n + other / P);
+            }
+        }
+    }
+    free(order);
+}
+
+static void pieces_are_in_the_order_of_tokens(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {5, 100, 1000, 40000};
+    for (int k = 0; k < 4; k++)
+        for (int ulysses = 1; ulysses <= 4; ulysses++)
+            for (int ring = 1; ring <= 4; ring++) {
+                struct seq_shape s;
+                struct seq_layout *l;
+                assert_int_equal(seq_shape_create_pieces(lengths[k], ulysses, ring, SEQ_AUTO, 3, &s), OK);
+                assert_int_equal(seq_layout_create(&s, &l), OK);
+                const int64_t piece = seq_piece(&s);
+                assert_true(ulysses * ring == 1 || (piece % 4 == 0 && piece >= (lengths[k] == 40000 ? 256 : 4)));
+                assert_true(lengths[k] < 1000 || 8 * s.padded <= 9 * (lengths[k] + ulysses * ring));
+                int32_t *lo = calloc((size_t)s.padded, sizeof *lo);
+                check_pieces(&s, l);
+                for (int64_t q = s.padded / 4; q < s.padded; q++)
+                    lo[q] = (int32_t)q;
+                assert_int_equal(seq_layout_assign(l, lo), OK);
+                check_pieces(&s, l);
+                seq_layout_destroy(l);
+                free(lo);
+            }
+}
+
 static void out_of_memory_is_told(void **state)
 {
     (void)state;
@@ -270,9 +320,13 @@ static void out_of_memory_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layouts_agree_with_definitions), cmocka_unit_test(shapes_pad_little_and_divide),
-        cmocka_unit_test(impossible_shapes_are_refused),  cmocka_unit_test(masks_that_are_none_are_refused),
-        cmocka_unit_test(one_document_is_zigzag),         cmocka_unit_test(padding_is_documents_of_one_token),
+        cmocka_unit_test(layouts_agree_with_definitions),
+        cmocka_unit_test(shapes_pad_little_and_divide),
+        cmocka_unit_test(impossible_shapes_are_refused),
+        cmocka_unit_test(masks_that_are_none_are_refused),
+        cmocka_unit_test(one_document_is_zigzag),
+        cmocka_unit_test(padding_is_documents_of_one_token),
+        cmocka_unit_test(pieces_are_in_the_order_of_tokens),
         cmocka_unit_test(out_of_memory_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,9 +78,12 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
     struct seq_shape shape;
     for (int d = 0; d < MESH_DIMS; d++)
         fixed.key.mesh.degree[d] = (int)max_i64(1, s->mesh.degree[d]);
-    TRY(seq_shape_create(s->seq_len, fixed.key.mesh.degree[MESH_ULYSSES], fixed.key.mesh.degree[MESH_RING], SEQ_AUTO, &shape));
+    TRY(seq_shape_create_pieces(s->seq_len, fixed.key.mesh.degree[MESH_ULYSSES], fixed.key.mesh.degree[MESH_RING], SEQ_AUTO,
+                                model_least_piece(m), &shape));
     fixed.seq_len = shape.padded;
     fixed.rows = seq_rank_rows(&shape);
+    if (shape.ulysses * shape.ring > 1 && model_least_piece(m) > 0)
+        fixed.piece = seq_piece(&shape);
     fixed.ranks = (int)mesh_ranks(&fixed.key.mesh);
     fixed.sequences = s->batch > 0 ? s->batch : s->grad_accum * fixed.key.mesh.degree[MESH_DP];
     fixed.key.zero = fixed.ranks == 1 ? 0 : s->zero == AUTO ? 3 : s->zero;

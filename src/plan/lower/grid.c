@@ -131,11 +131,37 @@ static int wider_heads(const struct model *m, int i, struct strategy *t)
     return 0;
 }
 
+/* Tells whether chunks of that many rows end where pieces of the sequence do. */
+static int rows_are_legal(const struct strategy *t, int64_t rows)
+{
+    return t->piece == 0 || t->piece % rows == 0;
+}
+
+/* Sets the row chunk that is asked for, or the longest below it that is legal. */
+static enum status set_row_chunk(const struct model *m, const struct plan_request *s, int64_t asked, struct strategy *t)
+{
+    int64_t rows = min_i64(asked, t->piece > 0 ? t->piece : t->rows);
+    while (!rows_are_legal(t, rows))
+        rows--;
+    t->key.row_chunk = rows;
+    if (t->piece == 0 || (rows >= model_least_piece(m) && (s->row_chunk <= 0 || rows == min_i64(asked, t->piece))))
+        return OK;
+    rows = max_i64(rows, model_least_piece(m));
+    while (!rows_are_legal(t, rows))
+        rows++;
+    return status_fail(
+        ERR_INVALID,
+        "--tiles: rows=%lld do not divide the %lld consecutive tokens that ranks of this mesh hold, or are too few "
+        "for the model's convolutions: take rows=%lld",
+        (long long)asked, (long long)t->piece, (long long)rows);
+}
+
 /* Makes the sizes that the settings leave open coarser until there are few enough pieces: row chunks first, as long as 16 remain. */
 static void limit_pieces(const struct model *m, const struct plan_request *s, struct strategy *t)
 {
     while (plan_pieces(m, t) > most_pieces(&m->config)) {
-        int rows_open = s->row_chunk <= 0 && t->key.row_chunk < t->rows;
+        int rows_open =
+            s->row_chunk <= 0 && t->key.row_chunk < t->rows && rows_are_legal(t, min_i64(2 * t->key.row_chunk, t->rows));
         if (rows_open && t->rows > 16 * t->key.row_chunk)
             t->key.row_chunk *= 2;
         else if (s->head_tile > 0 || !wider_heads(m, 0, t)) {
@@ -173,8 +199,8 @@ static int64_t default_heads(const struct attention_shape *shape, const struct p
 enum status plan_tiles(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     const struct model_config *c = &m->config;
-    out->key.row_chunk = s->row_chunk > 0 ? s->row_chunk : max_i64(shortest_by_rule(m, s), round_up(out->rows / 64, 1024));
-    out->key.row_chunk = min_i64(out->key.row_chunk, out->rows);
+    TRY(set_row_chunk(m, s, s->row_chunk > 0 ? s->row_chunk : max_i64(shortest_by_rule(m, s), round_up(out->rows / 64, 1024)),
+                      out));
     if (s->head_tile > 0 && !head_tile_legal(m, out, s->head_tile))
         return refuse_head_tile(m, s->head_tile, out);
     int64_t heads = max_i64(s->head_tile, 1);
@@ -203,8 +229,8 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
 static int other_rows(const struct model *m, const struct plan_request *s, int i, struct strategy *t)
 {
     int64_t other = i == 0 ? min_i64(2 * t->key.row_chunk, t->rows) : t->key.row_chunk / 2;
-    if (i > 1 || other == t->key.row_chunk || t->key.row_chunk % 2 || other < shortest_by_rule(m, s) ||
-        (s->loss_tile > 0 && other < t->rows && other % s->loss_tile))
+    if (i > 1 || other == t->key.row_chunk || t->key.row_chunk % 2 || !rows_are_legal(t, other) ||
+        other < shortest_by_rule(m, s) || (s->loss_tile > 0 && other < t->rows && other % s->loss_tile))
         return 0;
     t->key.row_chunk = other;
     t->key.loss_tile = min_i64(t->key.loss_tile, other);

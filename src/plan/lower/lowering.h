@@ -33,14 +33,16 @@ struct lowering {
     int n_chunks;
     struct head_tiles heads[MODEL_SHAPES]; /* tiles of the layers of each shape */
     int ulysses, ring, ep;                 /* degrees of the mesh */
+    int pieces;                            /* pieces of the rank's rows, of as many row chunks each (strategy.h: piece) */
     int64_t attn_rows;                     /* tokens whose attention one rank computes, for its share of the heads */
     int64_t n_sums, n_loss;
     int64_t
         n_expert_sums; /* experts' sums, which come first; counted only if other ranks have other experts and nothing is sharded */
     struct unit_values *units;
     struct value tokens, targets, positions, numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
-    struct value links;              /* each row's link to the row before it; unused without recurrences */
-    struct value each;               /* every token's loss */
+    struct value links; /* each row's link to the row before it; unused without recurrences */
+    struct value order; /* pieces of a shared sequence by tokens (seq_piece_order); unused unless states pass between ranks */
+    struct value each;  /* every token's loss */
     struct value all_loss, all_sums; /* gathered from all ranks; unused with a single rank */
     struct layer *layers;
     struct value *x;      /* [layers + 1]: the residual stream at the layers' inputs, and after the last one */

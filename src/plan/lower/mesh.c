@@ -50,6 +50,44 @@ static enum status check_whole(const struct model *m, int sharing)
         sharing, block_name(whole));
 }
 
+/* Tells whether states pass between the ranks of a mesh. */
+static int passes_states(const struct model *m, const struct mesh *mesh)
+{
+    return model_least_piece(m) > 0 && mesh->degree[MESH_ULYSSES] * mesh->degree[MESH_RING] > 1;
+}
+
+static int lacks_kernels(const struct plan_request *s)
+{
+    return s->target && s->target->capability > 0 && !op_runs_on_gpus(OP_SCAN_SUM);
+}
+
+/* Tells whether the ranks of a sequence have no lane of their own: with dp, ulysses and ring above 1 at once. */
+static int lacks_lane(const struct mesh *mesh)
+{
+    return mesh->degree[MESH_DP] > 1 && mesh->degree[MESH_ULYSSES] > 1 && mesh->degree[MESH_RING] > 1;
+}
+
+/* Refuses meshes between whose ranks states would have to pass, but cannot. */
+static enum status check_states(const struct model *m, const struct plan_request *s)
+{
+    char text[MESH_TEXT];
+    if (!passes_states(m, &s->mesh))
+        return OK;
+    if (lacks_kernels(s))
+        return status_fail(
+            ERR_INVALID,
+            "--mesh: %s lets ranks share a sequence, and GPUs have no kernels that pass the states of the model's blocks "
+            "of %s between ranks yet: let the ranks take sequences of their own (ulysses=1,ring=1), or --device cpu",
+            mesh_format(&s->mesh, text), block_name(BLOCK_RECURRENT));
+    if (lacks_lane(&s->mesh))
+        return status_fail(
+            ERR_INVALID,
+            "--mesh: %s has dp, ulysses and ring above 1, and the model's blocks of %s pass states between ranks along "
+            "one or two of them only: take dp=1, ulysses=1 or ring=1",
+            mesh_format(&s->mesh, text), block_name(BLOCK_RECURRENT));
+    return OK;
+}
+
 static void rates_of(const struct model *m, const struct plan_request *s, struct seq_rates *out)
 {
     struct hardware assumed;
@@ -169,10 +207,11 @@ static enum status derive(const struct model *m, struct plan_request *s, int ran
 }
 
 /* Tells whether the ranks that share a sequence are more than the model allows. */
-static int shares_too_much(const struct model *m, const struct mesh *mesh)
+static int shares_too_much(const struct model *m, const struct plan_request *s)
 {
-    const int ring = mesh->degree[MESH_RING];
-    return ring > longest_ring(m) || (mesh->degree[MESH_ULYSSES] * ring > 1 && model_whole_block(m) != BLOCK_KINDS);
+    const int ring = s->mesh.degree[MESH_RING], sharing = s->mesh.degree[MESH_ULYSSES] * ring;
+    return ring > longest_ring(m) || (sharing > 1 && model_whole_block(m) != BLOCK_KINDS) ||
+           (passes_states(m, &s->mesh) && lacks_kernels(s));
 }
 
 /* Derives the degrees that are not given. If dp is open and too many ranks share a sequence, it takes the smallest dp that mends
@@ -181,7 +220,7 @@ static enum status derive_open(const struct model *m, struct plan_request *s, in
 {
     struct plan_request next = *s;
     TRY(derive(m, s, ranks));
-    for (int dp = 2; is_open(s, MESH_DP) && shares_too_much(m, &s->mesh) && dp <= min_i64(ranks, s->batch); dp++) {
+    for (int dp = 2; is_open(s, MESH_DP) && shares_too_much(m, s) && dp <= min_i64(ranks, s->batch); dp++) {
         struct plan_request more = next;
         more.mesh.degree[MESH_DP] = dp;
         if (ranks % dp == 0 && derive(m, &more, ranks) == OK)
@@ -259,25 +298,12 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
                            mesh_format(&s->mesh, mesh), (long long)mesh_ranks(&s->mesh), ranks);
     TRY(settle_experts(m, s, ranks));
     TRY(check_whole(m, degree[MESH_ULYSSES] * degree[MESH_RING]));
+    TRY(check_states(m, s));
     TRY(seq_degrees_check(degree[MESH_ULYSSES] * degree[MESH_RING], degree[MESH_ULYSSES], degree[MESH_RING], kinds.heads,
                           kinds.n));
     if (degree[MESH_RING] > longest_ring(m))
         return refuse_ring(m, s);
     return settle_batch(s, ranks);
-}
-
-/* Tells whether groups of `ulysses` ranks may share heads, if `sharing` ranks share a sequence. If that degree is open, a group
- * must lie inside a host. */
-static int may_share(const struct model *m, const struct plan_request *s, const struct kinds *kinds, int sharing, int ulysses)
-{
-    const int together = sharing_on_host(s, sharing, (int)mesh_ranks(&s->mesh)), ring = sharing / ulysses;
-    if (sharing > 1 && model_whole_block(m) != BLOCK_KINDS)
-        return 0;
-    if (sharing % ulysses || ring > longest_ring(m) || (!is_open(s, MESH_ULYSSES) && ulysses != s->mesh.degree[MESH_ULYSSES]) ||
-        (!is_open(s, MESH_RING) && ring != s->mesh.degree[MESH_RING]))
-        return 0;
-    return (!is_open(s, MESH_ULYSSES) || sharing <= together || together % ulysses == 0) &&
-           seq_degrees_check(sharing, ulysses, ring, kinds->heads, kinds->n) == OK;
 }
 
 /* Tells whether `ep` of the ranks may share experts out. */
@@ -296,6 +322,23 @@ static struct mesh with_degrees(const struct mesh *given, int dp, int ulysses, i
     mesh.degree[MESH_ULYSSES] = ulysses;
     mesh.degree[MESH_RING] = ring;
     return mesh;
+}
+
+/* Tells whether groups of `ulysses` ranks may share heads, if `sharing` ranks share a sequence. If that degree is open, a group
+ * must lie inside a host. */
+static int may_share(const struct model *m, const struct plan_request *s, const struct kinds *kinds, int sharing, int ulysses)
+{
+    const int together = sharing_on_host(s, sharing, (int)mesh_ranks(&s->mesh)), ring = sharing / ulysses;
+    if (sharing > 1 && model_whole_block(m) != BLOCK_KINDS)
+        return 0;
+    const struct mesh mesh = with_degrees(&s->mesh, (int)mesh_ranks(&s->mesh) / sharing, ulysses, sharing / ulysses, 1);
+    if (passes_states(m, &mesh) && (lacks_kernels(s) || lacks_lane(&mesh)))
+        return 0;
+    if (sharing % ulysses || ring > longest_ring(m) || (!is_open(s, MESH_ULYSSES) && ulysses != s->mesh.degree[MESH_ULYSSES]) ||
+        (!is_open(s, MESH_RING) && ring != s->mesh.degree[MESH_RING]))
+        return 0;
+    return (!is_open(s, MESH_ULYSSES) || sharing <= together || together % ulysses == 0) &&
+           seq_degrees_check(sharing, ulysses, ring, kinds->heads, kinds->n) == OK;
 }
 
 int plan_meshes(const struct model *m, const struct plan_request *s, struct mesh *out, int most)

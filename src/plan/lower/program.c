@@ -64,6 +64,7 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     io->loss = loss_value(L);
     load_create(L, io);
     io->links = model_has_links(L->m) ? io_value(L, &L->links, "links", n, 4) : -1;
+    io->order = L->s.piece > 0 ? io_value(L, &L->order, "order", (L->ring * L->ulysses + 2) * L->pieces, 4) : -1;
     io->each = -1;
     if (L->s.evaluates) {
         value_create(L, &L->each, "each", CLASS_IO, n, 4, L->s.key.loss_tile, RES_HOST);
@@ -98,6 +99,8 @@ static void bind_persistent(struct lowering *L, int end)
         value_bind(L, &L->numbers, 0);
     if (model_has_links(L->m))
         value_bind(L, &L->links, 0);
+    if (L->s.piece > 0)
+        value_bind(L, &L->order, 0);
     if (L->duties & DUTY_UPDATE)
         value_bind(L, &L->norm, 0);
 }
@@ -123,6 +126,8 @@ static void load_inputs(struct lowering *L)
         value_get(L, &L->numbers, 0);
     if (model_has_links(L->m))
         value_get(L, &L->links, 0);
+    if (L->s.piece > 0)
+        value_get(L, &L->order, 0);
 }
 
 /* Derives the sizes that follow from model and strategy. */
@@ -134,6 +139,7 @@ static void derive_sizes(struct lowering *L)
     L->ep = mesh_degree(&s->key.mesh, MESH_EP);
     L->attn_rows = s->rows * L->ulysses;
     L->n_chunks = (int)ceil_div(s->rows, s->key.row_chunk);
+    L->pieces = s->piece > 0 ? (int)ceil_div(s->rows, s->piece) : 1;
     for (int i = 0; i < L->m->n_shapes; i++)
         L->heads[i] = heads_cut(&L->m->shapes[i], &s->key.mesh, s->key.head_tile);
     L->n_loss = ceil_div(s->rows, s->key.loss_tile);

@@ -24,6 +24,7 @@ struct io_buffers {
     int index, last_row, logits; /* programs with a cache only (decode.h); they have no targets, norm and loss */
     int numbers;                 /* numbers of the tokens within the whole sequence, for masks of dropout; -1: no buffer */
     int links;                   /* links of rows (enum row_link), for recurrences; -1: no buffer */
+    int order;                   /* pieces of a shared sequence by tokens (seq_piece_order), for recurrences; -1: no buffer */
     int load, plain;             /* counts of experts' tokens (load.h); -1: no buffer */
     int each;                    /* every token's loss, written by programs without a backward pass; -1: no buffer */
 };

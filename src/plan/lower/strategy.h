@@ -52,8 +52,11 @@ struct placement {
 struct strategy {
     struct numerics_key key;
     struct placement placement;
-    int64_t seq_len;   /* tokens of a sequence, over all ranks that share it, padding included */
-    int64_t rows;      /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
+    int64_t seq_len; /* tokens of a sequence, over all ranks that share it, padding included */
+    int64_t rows;    /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
+    /* consecutive tokens in a rank's rows (seq_piece), which row chunks divide, where ranks that share a sequence pass states; 0: they
+     * do not */
+    int64_t piece;
     int ranks;         /* number of ranks: the product of the mesh's degrees */
     int64_t sequences; /* sequences of a step, over all ranks */
     int evaluates;     /* 1: programs without a backward pass leave every token's loss */

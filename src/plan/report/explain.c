@@ -318,7 +318,7 @@ static enum status explain_tiles(struct explainer *x)
         struct plan_request s = *x->s;
         s.row_chunk = twice ? 2 * p->key.row_chunk : p->key.row_chunk / 2;
         s.loss_tile = min_i64(p->key.loss_tile, s.row_chunk);
-        if (s.row_chunk > p->rows || s.row_chunk < 1)
+        if (s.row_chunk > p->rows || s.row_chunk < 1 || (p->piece > 0 && p->piece % s.row_chunk != 0))
             continue;
         snprintf(say, sizeof say, "%lld rows", (long long)s.row_chunk);
         TRY(try_fixed(x, d, &s, say));

@@ -109,6 +109,29 @@ static void add_elements(struct part *x)
               (MESH_INSTRS_CHUNK * chunks + MESH_INSTRS_RING * x->shape.ring) * (double)c->layers * x->cost.overhead;
 }
 
+/* Adds the messages of states between the ranks that share a sequence, on the lane that carries them (blocks/recurrent_ranks.c). */
+static void add_states(struct part *x)
+{
+    const int around = x->shape.ring > 1, trains = !x->s->evaluation;
+    const enum lane lane = around ? LANE_RING : LANE_ULYSSES;
+    for (int i = 0; i < x->m->n_kinds && x->fixed.piece > 0; i++) {
+        const struct model_block *b = model_find_block(&x->m->layers[x->m->kinds[i].first], BLOCK_RECURRENT);
+        if (!b)
+            continue;
+        const struct recurrent_block *r = &b->recurrent;
+        const struct seq_states states = {.heads = r->heads,
+                                          .key_dim = r->key_dim,
+                                          .value_dim = r->value_dim,
+                                          .tail = (r->width - 1) * r->channels,
+                                          .storage_bytes = (int64_t)dtype_size(x->s->dtype)};
+        const struct seq_state_volume v = seq_state_volume(&x->shape, &states);
+        const double pieces = (double)x->fixed.rows / (double)x->fixed.piece, messages = pieces * (3 + 2 * trains) + 1 + trains;
+        *(around ? &x->ring : &x->ulysses) +=
+            (double)x->m->kinds[i].layers *
+            ((double)(v.forward + trains * v.backward) / x->cost.lane_bytes[lane] + messages * x->cost.lane_seconds[lane]);
+    }
+}
+
 /* Adds all layers' messages between the ranks that share a sequence. */
 static void add_sharing(struct part *x)
 {
@@ -252,12 +275,14 @@ enum status mesh_seconds(const struct model *m, const struct mesh_products *prod
     struct part x = {.m = m, .s = s};
     double there = 0;
     TRY(plan_fixed(m, s, &x.fixed));
-    TRY(seq_shape_create(s->seq_len, s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], SEQ_AUTO, &x.shape));
+    TRY(seq_shape_create_pieces(s->seq_len, s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], SEQ_AUTO,
+                                model_least_piece(m), &x.shape));
     plan_cost_model(s, &x.cost);
     add_products(&x, products);
     add_attention(&x);
     add_elements(&x);
     add_sharing(&x);
+    add_states(&x);
     add_state(&x);
     add_travel(&x);
     add_activations(&x);
