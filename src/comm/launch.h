@@ -4,6 +4,8 @@
 
 #include "base/status.h"
 
+#include <stddef.h>
+
 #define HOST_NAME 64
 
 struct launch {
@@ -27,6 +29,9 @@ enum status launch_detect(const struct launch_flags *flags, struct launch *out);
 
 /* Environment variable with the names of variables that ltrain itself has set for mpiexec, as ":A:B:". */
 #define LAUNCH_DEFAULTS "LTRAIN_MPI_DEFAULTS"
+
+/* Says of each MPI which library of it is here: "Open MPI: libmpi.so.40; MPICH: is not here". Returns the number found. */
+int wire_found(char *text, size_t size);
 
 /* Describes one process alone. */
 void launch_alone(struct launch *out);

@@ -38,21 +38,50 @@ static int is_started_by(const struct mpi *m, const char *launcher)
     return 0;
 }
 
+/* Opens the MPI's library. *name: the one found; NULL: there is none. */
+static void *open_library(const struct mpi *m, int how, const char **name)
+{
+    void *library = NULL;
+    *name = NULL;
+    for (int i = 0; !library && i < 6 && m->library[i]; i++)
+        if ((library = dlopen(m->library[i], how)))
+            *name = m->library[i];
+    return library;
+}
+
+int wire_found(char *text, size_t size)
+{
+    int n = 0;
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; i < MPIS && at < size; i++) {
+        char path[4200];
+        const char *name;
+        const int built = library_find(mpis[i].module, path, sizeof path);
+        void *library = built ? open_library(&mpis[i], RTLD_LAZY | RTLD_LOCAL, &name) : NULL;
+        const char *state = !built ? "was not built in" : !library ? "is not here" : name;
+        at += (size_t)snprintf(text + at, size - at, "%s%s: %s", i ? "; " : "", mpis[i].name, state);
+        if (library)
+            dlclose(library);
+        n += library != NULL;
+    }
+    return n;
+}
+
 /* Opens the MPI's library for all who come later, since its own plugins look for its symbols, and then the module. Returns 0, with
  * the reason, if one of them is not there or does not fit. */
 static int open_mpi(const struct mpi *m, char *why, size_t size)
 {
     static const struct wire_host host = {status_fail, sys_malloc, shm_is_short};
     char path[4200];
-    void *library = NULL, *opened, *symbol;
+    const char *name;
+    void *opened, *symbol;
     wire_module_entry *entry = NULL;
     if (!library_find(m->module, path, sizeof path)) {
         snprintf(why, size, "%s: there is no %.200s: ltrain was built without its headers", m->name, path);
         return 0;
     }
-    for (int i = 0; !library && i < 6 && m->library[i]; i++)
-        library = dlopen(m->library[i], RTLD_NOW | RTLD_GLOBAL);
-    if (!library) {
+    if (!open_library(m, RTLD_NOW | RTLD_GLOBAL, &name)) {
         snprintf(why, size, "%s: there is no %s here", m->name, m->library[0]);
         return 0;
     }

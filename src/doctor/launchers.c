@@ -3,7 +3,6 @@
 
 #include "base/disk.h"
 #include "base/sys.h"
-#include "build_config.h"
 #include "comm/launch.h"
 
 #include <stdlib.h>
@@ -35,25 +34,21 @@ static void check_launcher(struct findings *f)
         findings_add(f, VERDICT_OK, "launcher", "", "started by: %s, as rank %d of %d", launch.source, launch.rank, launch.size);
 }
 
-#ifdef HAVE_MPI
 static void check_mpi(struct findings *f)
 {
-    char path[4096];
-    if (find_program("mpiexec", path, sizeof path))
-        findings_add(f, VERDICT_OK, "mpi", "", "built in; %s starts ranks", path);
+    char path[4096], libraries[256];
+    if (wire_found(libraries, sizeof libraries) == 0)
+        findings_add(f, VERDICT_WARNING, "mpi",
+                     "install Open MPI or MPICH, or load its module; build again where headers were missing",
+                     "%s: one rank can be started", libraries);
+    else if (find_program("mpiexec", path, sizeof path))
+        findings_add(f, VERDICT_OK, "mpi", "", "%s; %s starts ranks", libraries, path);
     else if (find_program("srun", path, sizeof path))
-        findings_add(f, VERDICT_OK, "mpi", "", "built in; %s --mpi=pmix starts ranks", path);
+        findings_add(f, VERDICT_OK, "mpi", "", "%s; %s --mpi=pmix starts ranks", libraries, path);
     else
-        findings_add(f, VERDICT_WARNING, "mpi", "put the directory of the MPI that ltrain was built with into PATH",
-                     "built in, and neither mpiexec nor srun is in PATH: one rank can be started");
+        findings_add(f, VERDICT_WARNING, "mpi", "put the directory of that MPI's mpiexec into PATH",
+                     "%s; neither mpiexec nor srun is in PATH: one rank can be started", libraries);
 }
-#else
-static void check_mpi(struct findings *f)
-{
-    findings_add(f, VERDICT_WARNING, "mpi", "install an MPI (libopenmpi-dev) and build again",
-                 "not built in: one rank can be started");
-}
-#endif
 
 void doctor_launchers(struct findings *f)
 {

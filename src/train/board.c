@@ -143,9 +143,9 @@ enum status board_open(const char *run, int64_t step, struct board **out)
 /* Returns the group of charts to which a key belongs. */
 static const char *group_of(const char *key)
 {
-    static const char *const groups[][2] = {{"eval_", "eval"},   {"expert", "experts"}, {"aux_", "experts"}, {"device_", "memory"},
-                                            {"host_", "memory"}, {"nvme_", "memory"},   {"loss", "train"},   {"grad_norm", "train"},
-                                            {"lr", "train"},     {"seq_len", "train"}};
+    static const char *const groups[][2] = {
+        {"eval_", "eval"},   {"expert", "experts"}, {"aux_", "experts"},    {"device_", "memory"}, {"host_", "memory"},
+        {"nvme_", "memory"}, {"loss", "train"},     {"grad_norm", "train"}, {"lr", "train"},       {"seq_len", "train"}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         if (strncmp(key, groups[i][0], strlen(groups[i][0])) == 0)
             return groups[i][1];
