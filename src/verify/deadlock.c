@@ -188,7 +188,8 @@ static int advance_lane(struct run *v, int c, int lane)
  * a lane is met again. */
 static enum status report_circle(const struct run *v, int c, int lane)
 {
-    int64_t start = (int64_t)v->n_colours * LANES; /* number of steps after which the walk certainly is inside the circle */
+    enum { MORE_THAN_LANES = 17 }; /* an instruction's lane has four bits; the sentence does not depend on how many there are */
+    int64_t start = (int64_t)v->n_colours * MORE_THAN_LANES; /* steps after which the walk certainly is inside the circle */
     char text[440] = "";
     size_t used = 0;
     int first_c = -1, first_lane = -1;
