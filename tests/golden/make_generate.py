@@ -47,7 +47,7 @@ def open_base(name):
                 if isinstance(m, make_int8.bnb.nn.Linear8bitLt):
                     plain.get_submodule(at).weight.copy_(make_int8.F.int8_vectorwise_dequant(m.weight.data, m.weight.SCB.clone()))
         return plain
-    if getattr(config, "num_local_experts", None) == 0:  # MLPs in place of experts: transformers cannot load it by itself
+    if config.model_type == "gpt_oss" and config.num_local_experts == 0:  # MLPs in place of experts: transformers cannot load it by itself
         model = make_golden.dense_gpt_oss(config)
         missing, unexpected = model.load_state_dict(load_file(os.path.join(folder, "model.safetensors")), strict=False)
         assert not unexpected and set(missing) <= {"lm_head.weight"}  # of a tied head
@@ -127,7 +127,7 @@ if __name__ == "__main__":
     if names:
         with open(path) as f:
             texts = json.load(f)
-    for name in names or sorted(d for d in [*os.listdir(HERE), "hybrid/qwen3_5", "hybrid/qwen3_5_moe"] if os.path.exists(os.path.join(HERE, d, "config.json"))):
+    for name in names or sorted(d for d in [*os.listdir(HERE), *(f"hybrid/{name}" for name in ("qwen3_5", "qwen3_5_moe", "granite", "bamba", "nemotron-h"))] if os.path.exists(os.path.join(HERE, d, "config.json"))):
         texts[name] = generate(name)
         print(name, texts[name], flush=True)
     with open(path, "w") as f:
