@@ -38,10 +38,23 @@ struct maker {
     float *x; /* [each] */
 };
 
+/* Reads elements of a parameter in their order in files. */
+static enum status read_in_order(struct source *s, int param, int64_t first, int64_t n, float *x)
+{
+    const struct model_param *p = &s->model->params[param];
+    int64_t here = first;
+    for (int64_t done = 0, some = n; done < n; done += some, here = first + done) {
+        if (p->parts > 0)
+            some = model_param_from_file(p, first + done, n - done, &here);
+        TRY(source_read(s, param, here, some, F32, x + done));
+    }
+    return OK;
+}
+
 static enum status make_piece(struct making *m, int64_t piece, float *x)
 {
     const int64_t at = piece * m->each, n = min_i64(m->each, m->q.rows * m->q.columns - at), columns = m->q.columns;
-    TRY(source_read(m->s, m->param, m->first + at, n, F32, x));
+    TRY(read_in_order(m->s, m->param, m->first + at, n, x));
     if (m->q.form != QUANTISED_INT8) {
         nf4_quantise(x, n, m->scale + at / NF4_BLOCK, m->code + at / 2);
         return OK;
@@ -183,9 +196,11 @@ enum status packed_read_f32(struct source *s, int param, int64_t first, int64_t 
     const struct quantised q = model_quantised(&s->model->config, &s->model->params[param]);
     const int64_t each = q.rows * q.columns;
     for (int64_t done = 0, part; done < n; done += part) {
-        const int64_t from = (first + done) % each;
+        int64_t from = (first + done) % each, tensor;
         part = min_i64(n - done, each - from);
         TRY(make_current(s, param, (first + done) / each));
+        if (s->model->params[param].parts > 0)
+            part = model_param_piece(&s->model->params[param], from, part, &tensor, &from);
         (q.form == QUANTISED_MXFP4 ? turn : quantised_numbers)(s->packed.bytes, &q, from, part, data + done);
     }
     return OK;

@@ -195,22 +195,21 @@ struct model_linear build_linear(struct builder *b, const char *name, int64_t in
     return w;
 }
 
-static void interleave(struct builder *b, int param, int64_t head_rows, int parts, int joined)
+static void interleave(struct builder *b, int param, int parts, const int64_t *rows)
 {
     if (b->pass != DECLARE || param < 0)
         return;
-    b->m->params[param].head_rows = head_rows;
     b->m->params[param].parts = parts;
-    b->m->params[param].joined = joined;
+    memcpy(b->m->params[param].part_rows, rows, (size_t)parts * sizeof *rows);
 }
 
-struct model_linear build_interleaved(struct builder *b, const char *name, int64_t in, int64_t out, int parts, int joined,
-                                      int64_t head_rows, unsigned form, double std)
+struct model_linear build_interleaved(struct builder *b, const char *name, int64_t in, int64_t out, int parts,
+                                      const int64_t *rows, unsigned form, double std)
 {
     struct model_linear w = build_linear(b, name, in, out, form, std);
-    interleave(b, w.weight, head_rows, parts, joined);
-    interleave(b, w.bias, head_rows, parts, joined);
-    interleave(b, w.rank > 0 ? w.up : -1, head_rows, parts, joined);
+    interleave(b, w.weight, parts, rows);
+    interleave(b, w.bias, parts, rows);
+    interleave(b, w.rank > 0 ? w.up : -1, parts, rows);
     return w;
 }
 

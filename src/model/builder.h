@@ -58,10 +58,9 @@ struct model_norm build_norm_of_heads(struct builder *b, const char *name, int64
 struct model_norm build_bare_norm(void);
 /* Declares NAME.weight and, with LINEAR_BIAS, NAME.bias of zeros. form: flags of enum linear_form. */
 struct model_linear build_linear(struct builder *b, const char *name, int64_t in, int64_t out, unsigned form, double std);
-/* Declares `parts` maps with heads of head_rows outputs, which files interleave head by head. The first `joined` of them are one
- * map. */
-struct model_linear build_interleaved(struct builder *b, const char *name, int64_t in, int64_t out, int parts, int joined,
-                                      int64_t head_rows, unsigned form, double std);
+/* Declares `parts` maps, up to PARAM_PARTS, whose heads files interleave. rows[i]: outputs of a head of the i-th map. */
+struct model_linear build_interleaved(struct builder *b, const char *name, int64_t in, int64_t out, int parts,
+                                      const int64_t *rows, unsigned form, double std);
 /* Returns outputs [first, first + out) of a fused map. */
 struct model_linear build_slice(const struct model_linear *fused, int64_t first, int64_t out);
 struct model_linear build_no_linear(void);

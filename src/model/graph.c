@@ -151,6 +151,9 @@ static enum status check_head(const struct model *m, const struct skipped *skipp
         head);
 }
 
+/* Most maps of an interleaved matrix that is quantised: queries and their gates, of which products read whole heads. */
+enum { INTERLEAVED_MOST = 2 };
+
 /* Turns the layers' frozen matrices into quantised bytes. */
 static enum status pack_matrices(struct model *m, const struct skipped *skipped)
 {
@@ -159,7 +162,7 @@ static enum status pack_matrices(struct model *m, const struct skipped *skipped)
         struct model_param *p = &m->params[i];
         if (!is_packed(m, skipped, p))
             continue;
-        if (p->head_rows > 0 || m->config.family == FAMILY_GPT2)
+        if (p->parts > INTERLEAVED_MOST || m->config.family == FAMILY_GPT2)
             return status_fail(
                 ERR_INVALID,
                 "--base %s: %s lies in files in another order than in its products, and bitsandbytes' scales follow "

@@ -27,7 +27,7 @@
     X(LLAMA, llama) X(MISTRAL, mistral) X(QWEN2, qwen2) X(QWEN3, qwen3) X(SMOLLM3, smollm3) X(GRANITE, granite) X(PHI3, phi3) \
     X(GEMMA2, gemma2) X(GEMMA3, gemma3) X(OLMO2, olmo2) X(OLMO3, olmo3) X(GLM4, glm4) X(STARCODER2, starcoder2) X(GPT2, gpt2) \
     X(GPT_NEOX, gpt_neox) X(COHERE, cohere) X(COHERE2, cohere2) X(GPT_OSS, gpt_oss) X(MINISTRAL3, ministral3) \
-    X(QWEN3_5, qwen3_5) X(QWEN3_5_MOE, qwen3_5_moe) X(SEED_OSS, seed_oss) X(ERNIE4_5, ernie4_5) X(ARCEE, arcee) X(MINISTRAL, ministral) X(CWM, cwm) X(HELIUM, helium) \
+    X(QWEN3_5, qwen3_5) X(QWEN3_5_MOE, qwen3_5_moe) X(QWEN3_NEXT, qwen3_next) X(SEED_OSS, seed_oss) X(ERNIE4_5, ernie4_5) X(ARCEE, arcee) X(MINISTRAL, ministral) X(CWM, cwm) X(HELIUM, helium) \
     X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) X(OLMO, olmo) \
     X(GEMMA4, gemma4) X(STABLELM, stablelm) X(FALCON, falcon) X(GPT_BIGCODE, gpt_bigcode) X(GPT_NEO, gpt_neo) X(JAIS2, jais2) \
     X(QWEN2_MOE, qwen2_moe) X(QWEN3_MOE, qwen3_moe) X(MIXTRAL, mixtral) X(OLMOE, olmoe) X(GRANITEMOE, granitemoe) \
@@ -145,6 +145,7 @@ struct model_part {
 };
 
 enum { PARAM_RANGES = 3 }; /* queries, keys and values in one matrix */
+enum { PARAM_PARTS = 4 };  /* these and gates, interleaved */
 /* Files' form of a stack that they do not split: [experts, rows, columns]; a matrix whose rows are those of one expert after
  * another; or, for B of adapters, a matrix [rows, columns * experts] whose column j * experts + e is column j of expert e. */
 enum stack_form { STACK_DEEP, STACK_BELOW, STACK_BESIDE };
@@ -180,12 +181,10 @@ struct model_param {
     int linear;     /* 1: a linear map of a layer */
     int64_t packed_bytes,
         packed_offset; /* place of a quantised frozen map, which has no elements, in the unit's packed range; else 0 */
-    /* Rows of a head if files interleave the matrix; 0: files have the matrix as it is here. The matrix is `parts` maps with
-     * heads of that many rows. Files have the first head's rows of every part, then the second head's, and so on.
-     *
-     * The first `joined` parts are one map here, which has the first head's rows of all joined parts, then the second head's. */
-    int64_t head_rows;
-    int parts, joined;
+    /* Interleaved matrices: the number of maps that lie one below the other here, and the rows of a head of each. Files have the
+     * first head's rows of every map, then the second head's, and so on. parts 0: files have the matrix as it is here. */
+    int parts;
+    int64_t part_rows[PARAM_PARTS];
     int as_vector; /* 1: like a vector without weight decay, and multiplying no token: norm weights of shape [heads, head size] */
     int conv;      /* 1 (also as_vector): weights of a convolution of each channel, which files have as [channels, 1, width] */
     int constant;  /* 1: never trained in any model */
@@ -467,6 +466,16 @@ void model_describe_adapters(const struct model *m, char *text, size_t bytes);
 /* Builds the same model for sequences of `tokens`: in a table of learned positions, only the rows that such sequences reach are
  * in use. */
 enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out);
+/* Place in files of rows of an interleaved matrix that are whole heads of one map: the first row, rows of a head, and rows from head
+ * to head. */
+struct param_heads {
+    int64_t first, rows, apart;
+};
+/* Finds that place of rows [first, first + n). Returns 0 if these are not whole heads of one map. */
+int model_param_heads(const struct model_param *p, int64_t first, int64_t n, struct param_heads *out);
+/* Returns how many of the elements [first, first + n) of a file's tensor are neighbours in the interleaved parameter, and their start
+ * there: the other way round of model_param_piece. */
+int64_t model_param_from_file(const struct model_param *p, int64_t first, int64_t n, int64_t *here);
 /* Tells whether a parameter is a stack of experts' matrices. */
 static inline int model_param_is_stack(const struct model_param *p)
 {

@@ -114,6 +114,61 @@ static int64_t piece_of_beside(const struct model_param *p, int64_t element)
     return (row % rows * columns + element % columns) * p->experts + row / rows;
 }
 
+/* Returns the rows of a head of all maps of an interleaved matrix. */
+static int64_t head_rows(const struct model_param *p)
+{
+    int64_t rows = 0;
+    for (int i = 0; i < p->parts; i++)
+        rows += p->part_rows[i];
+    return rows;
+}
+
+/* Finds the map that a row of an interleaved matrix belongs to. *row becomes its row in that map; *before: rows of a head of the maps
+ * before it. */
+static int map_of_row(const struct model_param *p, int64_t *row, int64_t *before)
+{
+    const int64_t heads = p->file_shape[0] / head_rows(p);
+    int i = 0;
+    *before = 0;
+    for (; *row >= heads * p->part_rows[i]; i++) {
+        *row -= heads * p->part_rows[i];
+        *before += p->part_rows[i];
+    }
+    return i;
+}
+
+/* Finds a row of an interleaved matrix in files. Returns the rows from there on that are neighbours here, too. */
+static int64_t interleaved_row(const struct model_param *p, int64_t row, int64_t *there)
+{
+    int64_t before;
+    const int64_t rows = p->part_rows[map_of_row(p, &row, &before)];
+    *there = row / rows * head_rows(p) + before + row % rows;
+    return rows - row % rows;
+}
+
+int model_param_heads(const struct model_param *p, int64_t first, int64_t n, struct param_heads *out)
+{
+    int64_t row = first, before;
+    const int i = map_of_row(p, &row, &before);
+    const int64_t rows = p->part_rows[i], heads = p->file_shape[0] / head_rows(p);
+    *out = (struct param_heads){row / rows * head_rows(p) + before, rows, head_rows(p)};
+    return row % rows == 0 && n % rows == 0 && row + n <= heads * rows;
+}
+
+int64_t model_param_from_file(const struct model_param *p, int64_t first, int64_t n, int64_t *here)
+{
+    const int64_t columns = max_i64(p->file_shape[1], 1), all = head_rows(p), heads = p->file_shape[0] / all,
+                  row = first / columns;
+    int64_t before = 0, within = row % all;
+    int i = 0;
+    for (; within >= p->part_rows[i]; i++) {
+        within -= p->part_rows[i];
+        before += p->part_rows[i];
+    }
+    *here = (heads * before + row / all * p->part_rows[i] + within) * columns + first % columns;
+    return min_i64(n, (p->part_rows[i] - within) * columns - first % columns);
+}
+
 int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n, int64_t *tensor, int64_t *there)
 {
     *tensor = 0;
@@ -123,17 +178,13 @@ int64_t model_param_piece(const struct model_param *p, int64_t first, int64_t n,
         *there = piece_of_beside(p, first);
         return 1;
     }
-    int64_t head = p->head_rows * max_i64(p->file_shape[1], 1), whole;
+    const int64_t columns = max_i64(p->file_shape[1], 1);
+    int64_t whole, row;
     n = model_param_span(p, first, n, &whole);
     *there = whole;
-    if (head == 0)
+    if (p->parts == 0)
         return n;
-    int64_t heads = p->file_shape[0] / (p->head_rows * p->parts), index = whole / head, within = whole % head;
-    int64_t of = index / p->joined, part = index % p->joined; /* indices of the head and of its part */
-    if (of >= heads) {
-        of = (index - heads * p->joined) % heads;
-        part = p->joined + (index - heads * p->joined) / heads;
-    }
-    *there = (of * p->parts + part) * head + within;
-    return min_i64(n, head - within);
+    const int64_t rows = interleaved_row(p, whole / columns, &row);
+    *there = row * columns + whole % columns;
+    return min_i64(n, rows * columns - whole % columns);
 }

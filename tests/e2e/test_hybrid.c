@@ -192,6 +192,29 @@ static void adapters_are_merged(void **state)
     }
 }
 
+/* Adapters beside a base in NF4 or int8 have the bits of ones beside a directory that is quantised. Convolutions, decays and norms
+ * are not quantised. */
+static void quantised_bases_are_read(void **state)
+{
+    static const char *const forms[] = {"nf4", "int8"};
+    (void)state;
+    copy_model("qwen3_5");
+    for (int i = 0; i < 2; i++) {
+        e2e_succeeds(NULL, "export --model model --to quantised --quantize %s", forms[i]);
+        e2e_succeeds(NULL, SMALL "--model model --lora r=2 --base %s --dtype fp32 --lr 1e-2 --steps 3 --out here", forms[i]);
+        e2e_succeeds(NULL, SMALL DISCRETE "--model quantised --lora r=2 --dtype fp32 --lr 1e-2 --alpha 0 --steps 3 --out there");
+        struct curve a = e2e_curve("here"), b = e2e_curve("there");
+        e2e_same_curve(&a, &b, 3);
+        assert_true(a.loss[2] < a.loss[0]);
+        e2e_succeeds(NULL, "export --model here --to merged");
+        assert_int_equal(changed("model", "merged"), 2 * 5 + 4 + 3 * 3);
+        e2e_remove("quantised");
+        e2e_remove("here");
+        e2e_remove("there");
+        e2e_remove("merged");
+    }
+}
+
 /* Chaos orders, and the comparison with a resident run, find nothing. */
 static void checks_pass(void **state)
 {
@@ -254,14 +277,17 @@ static void refused_in_a_sentence(void **state)
                 "plan --model model --seq-len 128 --ranks 8 --mesh dp=2,ulysses=2,ring=2");
     e2e_refuses(2, "rows=12 do not divide the 16 consecutive tokens that ranks of this mesh hold", NULL,
                 "plan --model model --seq-len 128 --ranks 4 --mesh ring=4 --tiles rows=12,loss=12");
+    e2e_remove("model");
+    copy_model("qwen3_next");
     e2e_refuses(2, "such models are not quantised", NULL, SMALL "--model model --lora r=4 --base nf4 --steps 1 --out run");
 }
 
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
-    const struct CMUnitTest tests[] = {TEST(resumed_bit_for_bit),   TEST(files_there_and_back), TEST(split_stacks_are_read),
-                                       TEST(adapters_are_merged),   TEST(checks_pass),          TEST(texts_are_sampled),
-                                       TEST(ranks_share_sequences), TEST(planned_for_a_gpu),    TEST(refused_in_a_sentence)};
+    const struct CMUnitTest tests[] = {TEST(resumed_bit_for_bit),  TEST(files_there_and_back),     TEST(split_stacks_are_read),
+                                       TEST(adapters_are_merged),  TEST(quantised_bases_are_read), TEST(checks_pass),
+                                       TEST(texts_are_sampled),    TEST(ranks_share_sequences),    TEST(planned_for_a_gpu),
+                                       TEST(refused_in_a_sentence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,12 @@ CASE(bamba, "bamba")
 CASE(nemotron_h, "nemotron-h")
 CASE(lfm2, "lfm2")
 
+static void qwen3_next(void **state)
+{
+    (void)state;
+    golden_check_everywhere("hybrid/qwen3_next");
+}
+
 static enum offload everything;
 static double alpha;
 static int keep_inputs;
@@ -71,7 +77,7 @@ int main(void)
     /* clang-format off */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen3_5),
-        cmocka_unit_test(qwen3_5_moe),
+        cmocka_unit_test(qwen3_5_moe), cmocka_unit_test(qwen3_next),
         cmocka_unit_test(granite),
         cmocka_unit_test(granite_moe),
         cmocka_unit_test(bamba),

@@ -127,7 +127,8 @@ if __name__ == "__main__":
     if names:
         with open(path) as f:
             texts = json.load(f)
-    for name in names or sorted(d for d in [*os.listdir(HERE), *(f"hybrid/{name}" for name in ("qwen3_5", "qwen3_5_moe", "granite", "bamba", "nemotron-h"))] if os.path.exists(os.path.join(HERE, d, "config.json"))):
+    hybrids = [f"hybrid/{name}" for name in ("bamba", "granite", "granite-moe", "nemotron-h", "qwen3_5", "qwen3_5_moe", "qwen3_next")]
+    for name in names or sorted(d for d in os.listdir(HERE) + hybrids if os.path.exists(os.path.join(HERE, d, "config.json"))):
         texts[name] = generate(name)
         print(name, texts[name], flush=True)
     with open(path, "w") as f:

@@ -326,7 +326,7 @@ def make_batch(lengths, seed, window, vocab):
     return tokens, targets, positions, lo
 
 
-ONE_MORE = ("Gemma", "VaultGemma", "Qwen3_5", "Nemotron")  # whose norms multiply by 1 + w
+ONE_MORE = ("Gemma", "VaultGemma", "Qwen3_5", "Qwen3Next", "Nemotron")  # whose norms multiply by 1 + w
 
 
 def randomize(model, seed):

@@ -5,7 +5,8 @@
 
 hybrid/wrapped and hybrid/wrapped-moe are the first and hybrid/qwen3_5_moe as multimodal models. Models are saved in bf16. transformers lets states and convolutions run on from one
 packed document into the next, so each document is computed by itself; its scans go through fp32 whatever the model's type, so their modules see another torch. Cases with experts are
-made by make_moe.py, which says what else they have.
+made by make_moe.py, which says what else they have; hybrid/qlora has PEFT's adapters beside bitsandbytes' NF4 as make_qlora.py has them, and hybrid/lora-moe its adapters of all
+maps beside qwen3_5_moe.
 """
 import os
 import shutil
@@ -22,6 +23,7 @@ HERE = os.path.join(golden.HERE, "hybrid")
 import make_moe as moe
 
 golden.HERE = HERE
+FLOAT = torch.Tensor.float
 LINEAR, FULL = "linear_attention", golden.FULL
 ALIKE = dict(vocab_size=32, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24, max_position_embeddings=256,
              rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.5), tie_word_embeddings=True, pad_token_id=None, bos_token_id=None, eos_token_id=None)
@@ -46,6 +48,9 @@ CASES = {
 EXPERTS = {
     "qwen3_5_moe": ("qwen3_5_moe_text", dict(DELTA, num_hidden_layers=2, layer_types=[LINEAR, FULL], num_experts=5, num_experts_per_tok=2, moe_intermediate_size=8,
                                              shared_expert_intermediate_size=16), 4, [66, 1, 2]),
+    # a dense layer, maps that files interleave by key head
+    "qwen3_next": ("qwen3_next", dict(DELTA, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR], num_experts=5, num_experts_per_tok=2, moe_intermediate_size=8,
+                                      shared_expert_intermediate_size=16, mlp_only_layers=[1], intermediate_size=24), -1, [65, 1, 4]),
     "granite-moe": ("granitemoehybrid", dict(MAMBA, residual_multiplier=0.5, intermediate_size=8, num_hidden_layers=2, layer_types=[LINEAR, FULL], num_local_experts=5,
                                              num_experts_per_tok=2, shared_intermediate_size=16, position_embedding_type="rope", rope_parameters=golden.DEFAULT_ROPE), 4, [66, 1, 2]),
 }
@@ -135,6 +140,89 @@ def make_wrapped(name, case, kind, keys, **text_keys):
     save_file(load_file(path) | further, path, metadata=dict(format="pt"))
 
 
+def make_adapted(name, files, batch, convert=lambda folder: {}, **words):
+    """Writes hybrid/NAME: ten steps of PEFT's adapters, all-linear, on top of a base in fp64. convert: function of the base's folder, which returns matrices to take in place of
+    its own, by module."""
+    import json
+    from peft import LoraConfig, PeftModel, get_peft_model
+    import make_qlora as qlora
+    folder = os.path.join(golden.HERE, name)
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(files, dtype=torch.float32), LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules="all-linear"))
+    g = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            if "lora_B" in key:
+                p.copy_(0.1 * torch.randn(p.shape, generator=g))
+    adapter = os.path.join(folder, "adapter")
+    model.save_pretrained(adapter)
+    os.remove(os.path.join(adapter, "README.md"))
+    path = os.path.join(adapter, "adapter_config.json")
+    with open(path) as f:
+        written = json.load(f)
+    written["base_model_name_or_path"] = ".."
+    written["target_modules"].sort()
+    with open(path, "w") as f:
+        json.dump(written, f, indent=2)
+    plain = AutoModelForCausalLM.from_pretrained(files, dtype=torch.float32)
+    plain.config._experts_implementation = "eager"
+    with torch.no_grad():
+        for module, w in convert(files).items():
+            plain.get_submodule(module).weight.copy_(w)
+    model = PeftModel.from_pretrained(plain, adapter, is_trainable=True).double().train()
+    (moe.use_fp64 if "moe" in name else use_fp64)(plain)
+    losses, norms, out, trained = qlora.train(model, plain, batch, lambda m, b: forward(m, b)[0])
+    out.update({k: a.astype("float32") for k, a in zip(("tokens", "targets", "positions", "lo"), batch)})
+    save_file({k: torch.from_numpy(v).float().contiguous() for k, v in out.items()}, os.path.join(folder, "golden.safetensors"))
+    info = dict(case=name, **words, seq_len=len(batch[0]), targets=int((batch[1] >= 0).sum()), freeze=[], adamw=dict(golden.ADAMW, steps=len(losses)), loss5=losses[:5],
+                gnorm5=norms[:5], loss10=losses, gnorm10=norms, trained=trained, zero=False, torch=torch.__version__)
+    with open(os.path.join(folder, "golden.json"), "w") as f:
+        json.dump(info, f, indent=1)
+        f.write("\n")
+    print(f"{name}: loss {losses[0]:.6f} -> {losses[-1]:.6f}")
+
+
+def nf4_of(folder):
+    """Returns the numbers of bitsandbytes' NF4 of a base's maps, with double quantisation."""
+    import bitsandbytes as bnb
+    import make_qlora as qlora
+    patched, torch.Tensor.float = torch.Tensor.float, FLOAT
+    found = {name: bnb.functional.dequantize_4bit(m.weight.data, m.weight.quant_state)
+             for name, m in qlora.quantised(folder).named_modules() if isinstance(m, bnb.nn.Linear4bit)}
+    torch.Tensor.float = patched
+    return found
+
+
+def make_qlora():
+    """Writes hybrid/qlora. Rows are multiples of 64 numbers, as make_qlora.py says; a head of q_proj and its gate are less than a group of nested scales."""
+    keys = dict(ALIKE, **DELTA, hidden_size=64, head_dim=32, intermediate_size=64, num_hidden_layers=2, layer_types=[LINEAR, FULL])
+    folder = os.path.join(golden.HERE, "qlora")
+    shutil.rmtree(folder, ignore_errors=True)
+    torch.manual_seed(5)
+    config = AutoConfig.for_model("qwen3_5_text", **keys)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    randomize(model, 5)
+    model.save_pretrained(folder)
+    os.remove(os.path.join(folder, "generation_config.json"))
+    make_adapted("qlora", folder, golden.make_batch([70, 25], 5, 95, config.vocab_size), nf4_of, base="nf4")
+
+
+def make_lora_moe():
+    """Writes hybrid/lora-moe, with the base's files. A seed is taken whose tokens choose their experts by a clear margin."""
+    base, folder = os.path.join(golden.HERE, "qwen3_5_moe"), os.path.join(golden.HERE, "lora-moe")
+    for seed in range(1000, 1100):
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        for name in ("config.json", "model.safetensors"):
+            shutil.copy(os.path.join(base, name), folder)
+        watch = moe.Watch(torch.nn.Module())
+        try:
+            make_adapted("lora-moe", folder, golden.make_batch([66, 1, 2], seed, 69, 32))
+        finally:
+            watch.stop()
+        if watch.margin >= moe.MARGIN:
+            return
+
+
 def use_experts():
     """Makes make_moe.py make hybrids."""
     random, fp64 = moe.randomize, moe.use_fp64
@@ -147,7 +235,7 @@ if __name__ == "__main__":
     golden.use_exact()
     use_experts()
     golden.forward, golden.decays, torch.Tensor.float = forward, decays, torch.Tensor.double
-    asked = sys.argv[1:] or [*CASES, *EXPERTS, "wrapped", "wrapped-moe"]
+    asked = sys.argv[1:] or [*CASES, *EXPERTS, "wrapped", "wrapped-moe", "qlora", "lora-moe"]
     for number, case in enumerate(CASES):
         if case in asked:
             make_case(case, *CASES[case], seed=number + 1)
@@ -160,3 +248,7 @@ if __name__ == "__main__":
         make_wrapped("wrapped", "qwen3_5", "Qwen3_5", CASES["qwen3_5"][1], mtp_num_hidden_layers=1)
     if "wrapped-moe" in asked:
         make_wrapped("wrapped-moe", "qwen3_5_moe", "Qwen3_5Moe", EXPERTS["qwen3_5_moe"][1], mtp_num_hidden_layers=1)
+    if "qlora" in asked:
+        make_qlora()
+    if "lora-moe" in asked:
+        make_lora_moe()

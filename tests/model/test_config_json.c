@@ -428,6 +428,9 @@ static void test_qwen3_5(void **state)
                 c.shared_ffn == 512 && c.router_aux == 0.001 && !c.router_aux_used);
     assert_written(c);
     refuse(LIKE("qwen3_5_moe_text", ", \"num_experts\": 16, \"norm_topk_prob\": false"), "only true is supported");
+    c = read_text(LIKE("qwen3_next", ", \"num_experts\": 16, \"norm_topk_prob\": false, \"mlp_only_layers\": [0]"));
+    assert_true(c.blocks_of[0] != c.blocks_of[1] && c.experts_used == 10 && !c.router_normalises && c.further_layers == 1);
+    assert_written(c);
     refuse("{\"model_type\": \"qwen3_5\", \"architectures\": [\"Qwen3_5ForConditionalGeneration\"], \"image_token_id\": 248056, "
            "\"video_token_id\": 248057, \"vision_start_token_id\": 248053, \"text_config\": " LIKE(
                "qwen3_5_text", ", \"layer_types\": [\"mamba\", \"full_attention\"]") "}",
@@ -699,8 +702,8 @@ static void test_unsupported(void **state)
          "architectures is [\"GPT2ForSequenceClassification\"]"},
         {GPT2(", \"architectures\": []"), "architectures is []"},
         {"{\"model_type\": \"blossom\"}", "model_type is \"blossom\"; supported: llama, mistral, qwen2, "},
-        {"{\"model_type\": \"qwen3_next\"}",
-         "model_type is \"qwen3_next\"; linear attention and experts are not supported yet; supported: llama"},
+        {"{\"model_type\": \"kimi_linear\"}",
+         "model_type is \"kimi_linear\"; linear attention and experts are not supported yet; supported: llama"},
         {"{\"model_type\": \"mamba\"}", "layers without attention are not supported yet"},
         {"{\"model_type\": \"modernbert-decoder\"}", "a norm of embeddings is not supported yet"},
         {"{\"model_type\": \" \"}", "model_type is \" \"; supported: llama"},

@@ -221,13 +221,8 @@ static void test_gpt2_names(void **state)
 static void test_interleaved(void **state)
 {
     (void)state;
-    const struct model_param p = {.shape = {12, 5},
-                                  .file_shape = {12, 5},
-                                  .elements = 60,
-                                  .head_rows = 2,
-                                  .parts = 3,
-                                  .joined = 1},
-                             bias = {.shape = {12}, .file_shape = {12}, .elements = 12, .head_rows = 2, .parts = 3, .joined = 1},
+    const struct model_param p = {.shape = {12, 5}, .file_shape = {12, 5}, .elements = 60, .parts = 3, .part_rows = {2, 2, 2}},
+                             bias = {.shape = {12}, .file_shape = {12}, .elements = 12, .parts = 3, .part_rows = {2, 2, 2}},
                              plain = {.shape = {12, 5}};
     int64_t tensor, there;
     for (int64_t row = 0; row < 12; row++) {
@@ -247,7 +242,7 @@ static void test_interleaved(void **state)
 static void test_interleaved_groups(void **state)
 {
     (void)state;
-    const struct model_param p = {.shape = {24}, .file_shape = {24}, .elements = 24, .head_rows = 2, .parts = 4, .joined = 2};
+    const struct model_param p = {.shape = {24}, .file_shape = {24}, .elements = 24, .parts = 3, .part_rows = {4, 2, 2}};
     int seen[24] = {0};
     int64_t tensor, there;
     for (int64_t row = 0; row < 24; row++) {
@@ -258,7 +253,7 @@ static void test_interleaved_groups(void **state)
                       part = head < 6   ? head % 2
                              : head < 9 ? 2
                                         : 3;
-        assert_int_equal(model_param_piece(&p, row, 5, &tensor, &there), row % 2 ? 1 : 2);
+        assert_int_equal(model_param_piece(&p, row, 5, &tensor, &there), row < 12 ? 4 - row % 4 : 2 - row % 2);
         assert_int_equal(there, (group * 4 + part) * 2 + row % 2);
         seen[there]++;
     }

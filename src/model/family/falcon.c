@@ -27,16 +27,15 @@ static void layer(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
     const unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
-    const int64_t dim = c->dim, kv = c->kv_heads * c->head_dim;
-    const int served = (int)(c->heads / c->kv_heads);
+    const int64_t dim = c->dim, kv = c->kv_heads * c->head_dim,
+                  rows[] = {c->heads / c->kv_heads * c->head_dim, c->head_dim, c->head_dim};
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     struct attention_block *a = &attention->attention;
     static const char fused[] = "self_attention.query_key_value";
     build_prefix(b, "transformer.h.%d.", l);
     build_norms(b, attention, mlp);
-    struct model_linear qkv =
-        c->kv_heads == 1 ? build_linear(b, fused, dim, dim + 2 * kv, form, c->init_std)
-                         : build_interleaved(b, fused, dim, dim + 2 * kv, served + 2, served, c->head_dim, form, c->init_std);
+    struct model_linear qkv = c->kv_heads == 1 ? build_linear(b, fused, dim, dim + 2 * kv, form, c->init_std)
+                                               : build_interleaved(b, fused, dim, dim + 2 * kv, 3, rows, form, c->init_std);
     a->q = build_slice(&qkv, 0, dim);
     a->k = build_slice(&qkv, dim, kv);
     a->v = build_slice(&qkv, dim + kv, kv);

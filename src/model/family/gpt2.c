@@ -31,9 +31,9 @@ static void embedding(struct builder *b)
 static struct model_linear build_qkv(struct builder *b, unsigned form)
 {
     const struct model_config *c = &b->m->config;
-    const int64_t out = c->dim + 2 * c->kv_heads * c->head_dim;
+    const int64_t out = c->dim + 2 * c->kv_heads * c->head_dim, rows[] = {c->head_dim, c->head_dim, c->head_dim};
     if (c->family == FAMILY_GPT_BIGCODE && c->kv_heads > 1)
-        return build_interleaved(b, "attn.c_attn", c->dim, out, 3, 1, c->head_dim, form, c->init_std);
+        return build_interleaved(b, "attn.c_attn", c->dim, out, 3, rows, form, c->init_std);
     return build_linear(b, "attn.c_attn", c->dim, out, form, c->init_std);
 }
 

@@ -12,13 +12,12 @@ static void embedding(struct builder *b)
 static void layer(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
-    int64_t dim = c->dim;
+    const int64_t dim = c->dim, rows[] = {c->head_dim, c->head_dim, c->head_dim};
     unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     build_prefix(b, "gpt_neox.layers.%d.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_LAYER);
-    struct model_linear qkv =
-        build_interleaved(b, "attention.query_key_value", dim, 3 * dim, 3, 1, c->head_dim, form, c->init_std);
+    struct model_linear qkv = build_interleaved(b, "attention.query_key_value", dim, 3 * dim, 3, rows, form, c->init_std);
     attention->attention.q = build_slice(&qkv, 0, dim);
     attention->attention.k = build_slice(&qkv, dim, dim);
     attention->attention.v = build_slice(&qkv, 2 * dim, dim);

@@ -46,10 +46,9 @@ static void embedding_j(struct builder *b)
 static void build_heads(struct builder *b, struct attention_block *a)
 {
     const struct model_config *c = &b->m->config;
-    const int64_t dim = c->dim;
+    const int64_t dim = c->dim, part = dim / CODEGEN_PARTS, rows[] = {part, part, part};
     if (c->family == FAMILY_CODEGEN) {
-        struct model_linear fused =
-            build_interleaved(b, "attn.qkv_proj", dim, 3 * dim, 3, 1, dim / CODEGEN_PARTS, 0, c->init_std);
+        struct model_linear fused = build_interleaved(b, "attn.qkv_proj", dim, 3 * dim, 3, rows, 0, c->init_std);
         a->q = build_slice(&fused, 0, dim);
         a->v = build_slice(&fused, dim, dim);
         a->k = build_slice(&fused, 2 * dim, dim);

@@ -78,28 +78,51 @@ static int64_t tile_columns(const struct lowering *L, const struct model_linear 
     return round_up(ceil_div(n, ceil_div(n, most / ROUND * ROUND)), ROUND);
 }
 
+/* Elements of a quantised matrix, in its order in files: `rows` runs of `cols` elements, from run to run `ld`. */
+struct stored {
+    int64_t first, rows, cols, ld;
+};
+
+/* Finds a slice in the file's order: dense rows or, of an interleaved matrix, heads. */
+static struct stored stored_of(struct lowering *L, const struct linear_call *c, const struct weight_slice *s)
+{
+    const struct model_param *p = param_of(L, c->w->weight);
+    const int64_t ld = c->w->ld;
+    struct param_heads heads;
+    if (s->cols < ld && p->parts == 0)
+        return (struct stored){s->first, s->rows, s->cols, ld};
+    if (p->parts == 0)
+        return (struct stored){s->first, 1, s->rows * ld, s->rows * ld};
+    if (s->cols < ld || !model_param_heads(p, s->first / ld, s->rows, &heads))
+        L->st = status_fail(ERR_CORRUPT, "planner: a product reads a part of a head of %s", p->name);
+    else
+        return (struct stored){heads.first * ld, s->rows / heads.rows, heads.rows * ld, heads.apart * ld};
+    return (struct stored){0, 1, ld, ld};
+}
+
 /* Dequantises the part of the matrix that the product reads, as dense rows: [rows, cols] of the stored matrix. */
 static void dequantise(struct lowering *L, const struct linear_call *c)
 {
     const struct model_param *p = param_of(L, c->w->weight);
     const struct quantised q = model_quantised(&L->m->config, p);
     const struct weight_slice s = slice_of(c->w, c->first_in, inputs(c));
-    const int64_t codes = p->packed_offset + quantised_scale_bytes(&q), each = quantised_per_byte(q.form);
-    const int whole_rows = s.cols == c->w->ld;
+    const struct stored from = stored_of(L, c, &s);
+    const int64_t codes = p->packed_offset + quantised_scale_bytes(&q), each = quantised_per_byte(q.form),
+                  end = from.first + (from.rows - 1) * from.ld + from.cols;
     struct unit_values *u = &L->units[p->unit];
     u->dequantised.tiles[0].place[DEV] =
         (struct place){buffer_new(L, DEV, s.rows * s.cols * u->dequantised.row_bytes, CLASS_WORK), 0};
     struct op_attrs *a = emit(L, OP_DEQUANTISE, LANE_COMPUTE);
-    a->dequantise.rows = whole_rows ? 1 : s.rows;
-    a->dequantise.cols = whole_rows ? s.rows * s.cols : s.cols;
-    a->dequantise.first = s.first;
-    a->dequantise.ld = whole_rows ? a->dequantise.cols : c->w->ld;
+    a->dequantise.rows = from.rows;
+    a->dequantise.cols = from.cols;
+    a->dequantise.first = from.first;
+    a->dequantise.ld = from.ld;
     a->dequantise.n = q.rows * q.columns;
     a->dequantise.columns = q.form == QUANTISED_INT8 ? q.columns : 0;
     a->dequantise.y_type = (int32_t)L->s.key.dtype;
     a->dequantise.form = (int32_t)q.form;
     arg_write(L, 0, &u->dequantised, 0, s.rows * s.cols, DEV);
-    arg_read(L, 1, &u->packed, codes + s.first / each, codes + ceil_div(s.first + s.elements, each), DEV);
+    arg_read(L, 1, &u->packed, codes + from.first / each, codes + ceil_div(end, each), DEV);
     arg_read(L, 2, &u->packed, p->packed_offset, codes, DEV);
     emit_done(L, 0);
 }

@@ -294,26 +294,39 @@ static void create_parameters(struct lowering *L, int unit)
         optim_value(L, &v->master, unit, "master", F32);
 }
 
+/* Returns the elements of the largest map in an interleaved matrix. */
+static int64_t largest_map(const struct model_param *p)
+{
+    int64_t rows = 0, most = 0;
+    for (int k = 0; k < p->parts; k++) {
+        rows += p->part_rows[k];
+        most = max_i64(most, p->part_rows[k]);
+    }
+    return model_param_stored(p) / rows * most;
+}
+
 /* Returns the most elements of the unit's quantised matrices that are dequantised at a time: the largest matrix, or enough for
  * TILE columns of a product with the longest sums. CPUs pack that many columns at a time (ops/gemm.c), and they fill a GPU beside
- * a few thousand rows. Stacks of experts are units of their own (stack.h). */
+ * a few thousand rows. Stacks of experts are units of their own (stack.h). Maps that files interleave are dequantised whole. */
 static int64_t most_dequantised(const struct lowering *L, int unit)
 {
     enum { TILE = 2048 };
     const struct model_unit *u = &L->m->units[unit];
-    int64_t most = 0, longest = 0, stacks = 0;
+    int64_t most = 0, longest = 0, whole = 0;
     for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
         const struct model_param *p = &L->m->params[i];
         if (p->packed_bytes == 0)
             continue;
         if (model_param_is_stack(p)) {
-            stacks = max_i64(stacks, stack_dequantised(p));
+            whole = max_i64(whole, stack_dequantised(p));
             continue;
         }
+        if (p->parts > 0) /* interleaved maps are not cut within heads */
+            whole = max_i64(whole, largest_map(p));
         most = max_i64(most, model_param_stored(p));
         longest = max_i64(longest, max_i64(p->shape[0], p->shape[1]));
     }
-    return max_i64(stacks, min_i64(most, TILE * longest));
+    return max_i64(whole, min_i64(most, TILE * longest));
 }
 
 /* Creates a value of packed bytes: a row for each byte, a tile for each group. */

@@ -231,9 +231,14 @@ static void cache_bind(struct lowering *L, const struct block *b, int end)
 static int grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
 {
     const struct recurrent_block *r = recurrent_of(b);
-    const struct model_linear *const parts[] = {&r->z, &r->qkv, &r->a};
-    for (int i = 0; i < 3 && r->z.weight == r->qkv.weight; i++)
-        n = linear_cuts(L, parts[i], 1, OF_OUTPUTS, cuts, n, max);
+    const struct model_linear *const maps[] = {&r->z, &r->qkv, &r->a, &r->b};
+    for (int i = 0; i < 4; i++) {
+        int others = 0;
+        for (int k = 0; k < 4; k++)
+            others += k != i && maps[k]->weight == maps[i]->weight;
+        if (others > 0 && maps[i]->weight >= 0)
+            n = linear_cuts(L, maps[i], 1, OF_OUTPUTS, cuts, n, max);
+    }
     return n;
 }
 
