@@ -51,6 +51,8 @@ static double gate_of(double g, int kind)
         return silu(g);
     if (kind == GATE_SIGMOID)
         return 1 / (1 + exp(-g));
+    if (kind == GATE_IDENTITY)
+        return g;
     return gelu(g, kind == GATE_GELU_ERF ? GELU_ERF : GELU_TANH);
 }
 
@@ -326,6 +328,16 @@ static void test_gelu_range(void **state)
     }
 }
 
+/* Gates without a function, as those of convolutions: a product, whose gradients are both factors. */
+static void test_identity(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < sizeof SIZES / sizeof *SIZES; s++)
+        for (int t = F32; t <= BF16; t++)
+            check_swiglu(SIZES[s], (enum dtype)t, GATE_IDENTITY);
+    tensors_free(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,8 +346,10 @@ int main(void)
         cmocka_unit_test_teardown(test_weighed, tensors_free),
         cmocka_unit_test_teardown(test_clamped, tensors_free),
         cmocka_unit_test(test_limits),
+
         cmocka_unit_test_teardown(test_gelu, tensors_free),
         cmocka_unit_test_teardown(test_gelu_range, tensors_free),
+        cmocka_unit_test_teardown(test_identity, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
