@@ -276,8 +276,12 @@ enum status settings_read(const struct settings_flags *f, enum settings_use use,
         return status_fail(ERR_INVALID, "%s", f->fault);
     TRY_GOTO(settings_defaults(&s, 0), fail);
     TRY_GOTO(read_file(f, &s), fail);
-    if (flag_value(f, "resume") && !flag_value(f, "tiles"))
+    if (flag_value(f, "resume") && !flag_value(f, "tiles")) {
         s.tiles_mesh = s.plan.mesh;
+        for (int d = 0; d < MESH_DIMS; d++) /* a run writes such a degree only if it is above 1 */
+            if (mesh_rows[d].divides)
+                s.tiles_mesh.degree[d] = mesh_degree(&s.plan.mesh, (enum mesh_dim)d);
+    }
     TRY_GOTO(forget_training(f, use, &s), fail);
     TRY_GOTO(apply_flags(f, &s), fail);
     note_flags(f, &s);
