@@ -384,8 +384,8 @@ static struct program *random_program(void)
     struct program *p = build_begin("random", UNITS * UNIT, UNITS * UNIT, UNITS * UNIT);
     struct memory m;
     memory_clear(&m);
-    p->group_size[LANE_WORLD] = p->group_size[LANE_ULYSSES] = 2;
-    p->group_size[LANE_RING] = RING;
+    for (int l = LANE_WORLD; l < LANES; l++)
+        p->group_size[l] = l == LANE_RING ? RING : 2;
     p->discrete = (int)below(2);
     for (int t = 0; t < TIERS; t++) {
         build_buffer(p, (enum tier)t, 0, UNITS * UNIT, 1);
