@@ -83,7 +83,7 @@ int mesh_tells(const struct mesh *m, enum mesh_dim d)
 int mesh_is_decided(const struct mesh *m)
 {
     for (int d = 0; d < MESH_DIMS; d++)
-        if (m->degree[d] < (mesh_rows[d].divides ? 0 : 1))
+        if (m->degree[d] < 1 && !mesh_rows[d].divides)
             return 0;
     return 1;
 }

@@ -42,7 +42,7 @@ struct mesh_group {
 struct mesh_group mesh_group_of(const struct mesh *m, enum lane lane, int place);
 /* Tells whether a degree is worth telling: those that make ranks always, others above 1. */
 int mesh_tells(const struct mesh *m, enum mesh_dim d);
-/* Tells whether every degree is given. */
+/* Tells whether every degree that makes ranks is given. */
 int mesh_is_decided(const struct mesh *m);
 int mesh_equal(const struct mesh *a, const struct mesh *b);
 /* Lists the keys in order, NULL-terminated. */

@@ -58,6 +58,8 @@ all)
         set -- ${mesh#* }
         passes "${mesh%% *}" all "$@"
     done
+    # MPICH's transport looks for its own boot id, and its ranks do not yield the cores that they wait on.
+    [ -z "${LTRAIN_TEST_MPI:-}" ] || exit "$failures"
     unshare --uts true 2>/dev/null || exit "$failures"
     for hosts in "a b a b" "a b b a" "a b b c"; do
         export HOSTS="$hosts"
