@@ -135,20 +135,48 @@ static enum status prepare_instruction(const struct exec_context *x, const struc
     return st;
 }
 
+/* Alignments of a call's operands with which it was prepared: kernels are chosen by them, too. */
+struct alignments {
+    uint32_t of[8];
+    int n;
+};
+
+/* Returns a bit for each operand that does not begin at a multiple of 16 bytes, the widest load of a kernel. */
+static uint32_t find_alignment(const struct exec_context *x, const struct program *p, const struct instr *in)
+{
+    int64_t offset[OP_MAX_ARGS];
+    void *arg[OP_MAX_ARGS];
+    uint32_t bits = 0;
+    find_arguments(x, p, in, offset, arg);
+    for (int k = 0; k < OP_MAX_ARGS; k++)
+        bits |= (uint32_t)((uintptr_t)arg[k] % 16 != 0) << k;
+    return bits;
+}
+
+/* Notes that a call is prepared with an alignment. Returns 0 if it was before, or if there is no room to note it. */
+static int note_alignment(struct alignments *a, uint32_t bits)
+{
+    for (int i = 0; i < a->n; i++)
+        if (a->of[i] == bits)
+            return 0;
+    if (a->n == 8)
+        return 0;
+    a->of[a->n++] = bits;
+    return 1;
+}
+
 enum status exec_prepare(const struct exec_context *x, const struct program *p)
 {
     enum status st = OK;
     if (!x->backend->prepare)
         return OK;
-    char *prepared = sys_calloc((size_t)p->n_calls + 1, 1);
+    struct alignments *prepared = sys_calloc((size_t)p->n_calls + 1, sizeof *prepared);
     if (!prepared)
         return status_fail(ERR_NOMEM, "out of memory while kernels are prepared");
     for (int i = 0; i < p->n_instrs && st == OK; i++) {
         const struct instr *in = &p->instrs[i];
-        if (in->lane != LANE_COMPUTE || prepared[in->call])
-            continue;
-        prepared[in->call] = 1;
-        st = prepare_instruction(x, p, i);
+        if (in->lane == LANE_COMPUTE && note_alignment(&prepared[in->call], find_alignment(x, p, in)))
+            st = prepare_instruction(x, p, i);
     }
     free(prepared);
     return st;
