@@ -58,11 +58,10 @@ int wire_found(char *text, size_t size)
         char path[4200];
         const char *name;
         const int built = library_find(mpis[i].module, path, sizeof path);
+        /* stays open: constructors of what it needs keep memory that nobody could reach after closing */
         void *library = built ? open_library(&mpis[i], RTLD_LAZY | RTLD_LOCAL, &name) : NULL;
         const char *state = !built ? "was not built in" : !library ? "is not here" : name;
         at += (size_t)snprintf(text + at, size - at, "%s%s: %s", i ? "; " : "", mpis[i].name, state);
-        if (library)
-            dlclose(library);
         n += library != NULL;
     }
     return n;
