@@ -133,3 +133,17 @@ void chunk_state(const struct scan *s, const struct gates *g, int64_t head, floa
     state_scale(s, state, g->keep);
     multiply(s->tile, WHOLE, k, s->value, g->c, key_head_of(s, head)->k_across, x->right, state, s->value, 1);
 }
+
+struct forward_memory forward_memory_of(const struct op_attrs *a, int64_t columns, const struct cpu_stream *stream,
+                                        const struct gemm_tile *tile, void *work, int threads)
+{
+    struct forward_memory m = {.s = scan_of(a, stream, tile), .base = work ? floats_align(work) : NULL};
+    struct forward_room none;
+    m.s.value = round_up(columns, PRODUCT_COLUMNS);
+    key_heads_layout(&m.s, m.base, &m.floats, 0);
+    m.states = take_floats(m.base, &m.floats, a->scan.heads * state_floats(&m.s));
+    m.rooms = m.floats;
+    forward_room_layout(&m.s, &none, NULL, &m.room);
+    m.floats += threads * m.room;
+    return m;
+}

@@ -128,6 +128,17 @@ struct forward_room {
     float *left, *right;   /* packed operands */
 };
 void forward_room_layout(const struct scan *s, struct forward_room *x, float *base, int64_t *at);
+/* Scratch of a call that visits chunks forward; with base NULL, its size. */
+struct forward_memory {
+    struct scan s;
+    float *states; /* [heads][state_floats] */
+    float *base;
+    int64_t rooms, room, floats; /* offset of the threads' rooms; floats of one, and of all */
+};
+
+/* Lays out that scratch in `work`, with a state that has room for `columns` columns. */
+struct forward_memory forward_memory_of(const struct op_attrs *a, int64_t columns, const struct cpu_stream *stream,
+                                        const struct gemm_tile *tile, void *work, int threads);
 /* Computes L into x->r and, if the kind is SCAN_DELTA, KK' L and -beta KK' L into x->a and x->system. */
 void chunk_pairs(const struct scan *s, const struct gates *g, int64_t head, const struct forward_room *x);
 /* Computes Z of recurrence.h into x->z, from the state; error: where V - f K S goes, [TALL][value], NULL: nowhere. Leaves v in x->v,

@@ -4,25 +4,10 @@
 
 #include <omp.h>
 
-/* Scratch of a call; with base NULL, its size. */
-struct memory {
-    struct scan s;
-    float *states; /* [heads][state_floats] */
-    float *base;
-    int64_t rooms, room, floats; /* offset of the threads' rooms; floats of one, and of all */
-};
-
-static struct memory memory_of(const struct op_attrs *a, const struct cpu_stream *stream, const struct gemm_tile *tile,
-                               void *work, int threads)
+static struct forward_memory memory_of(const struct op_attrs *a, const struct cpu_stream *stream, const struct gemm_tile *tile,
+                                       void *work, int threads)
 {
-    struct memory m = {.s = scan_of(a, stream, tile), .base = work ? floats_align(work) : NULL};
-    struct forward_room none;
-    key_heads_layout(&m.s, m.base, &m.floats, 0);
-    m.states = take_floats(m.base, &m.floats, a->scan.heads * state_floats(&m.s));
-    m.rooms = m.floats;
-    forward_room_layout(&m.s, &none, NULL, &m.room);
-    m.floats += threads * m.room;
-    return m;
+    return forward_memory_of(a, a->scan.value_dim, stream, tile, work, threads);
 }
 
 int64_t scan_workspace(const struct op_attrs *a, int threads)
@@ -31,7 +16,8 @@ int64_t scan_workspace(const struct op_attrs *a, int threads)
 }
 
 /* Computes a head's outputs of the chunk of rows [first, first + n), and its state after them. */
-static void head_chunk(const struct memory *m, const struct forward_room *x, int64_t head, int64_t first, int64_t n, void *o)
+static void head_chunk(const struct forward_memory *m, const struct forward_room *x, int64_t head, int64_t first, int64_t n,
+                       void *o)
 {
     const struct scan *s = &m->s;
     const struct key_head *kh = key_head_of(s, head);
@@ -55,7 +41,7 @@ static void head_chunk(const struct memory *m, const struct forward_room *x, int
 
 void scan_run(const struct gemm_tile *tile, const struct op_attrs *a, void *const *arg, const struct cpu_stream *stream)
 {
-    struct memory m = memory_of(a, stream, tile, arg[8], stream->threads);
+    struct forward_memory m = memory_of(a, stream, tile, arg[8], stream->threads);
     const int64_t heads = a->scan.heads, state = a->scan.key_dim * a->scan.value_dim;
     m.s.qkv = arg[2], m.s.g = arg[3], m.s.beta = arg[4], m.s.links = arg[5], m.s.before = arg[6], m.s.skip = arg[7];
 #pragma omp parallel num_threads((int)min_i64(stream->threads, heads))

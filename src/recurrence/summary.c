@@ -5,26 +5,10 @@
 
 /* --- Summaries: a scan whose state has the columns of `own`, then those of `move`, whose values are zero --- */
 
-/* Scratch of a call; with base NULL, its size. */
-struct memory {
-    struct scan s;
-    float *states; /* [heads][state_floats] */
-    float *base;
-    int64_t rooms, room, floats; /* offset of the threads' rooms; floats of one, and of all */
-};
-
-static struct memory memory_of(const struct op_attrs *a, const struct cpu_stream *stream, const struct gemm_tile *tile,
-                               void *work, int threads)
+static struct forward_memory memory_of(const struct op_attrs *a, const struct cpu_stream *stream, const struct gemm_tile *tile,
+                                       void *work, int threads)
 {
-    struct memory m = {.s = scan_of(a, stream, tile), .base = work ? floats_align(work) : NULL};
-    struct forward_room none;
-    m.s.value = round_up(a->scan.value_dim + a->scan.key_dim, PRODUCT_COLUMNS);
-    key_heads_layout(&m.s, m.base, &m.floats, 0);
-    m.states = take_floats(m.base, &m.floats, a->scan.heads * state_floats(&m.s));
-    m.rooms = m.floats;
-    forward_room_layout(&m.s, &none, NULL, &m.room);
-    m.floats += threads * m.room;
-    return m;
+    return forward_memory_of(a, a->scan.value_dim + a->scan.key_dim, stream, tile, work, threads);
 }
 
 int64_t scan_sum_workspace(const struct op_attrs *a, int threads)
@@ -57,7 +41,7 @@ static void summary_store(const struct scan *s, float *move, float *own, const f
     }
 }
 
-static void head_chunk(const struct memory *m, const struct forward_room *x, int64_t head, int64_t first, int64_t n)
+static void head_chunk(const struct forward_memory *m, const struct forward_room *x, int64_t head, int64_t first, int64_t n)
 {
     float *state = m->states + head * state_floats(&m->s);
     struct gates g;
@@ -68,7 +52,7 @@ static void head_chunk(const struct memory *m, const struct forward_room *x, int
 
 void scan_sum_run(const struct gemm_tile *tile, const struct op_attrs *a, void *const *arg, const struct cpu_stream *stream)
 {
-    struct memory m = memory_of(a, stream, tile, arg[6], stream->threads);
+    struct forward_memory m = memory_of(a, stream, tile, arg[6], stream->threads);
     const int64_t heads = a->scan.heads, k = a->scan.key_dim, v = a->scan.value_dim;
     float *move = arg[0], *own = arg[1];
     m.s.qkv = arg[2], m.s.g = arg[3], m.s.beta = arg[4], m.s.links = arg[5];

@@ -175,7 +175,7 @@ struct settings {
     enum save_failure on_save_failure;
     int64_t trace;   /* step whose lanes are written as a Chrome trace; AUTO: none */
     int tensorboard; /* 1: event files are written */
-    char *walltime;  /* text of --walltime; train/walltime.h reads it */
+    char *walltime;  /* text of --walltime, which train/walltime.h reads; NULL: auto */
     enum stop_when stop;
     enum run_mode mode;
     char *resume;                   /* run directory to continue, or NULL */
