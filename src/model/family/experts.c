@@ -283,6 +283,11 @@ json_t *experts_write_one(const struct model_config *c)
     return json_integer(1);
 }
 
+json_t *experts_write_width(const struct model_config *c)
+{
+    return json_integer(c->shared_ffn);
+}
+
 json_t *experts_list_dense(const struct model_config *c)
 {
     json_t *list = json_array();

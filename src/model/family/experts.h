@@ -66,6 +66,8 @@ json_t *experts_list_layers(const struct model_config *c);
 /* Reads which layers have experts: every decoder_sparse_step-th, without those of mlp_only_layers. */
 enum status experts_read_step(struct config_reader *r, struct model_config *c);
 json_t *experts_write_one(const struct model_config *c);
+/* Writes the width of the shared experts together. */
+json_t *experts_write_width(const struct model_config *c);
 json_t *experts_list_dense(const struct model_config *c);
 enum status experts_read_aux(struct config_reader *r, struct model_config *c);
 json_t *experts_write_aux(const struct model_config *c);

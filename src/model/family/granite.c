@@ -133,11 +133,6 @@ enum status granite_read_shared(struct config_reader *r, struct model_config *c)
     return config_read_count(r, "shared_intermediate_size", OPTIONAL, 0, &c->shared_ffn);
 }
 
-json_t *granite_write_shared(const struct model_config *c)
-{
-    return json_integer(c->shared_ffn);
-}
-
 static const struct config_key granite_keys[] = {GRANITE_KEYS(0, 1e-6), {NULL}};
 /* clang-format off */
 static const struct config_key granite_swa_keys[] = {
@@ -160,7 +155,7 @@ static const struct config_key granitemoeshared_keys[] = {
     GRANITE_KEYS(0, 1e-6),
     EXPERTS_KEY("num_local_experts"),
     {"num_experts_per_tok", KEY_REQUIRED, AT_experts_used},
-    {"shared_intermediate_size", KEY_SPECIAL, .read = granite_read_shared, .write = granite_write_shared},
+    {"shared_intermediate_size", KEY_SPECIAL, .read = granite_read_shared, .write = experts_write_width},
     EXPERTS_AUX,
     {NULL},
 };

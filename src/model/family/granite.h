@@ -15,7 +15,6 @@ json_t *granite_write_attention(const struct model_config *c);
 json_t *granite_write_logits(const struct model_config *c);
 /* Reads the width of the shared MLP. */
 enum status granite_read_shared(struct config_reader *r, struct model_config *c);
-json_t *granite_write_shared(const struct model_config *c);
 enum status granite_derive(struct config_reader *r, struct model_config *c);
 
 #define GRANITE_KEYS(tied, eps)                                                                                 \

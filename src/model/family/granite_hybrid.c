@@ -102,7 +102,7 @@ static const struct config_key keys[] = {
     {"position_embedding_type", KEY_SPECIAL, .read = read_positions, .write = write_positions},
     {"num_local_experts", KEY_SPECIAL, .read = read_experts, .write = experts_write_count},
     {"num_experts_per_tok", KEY_SPECIAL, .read = read_used, .write = write_used},
-    {"shared_intermediate_size", KEY_SPECIAL, .read = read_shared, .write = granite_write_shared},
+    {"shared_intermediate_size", KEY_SPECIAL, .read = read_shared, .write = experts_write_width},
     MAMBA_KEYS,
     EXPERTS_AUX,
     {"normalization_function", KEY_WORD, NO_FIELD, 0, norms},

@@ -150,11 +150,6 @@ static enum status read_shared(struct config_reader *r, struct model_config *c)
     return config_read_count(r, "shared_expert_intermediate_size", OPTIONAL, 1, &c->shared_ffn);
 }
 
-static json_t *write_shared(const struct model_config *c)
-{
-    return json_integer(c->shared_ffn);
-}
-
 /* Keys of all; mtp_use_dedicated_embeddings is about layers that are not part of the model. */
 #define ALIKE                                                                                                         \
     {"hidden_act", KEY_WORD, AT_gate, GATE_SILU, common_silu}, {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-6},        \
@@ -169,7 +164,7 @@ static json_t *write_shared(const struct model_config *c)
 
 #define EXPERTS_ALIKE                                                                     \
     EXPERTS_KEY("num_experts"), {"moe_intermediate_size", KEY_FIELD, AT_expert_ffn, 512}, \
-        {"shared_expert_intermediate_size", KEY_SPECIAL, .read = read_shared, .write = write_shared}, EXPERTS_AUX
+        {"shared_expert_intermediate_size", KEY_SPECIAL, .read = read_shared, .write = experts_write_width}, EXPERTS_AUX
 
 /* mlp_only_layers is about experts in some layers only, of which no release of these makes use. */
 static const struct config_key keys[] = {ALIKE, {"mlp_only_layers", KEY_SPECIAL}, {NULL}};

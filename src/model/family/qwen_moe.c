@@ -21,11 +21,6 @@ static enum status read_shared(struct config_reader *r, struct model_config *c)
     return config_read_count(r, "shared_expert_intermediate_size", OPTIONAL, 1, &c->shared_ffn);
 }
 
-static json_t *write_shared(const struct model_config *c)
-{
-    return json_integer(c->shared_ffn);
-}
-
 #define ALIKE                                                                                                           \
     EXPERTS_KEY("num_experts"), {"num_experts_per_tok", KEY_REQUIRED, AT_experts_used},                                 \
         {"moe_intermediate_size", KEY_REQUIRED, AT_expert_ffn}, {"norm_topk_prob", KEY_FIELD, AT_router_normalises, 0}, \
@@ -34,7 +29,7 @@ static json_t *write_shared(const struct model_config *c)
 
 static const struct config_key qwen2_moe_keys[] = {
     LLAMA_KEYS(0), {"qkv_bias", KEY_FIELD, AT_attention_bias, 1},
-    ALIKE,         {"shared_expert_intermediate_size", KEY_SPECIAL, .read = read_shared, .write = write_shared},
+    ALIKE,         {"shared_expert_intermediate_size", KEY_SPECIAL, .read = read_shared, .write = experts_write_width},
     {NULL},
 };
 static const struct config_key qwen3_moe_keys[] = {
