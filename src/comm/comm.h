@@ -47,8 +47,8 @@ int comm_per_host(const struct comm *c);           /* largest number that divide
 const char *comm_source(const struct comm *c);     /* launcher that gave this rank its number, for messages */
 struct mesh comm_mesh(const struct comm *c);
 int comm_member(const struct comm *c, enum lane lane); /* own index in this rank's group on a comm lane */
-/* Lists this rank's indices in the groups of all comm lanes, by lane_comm. */
-void comm_list_members(const struct comm *c, uint16_t member[COMM_LANES]);
+/* Lists this rank's indices in its groups, for a step_record. */
+void comm_list_members(const struct comm *c, uint16_t member[RECORD_GROUPS]);
 /* Writes one line about ranks, mesh and hosts. */
 void comm_describe(const struct comm *c, char *text, size_t bytes);
 /* Writes a remark if a ulysses group does not lie within one host, else "". */

@@ -37,7 +37,7 @@ enum status comm_set_mesh(struct comm *c, const struct mesh *mesh)
 {
     char here[MESH_TEXT], there[MESH_TEXT];
     for (int d = 0; d < MESH_DIMS; d++)
-        if (mesh->degree[d] < (mesh_rows[d].divides ? 0 : 1) || mesh_ranks(mesh) != c->launch.size)
+        if (mesh->degree[d] < (mesh_rows[d].optional ? 0 : 1) || mesh_ranks(mesh) != c->launch.size)
             return status_fail(ERR_INVALID, "the mesh %s has %lld ranks, but %d were started (%s)", mesh_format(mesh, here),
                                (long long)mesh_ranks(mesh), c->launch.size, c->launch.source);
     if (c->wire) {
@@ -89,7 +89,7 @@ static void describe_nesting(const struct mesh *m, char *text, size_t bytes)
     text[0] = 0;
     for (int depth = MESH_DIMS - 1; depth >= 0; depth--)
         for (int d = 0; d < MESH_DIMS; d++)
-            if (mesh_rows[d].depth == depth && !mesh_rows[d].divides && n < bytes)
+            if (mesh_rows[d].depth == depth && !mesh_rows[d].divides && mesh_tells(m, (enum mesh_dim)d) && n < bytes)
                 n += (size_t)snprintf(text + n, bytes - n, "%s%s %d", n ? ", " : "", mesh_rows[d].key, m->degree[d]);
     if (m->degree[MESH_EP] > 1 && n < bytes)
         snprintf(text + n, bytes - n, ", experts of each layer shared out to %d ranks", m->degree[MESH_EP]);
@@ -177,10 +177,11 @@ int comm_member(const struct comm *c, enum lane lane)
     return c->group[lane - LANE_WORLD].me;
 }
 
-void comm_list_members(const struct comm *c, uint16_t member[COMM_LANES])
+void comm_list_members(const struct comm *c, uint16_t member[RECORD_GROUPS])
 {
-    for (int l = 0; l < COMM_LANES; l++)
-        member[l] = (uint16_t)c->group[l].me;
+    for (int l = LANE_WORLD; l < LANES; l++)
+        if (lane_in_record((enum lane)l) >= 0)
+            member[lane_in_record((enum lane)l)] = (uint16_t)c->group[l - LANE_WORLD].me;
 }
 
 struct comm_traffic comm_bytes_sent(const struct comm *c, enum lane lane)

@@ -19,8 +19,8 @@ enum op_kind {
 
 #define SUMSQ_BLOCK 4096
 
-/* COMM_GROUPS: groups that a rank belongs to, one for each comm lane; a step_record has room for MOST_GROUPS. */
-enum { COMM_GROUPS = 5, MOST_GROUPS = 6 };
+/* Groups in which a rank's index decides what it computes: its shards, heads and experts. */
+enum { RECORD_GROUPS = 6 };
 
 /* Numbers that change from step to step, in one block of host memory that is copied to the device at the start of a program. */
 struct step_record {
@@ -32,8 +32,7 @@ struct step_record {
     uint32_t rounding;  /* random word, new for each update, by which moments in bf16 and int8 are rounded */
     /* dropout: key of the run's masks; sequence: number, within the run, of the micro-batch's sequence */
     uint32_t dropout[2], sequence;
-    /* the rank's index in its group of each comm lane, which decides its shards and heads; by lane_comm */
-    uint16_t member[MOST_GROUPS];
+    uint16_t member[RECORD_GROUPS]; /* the rank's index in its group of the comm lanes that ops ask for, by lane_in_record */
 };
 
 /* Results of OP_CLIP, which the update uses and the user sees. */
@@ -169,7 +168,7 @@ struct op_attrs {
         struct {
             int64_t rows;
             int32_t experts, members, group;
-        } arrive; /* rows: room for those that arrive; members: ranks that share the experts out; group: their lane, by lane_comm */
+        } arrive; /* rows: room for those that arrive; members: ranks that share the experts out; group: their lane, by lane_in_record */
         struct {
             int64_t rows, x_rows, cols;
             int32_t per, dtype, padded;
@@ -225,7 +224,7 @@ struct op_attrs {
         struct {
             int64_t n, n_decay, first, share;
             int32_t low_precision, moments, group;
-        } vec; /* ACCUM, SUMSQ, CLIP, ADAMW (ops/adamw.h); group: comm lane, by lane_comm, whose members share the elements */
+        } vec; /* ACCUM, SUMSQ, CLIP, ADAMW (ops/adamw.h); group: comm lane, by lane_in_record, whose members share the elements */
         struct {
             int64_t n, share;
             int32_t type, element, distance, send_if, recv_if;

@@ -12,7 +12,9 @@
 
 enum tier { TIER_DEVICE, TIER_HOST, TIER_NVME, TIERS };
 /* Lanes. Comm lanes are named after their groups: all ranks (world), ranks that share heads (ulysses), ranks that pass keys and
- * values on (ring), ranks that share experts out (ep), ranks with the same experts (experts). */
+ * values on (ring), ranks that share experts out (ep), ranks with the same experts (experts), ranks with a slice each of the same
+ * layers (tp), ranks with the same slices of the same layers (zero), ranks with the same layers (stage), ranks at the same place of
+ * all stages (pp). Lanes of dimensions of degree 1 are idle. */
 enum lane {
     LANE_COMPUTE,
     LANE_H2D,
@@ -25,11 +27,13 @@ enum lane {
     LANE_RING,
     LANE_EP,
     LANE_EXPERTS,
+    LANE_TP,
+    LANE_ZERO,
+    LANE_STAGE,
+    LANE_PP,
     LANES
 };
 enum { COMM_LANES = LANES - LANE_WORLD };
-_Static_assert((int)COMM_LANES == (int)COMM_GROUPS && (int)COMM_GROUPS <= (int)MOST_GROUPS,
-               "a step_record has the rank's index in each group");
 /* Purpose that an instruction has in the step. */
 enum phase { PHASE_NONE, PHASE_IO, PHASE_UPDATE, PHASE_FORWARD, PHASE_LOSS, PHASE_BACKWARD, PHASES };
 enum tensor_class { CLASS_PARAM, CLASS_GRAD, CLASS_OPTIM, CLASS_ACT, CLASS_WORK, CLASS_IO, CLASSES };
@@ -57,6 +61,9 @@ static inline int lane_comm(enum lane l)
 {
     return (int)l - LANE_WORLD;
 }
+
+/* Returns the place of the rank's index in a lane's group within a step_record; -1: no op asks for the lane's. */
+int lane_in_record(enum lane l);
 
 /* A logical value: `rows` rows of `row_bytes` bytes. Flat ranges of parameters, gradients and optimizer states have one row per
  * element. */

@@ -279,7 +279,7 @@ enum status settings_read(const struct settings_flags *f, enum settings_use use,
     if (flag_value(f, "resume") && !flag_value(f, "tiles")) {
         s.tiles_mesh = s.plan.mesh;
         for (int d = 0; d < MESH_DIMS; d++) /* a run writes such a degree only if it is above 1 */
-            if (mesh_rows[d].divides)
+            if (mesh_rows[d].optional)
                 s.tiles_mesh.degree[d] = mesh_degree(&s.plan.mesh, (enum mesh_dim)d);
     }
     TRY_GOTO(forget_training(f, use, &s), fail);

@@ -8,8 +8,7 @@
 int64_t sequences_own(const struct run *r, int64_t total, int64_t i)
 {
     const struct strategy *s = &r->session->plan->strategy;
-    int64_t n = i * s->key.mesh.degree[MESH_DP] +
-                comm_place(r->comm) / (s->key.mesh.degree[MESH_ULYSSES] * s->key.mesh.degree[MESH_RING]);
+    int64_t n = i * s->key.mesh.degree[MESH_DP] + comm_place(r->comm) / mesh_sharing(&s->key.mesh) % s->key.mesh.degree[MESH_DP];
     return n < total ? n : -1;
 }
 
@@ -63,8 +62,7 @@ enum status sequences_publish(struct run *r, const struct sequence_source *sourc
 
 enum status sequences_add_up(struct run *r, const struct tally *own, struct tally *sum)
 {
-    int n = comm_size(r->comm), sharing = r->session->plan->strategy.key.mesh.degree[MESH_ULYSSES] *
-                                          r->session->plan->strategy.key.mesh.degree[MESH_RING];
+    int n = comm_size(r->comm), sharing = mesh_sharing(&r->session->plan->strategy.key.mesh);
     struct tally *all = sys_calloc((size_t)n, sizeof *all);
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory");

@@ -93,6 +93,10 @@ static const char *tier_fault(const struct program *p, enum lane lane, int write
     case LANE_RING:
     case LANE_EP:
     case LANE_EXPERTS:
+    case LANE_TP:
+    case LANE_ZERO:
+    case LANE_STAGE:
+    case LANE_PP:
         return t == TIER_DEVICE ? NULL : "comm lanes touch the device only";
     default:
         return "there is no such lane";

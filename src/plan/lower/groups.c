@@ -5,7 +5,9 @@
 
 enum lane plan_unit_lane(const struct model *m, const struct strategy *s, int unit)
 {
-    return mesh_degree(&s->key.mesh, MESH_EP) > 1 && model_unit_has_experts(m, unit) ? LANE_EXPERTS : LANE_WORLD;
+    if (mesh_degree(&s->key.mesh, MESH_EP) > 1 && model_unit_has_experts(m, unit))
+        return LANE_EXPERTS;
+    return model_unit_in_layer(m, unit) ? mesh_lane_of_sliced(&s->key.mesh) : LANE_WORLD;
 }
 
 int plan_unit_zero(const struct model *m, const struct strategy *s, int unit)

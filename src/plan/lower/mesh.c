@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Heads that the ranks of a sequence share, for each of the model's kinds of layers with attention. */
+/* Heads of a slice that the ranks of a sequence share, for each of the model's kinds of layers with attention. */
 struct kinds {
     int n; /* number of kinds to check: if all have the same heads, one stands for them */
     struct seq_heads heads[MODEL_KINDS];
@@ -19,14 +19,15 @@ struct kinds {
 
 static void kinds_of(const struct model *m, const struct plan_request *s, struct kinds *out)
 {
+    const int slices = mesh_degree(&s->mesh, MESH_TP) / m->part.slices;
     out->n = 0;
     for (int i = 0; i < m->n_kinds; i++) {
         const struct attention_block *a = model_attention(m, m->kinds[i].first);
         if (!a)
             continue;
         const struct attention_shape *shape = &m->shapes[a->shape];
-        out->heads[out->n] = (struct seq_heads){.heads = shape->heads,
-                                                .kv_heads = shape->kv_heads,
+        out->heads[out->n] = (struct seq_heads){.heads = shape->heads / slices,
+                                                .kv_heads = shape->kv_heads / slices,
                                                 .head_dim = shape->head_dim,
                                                 .storage_bytes = dtype_size(s->dtype),
                                                 .layers = m->kinds[i].layers,
@@ -154,7 +155,7 @@ static unsigned find_open(const struct plan_request *s)
     unsigned open = 0;
     int n = 0;
     for (int d = 0; d < MESH_DIMS; d++)
-        if (!mesh_rows[d].divides && s->mesh.degree[d] <= 0 && (d != MESH_DP || s->batch > 0)) {
+        if (!mesh_rows[d].optional && s->mesh.degree[d] <= 0 && (d != MESH_DP || s->batch > 0)) {
             open |= bit_of((enum mesh_dim)d);
             n++;
         }
@@ -173,13 +174,35 @@ static int may_choose_experts(const struct model *m, const struct plan_request *
            model_share_check(m, (int)m->config.experts) == OK;
 }
 
-/* Returns how many ranks of one host surely share a sequence, no matter at which of the host's ranks a sequence begins. */
-static int sharing_on_host(const struct plan_request *s, int sharing, int ranks)
+/* Returns the number of ranks that have different parts of the layers: the product of the degrees of slices and stages. */
+static int parts_of(const struct mesh *mesh)
 {
-    return ranks > s->per_host ? (int)gcd_i64(sharing, s->per_host) : s->per_host;
+    return mesh_degree(mesh, MESH_TP) * mesh_degree(mesh, MESH_PP);
 }
 
-/* Derives the degrees that are not given. */
+/* Returns how many ranks of one host surely share a sequence, no matter at which of the host's ranks a sequence begins. ranks: those
+ * with one part of the layers, as `sharing`; ranks with the other slices stand beside each of them. */
+static int sharing_on_host(const struct plan_request *s, int sharing, int ranks)
+{
+    const int here = (int)max_i64(1, s->per_host / mesh_degree(&s->mesh, MESH_TP));
+    return ranks > here ? (int)gcd_i64(sharing, here) : here;
+}
+
+/* Sets the degrees of slices and stages to 1 unless they are given, and refuses those that do not divide the ranks. */
+static enum status settle_parts(struct plan_request *s, int ranks)
+{
+    static const enum mesh_dim dims[] = {MESH_TP, MESH_PP};
+    for (int i = 0; i < 2; i++) {
+        int *degree = &s->mesh.degree[dims[i]];
+        *degree = (int)max_i64(1, *degree);
+        if (ranks % *degree)
+            return indivisible(mesh_rows[dims[i]].key, *degree, ranks);
+        ranks /= *degree;
+    }
+    return OK;
+}
+
+/* Derives the degrees that are not given; ranks: those with one part of the layers. */
 static enum status derive(const struct model *m, struct plan_request *s, int ranks)
 {
     int *dp = &s->mesh.degree[MESH_DP], *ulysses = &s->mesh.degree[MESH_ULYSSES], *ring = &s->mesh.degree[MESH_RING];
@@ -286,12 +309,13 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
 {
     struct kinds kinds;
     char mesh[MESH_TEXT];
+    TRY(settle_parts(s, ranks));
     kinds_of(m, s, &kinds);
     s->open_degrees = find_open(s);
     if (may_choose_experts(m, s))
         s->open_degrees |= bit_of(MESH_EP);
     s->per_host = per_host;
-    TRY(derive_open(m, s, ranks));
+    TRY(derive_open(m, s, ranks / parts_of(&s->mesh)));
     const int *degree = s->mesh.degree;
     if (mesh_ranks(&s->mesh) != ranks)
         return status_fail(ERR_INVALID, "--mesh: %s makes %lld ranks, but there are %d: start that many, or change the mesh",
@@ -328,10 +352,11 @@ static struct mesh with_degrees(const struct mesh *given, int dp, int ulysses, i
  * must lie inside a host. */
 static int may_share(const struct model *m, const struct plan_request *s, const struct kinds *kinds, int sharing, int ulysses)
 {
-    const int together = sharing_on_host(s, sharing, (int)mesh_ranks(&s->mesh)), ring = sharing / ulysses;
+    const int ranks = (int)mesh_ranks(&s->mesh) / parts_of(&s->mesh), together = sharing_on_host(s, sharing, ranks),
+              ring = sharing / ulysses;
     if (sharing > 1 && model_whole_block(m) != BLOCK_KINDS)
         return 0;
-    const struct mesh mesh = with_degrees(&s->mesh, (int)mesh_ranks(&s->mesh) / sharing, ulysses, sharing / ulysses, 1);
+    const struct mesh mesh = with_degrees(&s->mesh, ranks / sharing, ulysses, sharing / ulysses, 1);
     if (passes_states(m, &mesh) && (lacks_kernels(s) || lacks_lane(&mesh)))
         return 0;
     if (sharing % ulysses || ring > longest_ring(m) || (!is_open(s, MESH_ULYSSES) && ulysses != s->mesh.degree[MESH_ULYSSES]) ||
@@ -343,7 +368,7 @@ static int may_share(const struct model *m, const struct plan_request *s, const 
 
 int plan_meshes(const struct model *m, const struct plan_request *s, struct mesh *out, int most)
 {
-    const int ranks = (int)mesh_ranks(&s->mesh);
+    const int ranks = (int)mesh_ranks(&s->mesh) / parts_of(&s->mesh);
     struct kinds kinds;
     int n = 0;
     kinds_of(m, s, &kinds);

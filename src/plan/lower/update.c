@@ -179,7 +179,7 @@ static void update_group(struct lowering *L, int unit, int index)
     attrs->vec.share = sharded ? b - a : 0;
     attrs->vec.low_precision = low != NULL;
     attrs->vec.moments = (int32_t)L->s.key.moments;
-    attrs->vec.group = lane_comm(g.lane);
+    attrs->vec.group = lane_in_record(g.lane);
     if (on_host)
         L->p->instrs[L->p->n_instrs - 1].depth = 2;
     for (int i = 0; i < 3; i++)

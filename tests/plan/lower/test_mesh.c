@@ -304,18 +304,16 @@ static void open_meshes(void **state)
 static void lanes(void **state)
 {
     (void)state;
-    enum { PLACES = 3 * 4 * 2 };
-    const struct mesh mesh = {{[MESH_DP] = 3, [MESH_ULYSSES] = 4, [MESH_RING] = 2, [MESH_EP] = 6}};
-    const int members[COMM_LANES] = {[LANE_WORLD - LANE_WORLD] = PLACES,
-                                     [LANE_ULYSSES - LANE_WORLD] = 4,
-                                     [LANE_RING - LANE_WORLD] = 2,
-                                     [LANE_EP - LANE_WORLD] = 6,
-                                     [LANE_EXPERTS - LANE_WORLD] = PLACES / 6};
-    const int strides[COMM_LANES] = {[LANE_WORLD - LANE_WORLD] = 1,
-                                     [LANE_ULYSSES - LANE_WORLD] = 1,
-                                     [LANE_RING - LANE_WORLD] = 4,
-                                     [LANE_EP - LANE_WORLD] = 1,
-                                     [LANE_EXPERTS - LANE_WORLD] = 6};
+    enum { SHARING = 3 * 4 * 2, PLACES = 2 * SHARING * 5 };
+    const struct mesh mesh = {{[MESH_DP] = 3, [MESH_ULYSSES] = 4, [MESH_RING] = 2, [MESH_TP] = 2, [MESH_PP] = 5, [MESH_EP] = 6}};
+    const int members[COMM_LANES] = {
+        [LANE_WORLD - LANE_WORLD] = PLACES, [LANE_ULYSSES - LANE_WORLD] = 4,          [LANE_RING - LANE_WORLD] = 2,
+        [LANE_EP - LANE_WORLD] = 6,         [LANE_EXPERTS - LANE_WORLD] = PLACES / 6, [LANE_TP - LANE_WORLD] = 2,
+        [LANE_ZERO - LANE_WORLD] = SHARING, [LANE_STAGE - LANE_WORLD] = 2 * SHARING,  [LANE_PP - LANE_WORLD] = 5};
+    const int strides[COMM_LANES] = {
+        [LANE_WORLD - LANE_WORLD] = 1, [LANE_ULYSSES - LANE_WORLD] = 2, [LANE_RING - LANE_WORLD] = 8,
+        [LANE_EP - LANE_WORLD] = 1,    [LANE_EXPERTS - LANE_WORLD] = 6, [LANE_TP - LANE_WORLD] = 1,
+        [LANE_ZERO - LANE_WORLD] = 2,  [LANE_STAGE - LANE_WORLD] = 1,   [LANE_PP - LANE_WORLD] = 2 * SHARING};
     for (int l = LANE_WORLD; l < LANES; l++) {
         int taken[PLACES] = {0};
         for (int place = 0; place < PLACES; place++) {

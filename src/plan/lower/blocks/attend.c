@@ -124,7 +124,7 @@ static void sink_attrs(const struct lowering *L, const struct attention_block *w
     a->sink.dtype = (int32_t)L->s.key.dtype;
     a->sink.first = tile * heads->q;
     a->sink.share = heads->heads;
-    a->sink.group = lane_comm(LANE_ULYSSES);
+    a->sink.group = lane_in_record(LANE_ULYSSES);
 }
 
 /* Merges the attention sinks of the tile's heads into its o and lse. */

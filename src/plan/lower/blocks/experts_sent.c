@@ -82,7 +82,7 @@ static void exchange_counts(struct lowering *L, const struct block *b, int c)
     a->arrive.rows = r.n * arriving(L);
     a->arrive.experts = (int32_t)L->m->config.experts;
     a->arrive.members = L->ep;
-    a->arrive.group = lane_comm(LANE_EP);
+    a->arrive.group = lane_in_record(LANE_EP);
     experts_write(L, 0, &W->order, &r, c);
     experts_write(L, 1, &W->place, &r, c);
     value_new(L, &W->offsets, c);
