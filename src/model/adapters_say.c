@@ -41,6 +41,12 @@ static int some_parameter_of(const struct model *m, const char *ending)
     return 0;
 }
 
+/* Returns the name of the first stack of experts, in a model that has some. */
+static const char *first_stack(const struct model *m)
+{
+    return experts_first(family_of(&m->config)->experts);
+}
+
 /* Lists the last parts of the names of the first layer's maps without adapters: "q_proj, k_proj". */
 static void list_maps(const struct model *m, char *text, size_t bytes)
 {
@@ -58,7 +64,7 @@ static void list_maps(const struct model *m, char *text, size_t bytes)
     }
     const size_t used = strlen(text);
     if (m->config.experts > 0)
-        snprintf(text + used, bytes - used, ", experts.gate_up_proj, experts.down_proj; routers have no adapters");
+        snprintf(text + used, bytes - used, ", experts.%s, experts.down_proj; routers have no adapters", first_stack(m));
 }
 
 /* Tells whether a target's name is that of the head or the embedding. */
@@ -148,12 +154,11 @@ static enum status check_layers(const struct model *m, char *text, size_t bytes)
 /* Tells whether the rules exclude a stack of experts. */
 static int excludes_stack(const struct model *m, const struct adapter_rules *rules)
 {
-    static const char *const stacks[] = {"gate_up_proj", "down_proj"};
     char module[ADAPTED_NAME];
     for (int64_t l = 0; l < m->config.layers && m->config.experts > 0; l++)
         for (int i = 0; i < 2 && experts_has(&m->config, l); i++) {
             snprintf(module, sizeof module, "model.layers.%lld.%s.%s", (long long)l,
-                     experts_module(family_of(&m->config)->experts), stacks[i]);
+                     experts_module(family_of(&m->config)->experts), i ? "down_proj" : first_stack(m));
             if (adapter_excludes(rules, module))
                 return 1;
         }
@@ -231,8 +236,8 @@ enum status model_check_adapters(const struct model *m)
     if (l->dropout > 0 && m->most_stack_rank > 0)
         return status_fail(ERR_INVALID,
                            "--lora: dropout=%g: adapters of experts have no dropout, here as in PEFT: leave it out, or leave out "
-                           "experts (exclude-modules=experts.gate_up_proj,experts.down_proj)",
-                           l->dropout);
+                           "experts (exclude-modules=experts.%s,experts.down_proj)",
+                           l->dropout, first_stack(m));
     if (m->refused_target)
         return status_fail(
             ERR_INVALID,

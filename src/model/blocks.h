@@ -38,7 +38,7 @@ BLOCK(MLP, mlp, "MLP", MAPS(&b->gate, &b->up, &b->down, &b->scalar), -1, SIGNATU
       CUT(b->up.out, "columns of the MLP", .into = {&b->gate, &b->up}, .out_of = &b->down))
 
 BLOCK(EXPERTS, experts, "experts", MAPS(&b->router, &b->gate_up, &b->down), -1,
-      SIGNATURE(b->experts, b->used, b->ffn, b->kind), 0, 8 * b->used, 2 * b->used * b->ffn, 0, 0, SHARED, UNCUT)
+      SIGNATURE(b->experts, b->used, b->ffn, b->kind), 0, 8 * b->used, b->used * b->gate_up.out, 0, 0, SHARED, UNCUT)
 
 BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->z, &b->a, &b->b, &b->out), -1,
       SIGNATURE(b->kind, b->heads, b->groups, b->key_dim, b->value_dim, b->width),

@@ -268,8 +268,9 @@ struct experts_block {
     float scale, floor;          /* factor of weights; least divisor, 0: none */
     int64_t groups, groups_used; /* only experts in the best groups are chosen from; 1, 1: no groups */
     int64_t experts, used, ffn;  /* experts, those that a token gets, columns of each */
-    struct model_linear gate_up; /* stack of maps to 2 ffn columns: gate's, then up's; or (alternate) one of each in turn */
-    struct model_linear down;    /* stack of maps from ffn columns */
+    /* stack of maps to 2 ffn columns: gate's, then up's; or (alternate) one of each in turn; of GATE_ALONE to ffn columns */
+    struct model_linear gate_up;
+    struct model_linear down; /* stack of maps from ffn columns */
     int alternate;
     enum gate_kind gate;
 };
@@ -409,6 +410,11 @@ int model_expert_layers(const struct model *m);
 static inline double model_aux(const struct model_config *c)
 {
     return c->router_aux_used ? c->router_aux : 0;
+}
+/* Returns the columns that the first map of each expert gives, whose second map reads expert_ffn. */
+static inline int64_t model_expert_columns(const struct model_config *c)
+{
+    return c->gate == GATE_ALONE ? c->expert_ffn : 2 * c->expert_ffn;
 }
 /* Tells whether a unit belongs to a layer: to neither the embedding nor the head. */
 static inline int model_unit_in_layer(const struct model *m, int unit)

@@ -23,10 +23,11 @@ void model_param_tensor(const struct model_param *p, int64_t i, struct param_ten
         out->shape[out->n_dims++] = 1;
     if (p->file_shape[1] > 0)
         out->shape[out->n_dims++] = p->file_shape[1] * (beside ? p->experts : 1);
+    const char *root = p->root ? p->root : "", *name = p->root ? strchr(p->name, '.') : p->name;
     if (p->split == 0)
-        snprintf(out->name, sizeof out->name, "%s%s", p->root ? p->root : "", p->root ? strchr(p->name, '.') : p->name);
+        snprintf(out->name, sizeof out->name, "%s%s", root, name);
     else
-        snprintf(out->name, sizeof out->name, "%.*s.%lld.%s", (int)(strrchr(p->name, '.') - p->name), p->name,
+        snprintf(out->name, sizeof out->name, "%s%.*s.%lld.%s", root, (int)(strrchr(name, '.') - name), name,
                  (long long)(i / p->split), p->part[i % p->split]);
 }
 

@@ -22,6 +22,10 @@ template <int KIND> __device__ __forceinline__ float gated(float x, float *slope
     } else if constexpr (KIND == GATE_IDENTITY) {
         *slope = 1.0f;
         return x;
+    } else if constexpr (KIND == GATE_ALONE) {
+        const float r = x < 0.0f ? 0.0f : x;
+        *slope = 2.0f * r;
+        return r * r;
     } else if constexpr (KIND == GATE_SIGMOID) {
         const float s = sigmoid(x);
         *slope = s * (1.0f - s);
@@ -70,6 +74,8 @@ template <typename F> enum status for_gate(const char *op, int kind, F run)
         return run(gate_kind_of<GATE_SIGMOID>{});
     case GATE_IDENTITY:
         return run(gate_kind_of<GATE_IDENTITY>{});
+    case GATE_ALONE:
+        return run(gate_kind_of<GATE_ALONE>{});
     }
     return status_fail(ERR_INVALID, "%s on cuda: %d is no gate", op, kind);
 }

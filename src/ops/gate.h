@@ -25,6 +25,11 @@ INLINE float gate_value(float g, float *slope, struct gate f, int32_t kind)
         *slope = 1.0f;
         return g;
     }
+    if (kind == GATE_ALONE) {
+        float r = g < 0.0f ? 0.0f : g;
+        *slope = 2.0f * r;
+        return r * r;
+    }
     if (kind == GATE_CLAMPED) {
         float c = g > f.limit ? f.limit : g, s = vsigmoid(f.alpha * c);
         *slope = g > f.limit ? 0.0f : s * fmaf(f.alpha * c, 1.0f - s, 1.0f);
@@ -59,6 +64,7 @@ INLINE float gate_multiplier(float u, float *slope, struct gate f, int32_t kind)
      : f.kind == GATE_CLAMPED   ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_CLAMPED)   \
      : f.kind == GATE_SIGMOID   ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_SIGMOID)   \
      : f.kind == GATE_IDENTITY  ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_IDENTITY)  \
+     : f.kind == GATE_ALONE     ? FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_ALONE)     \
                                 : FOR_DTYPE(dtype, loop, __VA_ARGS__, GATE_GELU_ERF))
 
 #endif

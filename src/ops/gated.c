@@ -5,10 +5,17 @@
 #include "ops/ops.h"
 #include "ops/simd.h"
 
-/* Columns [j, j + n) of a row: elements of gate and up are `step` apart, the first ones at `gate` and `up`. */
+/* Columns [j, j + n) of a row: elements of gate and up are `step` apart, the first ones at `gate` and `up`, of which GATE_ALONE has none. */
 struct span {
     int64_t gate, up, step, act, n;
 };
+
+/* Returns the factor of a gate's value made from element `i` of `up`; *slope: its derivative. */
+INLINE float multiplier_at(const void *x, int64_t i, float *slope, struct gate f, int32_t kind, int32_t dtype)
+{
+    *slope = 0.0f;
+    return kind == GATE_ALONE ? 1.0f : gate_multiplier(row_get(x, i, dtype), slope, f, kind);
+}
 
 INLINE void forward_typed(void *act, const void *x, const struct span *at, float p, struct gate f, int32_t kind, int32_t dtype)
 {
@@ -16,7 +23,7 @@ INLINE void forward_typed(void *act, const void *x, const struct span *at, float
 #pragma omp simd
     for (int64_t j = 0; j < s.n; j++) {
         float slope, g = gate_value(row_get(x, s.gate + j * s.step, dtype), &slope, f, kind);
-        row_set(act, s.act + j, dtype, p * (g * gate_multiplier(row_get(x, s.up + j * s.step, dtype), &slope, f, kind)));
+        row_set(act, s.act + j, dtype, p * (g * multiplier_at(x, s.up + j * s.step, &slope, f, kind, dtype)));
     }
 }
 
@@ -43,8 +50,9 @@ INLINE void backward_typed(void *x, void *g, const struct span *at, float p, flo
     for (int64_t j = 0; j < s.n; j++) {
         float slope, up_slope, d = row_get(g, s.act + j, dtype);
         float v = gate_value(row_get(x, s.gate + j * s.step, dtype), &slope, f, kind);
-        float u = gate_multiplier(row_get(x, s.up + j * s.step, dtype), &up_slope, f, kind);
-        row_set(x, s.up + j * s.step, dtype, p * d * v * up_slope);
+        float u = multiplier_at(x, s.up + j * s.step, &up_slope, f, kind, dtype);
+        if (kind != GATE_ALONE)
+            row_set(x, s.up + j * s.step, dtype, p * d * v * up_slope);
         row_set(x, s.gate + j * s.step, dtype, p * d * u * slope);
         row_set(g, s.act + j, dtype, p * (v * u));
         product[j] = d * (v * u);
@@ -96,7 +104,7 @@ CLONES static float dot(const void *x, int64_t x_at, const void *y, int64_t y_at
 /* Returns columns [j, j + n) of a row of gate_up. */
 static struct span span_of(const struct gated_shape *s, int64_t row, int64_t j)
 {
-    const int64_t at = row * 2 * s->dim, step = s->interleaved ? 2 : 1;
+    const int64_t at = row * (s->f.kind == GATE_ALONE ? 1 : 2) * s->dim, step = s->interleaved ? 2 : 1;
     return (struct span){.gate = at + j * step,
                          .up = at + j * step + (s->interleaved ? 1 : s->dim),
                          .step = step,

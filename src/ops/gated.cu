@@ -10,10 +10,17 @@ struct layout {
     int interleaved;
 };
 
-/* Loads elements [j, j + N) of gate and up of a row. */
-template <int N, typename T>
+/* Loads elements [j, j + N) of gate and up of a row; GATE_ALONE has no `up`, which is 1. */
+template <int KIND, int N, typename T>
 __device__ __forceinline__ void load_both(float (&gate)[N], float (&up)[N], const T *x, int64_t row, int64_t j, const layout &at)
 {
+    if constexpr (KIND == GATE_ALONE) {
+        load<N>(gate, x + row * at.dim + j);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            up[k] = 1.0f;
+        return;
+    }
     x += row * 2 * at.dim;
     if (!at.interleaved) {
         load<N>(gate, x + j);
@@ -29,10 +36,14 @@ __device__ __forceinline__ void load_both(float (&gate)[N], float (&up)[N], cons
     }
 }
 
-template <int N, typename T>
+template <int KIND, int N, typename T>
 __device__ __forceinline__ void store_both(T *x, const float (&gate)[N], const float (&up)[N], int64_t row, int64_t j,
                                            const layout &at)
 {
+    if constexpr (KIND == GATE_ALONE) {
+        store<N>(x + row * at.dim + j, gate);
+        return;
+    }
     x += row * 2 * at.dim;
     if (!at.interleaved) {
         store<N>(x + j, gate);
@@ -62,7 +73,7 @@ template <typename T, int KIND> struct weighted {
         float g[N], u[N];
         if (row < 0 || row >= at.pairs)
             return;
-        load_both<N>(g, u, x, row, j, at);
+        load_both<KIND, N>(g, u, x, row, j, at);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             float slope;
@@ -92,7 +103,7 @@ template <int KIND, int N, typename T>
 __device__ __forceinline__ float element_gradients(const gradient_args<T> &a, float p, int64_t row, int64_t j)
 {
     float g[N], u[N], d[N], sum = 0;
-    load_both<N>(g, u, a.x, row, j, a.at);
+    load_both<KIND, N>(g, u, a.x, row, j, a.at);
     load<N>(d, a.g + row * a.at.dim + j);
 #pragma unroll
     for (int k = 0; k < N; k++) {
@@ -103,7 +114,7 @@ __device__ __forceinline__ float element_gradients(const gradient_args<T> &a, fl
         sum = fmaf(d[k], y, sum);
         d[k] = p * y;
     }
-    store_both<N>(a.x, g, u, row, j, a.at);
+    store_both<KIND, N>(a.x, g, u, row, j, a.at);
     store<N>(a.g + row * a.at.dim + j, d);
     return sum;
 }

@@ -1,4 +1,4 @@
-/* Gated units of experts: y = p f(gate) up for each pair's row, with the gates of swiglu.h. The pair's weight p stands inside, so
+/* Gated units of experts: y = p f(gate) up for each pair's row, with the gates of swiglu.h, or y = p f(gate) of GATE_ALONE. The pair's weight p stands inside, so
  * that the second map's result needs none and the backward pass does without that result. */
 #ifndef LTRAIN_OPS_GATED_H
 #define LTRAIN_OPS_GATED_H
@@ -24,8 +24,8 @@ struct gated_pairs {
 };
 
 /* Computes act. ERR_CORRUPT, here and below: a row or an expert that does not exist. */
-enum status ops_gated(const struct gated_shape *s, void *act /* T[n,dim] */, const void *gate_up /* T[n,2 dim] */,
-                      const struct gated_pairs *x);
+enum status ops_gated(const struct gated_shape *s, void *act /* T[n,dim] */,
+                      const void *gate_up /* T[n,2 dim]; of GATE_ALONE T[n,dim] */, const struct gated_pairs *x);
 /* Computes in place: gate_up becomes its gradient, g, the gradient of act, becomes act, with the bits of ops_gated. */
 enum status ops_gated_grad(const struct gated_shape *s, void *gate_up, void *g, float *dp /* [n] */, const struct gated_pairs *x);
 

@@ -1,6 +1,7 @@
 /* Gated units (Shazeer 2020): y = f(gate) * up, element-wise over n = rows * dim elements.
  *
  * SwiGLU: f(g) = silu(g) = g * sigmoid(g); GeGLU: a gelu. GATE_SIGMOID: f(g) = sigmoid(g), with attention's output as `up`. GATE_IDENTITY: f(g) = g.
+ * GATE_ALONE (experts without gates): f(g) = max(g, 0)^2, and nothing multiplies it (ops/gated.h).
  * GATE_CLAMPED (gpt-oss): y = g sigmoid(alpha g) (u + 1) with g = min(gate, limit) and u = up clamped to +-limit; clamped values
  * have no gradient. */
 #ifndef LTRAIN_OPS_SWIGLU_H

@@ -43,8 +43,9 @@ struct norm_result {
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER, NORM_RMS_ONE /* weights are 1 + w */, NORM_NONE /* y = x */, NORM_LAYER_ONE /* 1 + w */ };
-/* Function of a gate: attrs.act.kind of OP_SWIGLU. Gates of attention's output use the sigmoid, those of convolutions none. */
-enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED, GATE_SIGMOID, GATE_IDENTITY };
+/* Function of a gate: attrs.act.kind of OP_SWIGLU. Gates of attention's output use the sigmoid, those of convolutions none.
+ * GATE_ALONE: of OP_GATED only: the squared ReLU of a single map, without a second one that it multiplies. */
+enum gate_kind { GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED, GATE_SIGMOID, GATE_IDENTITY, GATE_ALONE };
 /* The function between the two maps of an MLP without a gate: attrs.act.kind of OP_GELU. */
 enum activation_kind { GELU_TANH, GELU_ERF, RELU_SQUARED, RELU };
 

@@ -156,7 +156,8 @@ OP(EXPERTS_GRAD, experts_grad, MATRIX, NEVER, a->experts.x_type == BF16 || a->ex
    OPT_SUM(dw, F32, experts.result), IN(dy, AS(experts.y_type)), IN(x, AS(experts.x_type)), IN(offsets, I32), OPT_IN(order, I32),
    OPT_SUM(dbias, F32, experts.result), OPT_IN(p, F32), WORK(work))
 
-/* act = p f(gate) up, f as of OP_SWIGLU, for each pair's row: act [n,dim], gate_up [n,2 dim], p, place [rows,k] */
+/* act = p f(gate) up, f as of OP_SWIGLU, for each pair's row: act [n,dim], gate_up [n,2 dim] or, of GATE_ALONE, [n,dim], p, place
+ * [rows,k] */
 OP(GATED, gated, ELEMENTWISE, NEVER, a->gated.dtype, 7.0 * EXPECTED(gated) * a->gated.k * a->gated.dim,
    OUT(act, T(gated)), IN(gate_up, T(gated)), IN(p, F32), IN(place, I32))
 

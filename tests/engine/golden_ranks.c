@@ -238,7 +238,8 @@ static const struct kind {
              {"lora-moe/qwen3-moe", 2, 1},
              {"lora-moe/gpt-oss", 2},
              {"hybrid/qwen3_5", 2, 1},
-             {"hybrid/bamba", 2, 1}};
+             {"hybrid/bamba", 2, 1},
+             {"hybrid/nemotron-moe", 2}};
 
 enum { OTHER_STEPS = 2 };
 

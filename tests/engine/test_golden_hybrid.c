@@ -23,6 +23,7 @@ CASE(granite, "granite")
 CASE(granite_moe, "granite-moe")
 CASE(bamba, "bamba")
 CASE(nemotron_h, "nemotron-h")
+CASE(nemotron_moe, "nemotron-moe")
 CASE(lfm2, "lfm2")
 
 static void qwen3_next(void **state)
@@ -82,6 +83,7 @@ int main(void)
         cmocka_unit_test(granite_moe),
         cmocka_unit_test(bamba),
         cmocka_unit_test(nemotron_h),
+        cmocka_unit_test(nemotron_moe),
         cmocka_unit_test(lfm2),
         cmocka_unit_test(placement_never_changes_a_bit),
     };

@@ -9,6 +9,7 @@ made by make_moe.py, which says what else they have; hybrid/qlora has PEFT's ada
 maps beside qwen3_5_moe.
 """
 import os
+import re
 import shutil
 import sys
 
@@ -30,6 +31,7 @@ ALIKE = dict(vocab_size=32, hidden_size=16, num_attention_heads=2, num_key_value
 DELTA = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4)
 MAMBA = dict(mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=8, mamba_expand=2, mamba_chunk_size=16, rms_norm_eps=1e-5)
 FACTORS = dict(embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.25, logits_scaling=2.0)
+NEMOTRON = dict(mamba_num_heads=4, mamba_head_dim=8, n_groups=2, ssm_state_size=8, chunk_size=16, time_step_min=0.25, tie_word_embeddings=False)
 # shorter than the convolution, and longer than a chunk of the scan
 DOCUMENTS = [70, 1, 2, 33]
 
@@ -38,8 +40,7 @@ CASES = {
     "qwen3_5": ("qwen3_5_text", dict(DELTA, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR]), DOCUMENTS),
     "granite": ("granitemoehybrid", dict(MAMBA, **FACTORS, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR], num_local_experts=0, num_experts_per_tok=0, rope_parameters=golden.DEFAULT_ROPE,
                                          shared_intermediate_size=24), DOCUMENTS),
-    "nemotron-h": ("nemotron_h", dict(mamba_num_heads=4, mamba_head_dim=8, n_groups=2, ssm_state_size=8, chunk_size=16, layers_block_type=[LINEAR, "mlp", FULL, LINEAR], time_step_min=0.25,
-                                      tie_word_embeddings=False), DOCUMENTS),
+    "nemotron-h": ("nemotron_h", dict(NEMOTRON, layers_block_type=[LINEAR, "mlp", FULL, LINEAR]), DOCUMENTS),
     "lfm2": ("lfm2", dict(num_hidden_layers=3, layer_types=["conv", FULL, "conv"], block_auto_adjust_ff_dim=False, rope_parameters=golden.DEFAULT_ROPE), DOCUMENTS),
     "bamba": ("bamba", dict(MAMBA, mamba_n_groups=1, num_hidden_layers=2, attn_layer_indices=[1], mamba_proj_bias=True, time_step_limit=(0.25, float("inf"))), DOCUMENTS),
 }
@@ -53,6 +54,9 @@ EXPERTS = {
                                       shared_expert_intermediate_size=16, mlp_only_layers=[1], intermediate_size=24), -1, [65, 1, 4]),
     "granite-moe": ("granitemoehybrid", dict(MAMBA, residual_multiplier=0.5, intermediate_size=8, num_hidden_layers=2, layer_types=[LINEAR, FULL], num_local_experts=5,
                                              num_experts_per_tok=2, shared_intermediate_size=16, position_embedding_type="rope", rope_parameters=golden.DEFAULT_ROPE), 4, [66, 1, 2]),
+    # experts of two maps, a shared one, groups; an MLP of another width
+    "nemotron-moe": ("nemotron_h", dict(NEMOTRON, layers_block_type=[LINEAR, "moe", FULL, "mlp"], intermediate_size=24, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=8,
+                                        moe_shared_expert_intermediate_size=16, n_group=3, topk_group=2, routed_scaling_factor=2.5), -1, [66, 1, 2]),
 }
 
 
@@ -227,8 +231,17 @@ def use_experts():
     """Makes make_moe.py make hybrids."""
     random, fp64 = moe.randomize, moe.use_fp64
     moe.ALIKE = {key: value for key, value in ALIKE.items() if key != "intermediate_size"}
+    names = moe.names_in_files
+    moe.names_in_files = lambda model: {key: re.sub(r"^backbone\.", "model.", name) for key, name in names(model).items()}
     moe.randomize = lambda model, dead, seed: (random(model, dead, seed), randomize_scans(model, seed))
     moe.use_fp64 = lambda model: use_fp64(fp64(model))
+
+
+def use_torch():
+    """Makes all modules see torch as it is again, for the next model is created in its own types."""
+    for module in list(sys.modules.values()):
+        if isinstance(getattr(module, "torch", None), Exact):
+            module.torch = torch
 
 
 if __name__ == "__main__":
@@ -242,6 +255,7 @@ if __name__ == "__main__":
     for number, case in enumerate(EXPERTS):
         seed = 1000 * (number + 1)
         while case in asked and not moe.attempt(case, *EXPERTS[case], seed):
+            use_torch()
             seed += 1
             assert seed % 1000 < 100, case
     if "wrapped" in asked:

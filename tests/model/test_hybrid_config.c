@@ -82,6 +82,7 @@ static const struct published {
     {"Nemotron-H-8B-Base-8K", 8100852736, 24},
     {"Nemotron-H-4B-Base-8K", 4489223040, 24},
     {"NVIDIA-Nemotron-Nano-9B-v2", 8888227328, 27},
+    {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31577940288, 23},
 };
 
 static int recurrent_layers(const struct model *m)
@@ -109,8 +110,8 @@ static void published_models_have_their_parameters(void **state)
 }
 
 /* Golden models, as transformers saved them. */
-static const char *const golden[] = {"qwen3_5",     "qwen3_5_moe", "qwen3_next", "granite",
-                                     "granite-moe", "bamba",       "nemotron-h", "lfm2"};
+static const char *const golden[] = {"qwen3_5", "qwen3_5_moe", "qwen3_next",   "granite", "granite-moe",
+                                     "bamba",   "nemotron-h",  "nemotron-moe", "lfm2"};
 
 /* Makes sure that the file has the parameter's tensors in their shapes; returns their number. */
 static int check_tensors(struct st_file *f, const struct model_param *p)
@@ -224,7 +225,7 @@ static void mixers_have_adapters_as_in_peft(void **state)
     static const struct {
         const char *name, *mixer;
         int last;
-    } all[] = {{"granite", "mamba", 1}, {"bamba", "mamba", 1}, {"nemotron-h", "mixer", 0}};
+    } all[] = {{"granite", "mamba", 1}, {"bamba", "mamba", 1}, {"nemotron-h", "mixer", 0}, {"nemotron-moe", "mixer", 0}};
     static const char *const vectors[] = {"conv1d.weight", "conv1d.bias", "A_log", "dt_bias", "D", "norm.weight"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char name[96];
@@ -320,7 +321,10 @@ static void nonsense_of_mixers_is_refused(void **state)
     refuse_of("lfm2", "layer_types", "[\"conv\", \"conv\", \"mamba\"]", "supported: full_attention, conv");
     refuse_of("lfm2", "block_use_swiglu", "false", "block_use_swiglu is false");
     refuse_of("lfm2", "conv_L_cache", "9", "width of the convolution is 9, must be 1 to 8");
-    refuse_of("nemotron-h", "layers_block_type", "[\"mlp\", \"moe\"]", "experts of two maps are not");
+    refuse_of("nemotron-h", "layers_block_type", "[\"mlp\", \"conv\"]", "supported: linear_attention, full_attention, mlp, moe");
+    refuse_of("nemotron-moe", "n_routed_experts", "0", "some layers have experts");
+    refuse_of("nemotron-moe", "moe_latent_size", "8", "experts of a width of their own are not supported");
+    refuse_of("nemotron-moe", "mlp_bias", "true", "in models with experts only false is supported");
     refuse_of("nemotron-h", "tie_word_embeddings", "true", "tie_word_embeddings is true");
     refuse_of("nemotron-h", "attention_head_dim", "16", "attention_head_dim is 16");
     refuse_of("nemotron-h", "mlp_hidden_act", "\"silu\"", "supported: relu2");

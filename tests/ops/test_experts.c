@@ -257,6 +257,8 @@ static void test_corrupt(void **state)
 
 static double gate_of(double g, double u, int kind, double limit, double alpha)
 {
+    if (kind == GATE_ALONE)
+        return fmax(g, 0) * fmax(g, 0);
     if (kind == GATE_CLAMPED) {
         const double c = fmin(g, limit), v = fmax(-limit, fmin(u, limit));
         return c / (1 + exp(-alpha * c)) * (v + 1);
@@ -283,20 +285,21 @@ static double unit_of(const double *v, void *ctx)
 static void check_gated(int64_t rows, int64_t k, int64_t dim, enum dtype t, int kind, int interleaved, int biased)
 {
     enum { EXPERTS = 3, WIDTH = 21 };
-    const int64_t n = rows * k;
+    const int64_t n = rows * k, maps = kind == GATE_ALONE ? 1 : 2;
     struct unit f = {kind, kind == GATE_CLAMPED ? 1.5 : 0, 1.702};
-    struct tensor *gate_up = tensor_random(n * 2 * dim, t, 2.0), *p = tensor_random(n, F32, 1.0),
+    struct tensor *gate_up = tensor_random(n * maps * dim, t, 2.0), *p = tensor_random(n, F32, 1.0),
                   *g = tensor_random(n * dim, t, 1.0), *place = tensor_new(n, I32), *act = tensor_new(n * dim, t),
                   *dp = tensor_new(n, F32), *ids = tensor_new(n, I32), *dy = tensor_random(rows * WIDTH, t, 1.0),
                   *bias = tensor_random(EXPERTS * WIDTH, t, 1.0);
-    struct tensor *want = tensor_new(n * dim, F64), *of_input = tensor_new(n * 2 * dim, F64), *of_p = tensor_new(n, F64);
+    struct tensor *want = tensor_new(n * dim, F64), *of_input = tensor_new(n * maps * dim, F64), *of_p = tensor_new(n, F64);
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = (2 * n - i - 3) % n, token = i / k, e = i % EXPERTS;
         double sum = 0;
         tensor_set(place, i, (double)row);
         tensor_set(ids, i, (double)e);
         for (int64_t j = 0; j < dim; j++) {
-            const int64_t a = row * 2 * dim + (interleaved ? 2 * j : j), b = a + (interleaved ? 1 : dim);
+            const int64_t a = row * maps * dim + (interleaved && maps == 2 ? 2 * j : j),
+                          b = maps == 1 ? a : a + (interleaved ? 1 : dim);
             double v[2] = {gate_up->val[a], gate_up->val[b]}, slope[2];
             const double d = g->val[row * dim + j], value = unit_of(v, &f);
             finite_difference(unit_of, &f, v, 2, slope);
@@ -310,6 +313,8 @@ static void check_gated(int64_t rows, int64_t k, int64_t dim, enum dtype t, int 
                 }
             }
             tensor_set(want, row * dim + j, p->val[i] * value);
+            if (maps == 1) /* the same */
+                slope[0] = slope[1] = 2 * fmax(v[0], 0);
             tensor_set(of_input, a, p->val[i] * d * slope[0]);
             tensor_set(of_input, b, p->val[i] * d * slope[1]);
             sum += d * value;
@@ -348,7 +353,7 @@ static void check_gated(int64_t rows, int64_t k, int64_t dim, enum dtype t, int 
     case_tensor(&c, biased ? bias : NULL, IN);
     case_tensor(&c, biased ? ids : NULL, IN);
     case_run(&c);
-    check_error("gradient of gate and up", gate_up->val, of_input->val, n * 2 * dim,
+    check_error("gradient of gate and up", gate_up->val, of_input->val, n * maps * dim,
                 kind == GATE_CLAMPED ? 1e-4 + tol(t) : tol(t));
     check_error("dp", dp->val, of_p->val, n, TOL_F32);
     assert_memory_equal(g->store, act->store, (size_t)(n * dim * dtype_size(t)));
@@ -358,10 +363,10 @@ static void check_gated(int64_t rows, int64_t k, int64_t dim, enum dtype t, int 
 static void test_gated(void **state)
 {
     static const int64_t shapes[][3] = {{1, 1, 1}, {3, 2, 17}, {7, 3, 96}, {5, 2, 1025}};
-    static const int kinds[] = {GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED};
+    static const int kinds[] = {GATE_SILU, GATE_GELU_TANH, GATE_GELU_ERF, GATE_CLAMPED, GATE_ALONE};
     (void)state;
     for (int s = 0; s < 4; s++)
-        for (int x = 0; x < 16; x++)
+        for (int x = 0; x < 20; x++)
             check_gated(shapes[s][0], shapes[s][1], shapes[s][2], x & 1 ? BF16 : F32, kinds[x >> 2], x >> 1 & 1,
                         (s + x) % 3 == 0);
 }

@@ -67,7 +67,7 @@ enum { NOT_COMPARED, COMPARED };
     X(k_is_v, SWITCH, "values from the map of keys", 0, COMPARED, WORDS("no", "yes"))                       \
     X(attention_bias, SWITCH, "bias of attention", 0, COMPARED, WORDS("no", "yes"))                         \
     X(mlp_bias, SWITCH, "bias of the MLP", 0, COMPARED, WORDS("no", "yes"))                                 \
-    X(gate, CHOICE, "gate function", 0, COMPARED, WORDS("silu", "tanh gelu", "gelu", "clamped silu"))       \
+    X(gate, CHOICE, "gate function", 0, COMPARED, WORDS("silu", "tanh gelu", "gelu", "clamped silu", "sigmoid", "none", "squared relu"))       \
     X(gate_limit, DOUBLE, "limit of the clamped gate", 0, COMPARED, WORDS("none"))                          \
     X(gate_alpha, DOUBLE, "factor in the clamped gate", 0, COMPARED, WORDS("none"))                         \
     X(attention_scale, DOUBLE, "scale of attention scores", 0, COMPARED, WORDS("default"))                  \

@@ -31,6 +31,11 @@ const char *experts_module(const struct experts_form *f)
     return f->module ? f->module : "mlp.experts";
 }
 
+const char *experts_first(const struct experts_form *f)
+{
+    return f->first ? f->first : "gate_up_proj";
+}
+
 /* ---- parameters ---- */
 
 static void describe_block(struct builder *b, struct experts_block *e)
@@ -65,7 +70,10 @@ static void build_shared(struct builder *b, int l, const struct model_norm *norm
     snprintf(name[0], sizeof name[0], "%s.%s", f->shared, f->shared_fused ? "input_linear" : "gate_proj");
     snprintf(name[1], sizeof name[1], "%s.up_proj", f->shared);
     snprintf(name[2], sizeof name[2], "%s.%s", f->shared, f->shared_fused ? "output_linear" : "down_proj");
-    if (f->shared_fused) {
+    m->gate = build_no_linear();
+    if (c->gate == GATE_ALONE) {
+        m->up = build_linear(b, name[1], c->dim, n, 0, c->init_std);
+    } else if (f->shared_fused) {
         const struct model_linear fused = build_linear(b, name[0], c->dim, 2 * n, 0, c->init_std);
         m->gate = build_slice(&fused, 0, n);
         m->up = build_slice(&fused, n, n);
@@ -125,7 +133,7 @@ static void adapt_stacks(struct builder *b, struct experts_block *e)
     const char *module = experts_module(b->experts);
     char down[64];
     snprintf(down, sizeof down, "%s.down_proj", module);
-    build_stack_adapter(b, module, "gate_up_proj", build_adapts(b, down), e->experts, &e->gate_up);
+    build_stack_adapter(b, module, experts_first(b->experts), build_adapts(b, down), e->experts, &e->gate_up);
     build_stack_adapter(b, module, "down_proj", 0, e->experts, &e->down);
 }
 
@@ -135,7 +143,7 @@ void experts_stacks(struct builder *b, int l)
     const struct experts_form *f = b->experts;
     struct experts_block *e = block_of(b, l);
     build_prefix(b, "model.layers.%d.", l);
-    e->gate_up = build_stack(b, f->gate_up, c->experts, c->dim, 2 * c->expert_ffn, f->form, f->gate_up_parts, c->init_std);
+    e->gate_up = build_stack(b, f->gate_up, c->experts, c->dim, model_expert_columns(c), f->form, f->gate_up_parts, c->init_std);
     e->down = build_stack(b, f->down, c->experts, c->expert_ffn, c->dim, f->form, f->down_parts, c->init_std);
     adapt_stacks(b, e);
 }

@@ -19,6 +19,7 @@ struct experts_form {
     const char *const *gate_up_parts,
         *const *down_parts; /* ends of names of files' tensors for each expert; NULL: stacks are whole */
     const char *module;     /* module of transformers that holds the experts; NULL: mlp.experts */
+    const char *first;      /* name there of the first stack; NULL: gate_up_proj */
     unsigned form;          /* form of the stacks' maps (enum linear_form) */
     int alternate;          /* 1: columns of gate and up alternate */
     const char *shared;     /* shared experts' MLP; NULL: none */
@@ -41,8 +42,9 @@ extern const struct config_word experts_sigmoid[], experts_noaux[];
 int experts_has(const struct model_config *c, int64_t l);
 /* Sets whether layer l has experts. */
 void experts_set(struct model_config *c, int64_t l, int has);
-/* Returns the module of transformers that holds a layer's experts, whose stacks are its gate_up_proj and down_proj. */
+/* Returns the module of transformers that holds a layer's experts, whose stacks are experts_first and down_proj. */
 const char *experts_module(const struct experts_form *f);
+const char *experts_first(const struct experts_form *f);
 /* Declares what follows a layer's attention, with the norm before it; all but router and experts. */
 void experts_mlp(struct builder *b, int l, const char *norm);
 /* Declares the router of a layer that has experts, in a unit of its own. */

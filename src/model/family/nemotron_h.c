@@ -1,4 +1,6 @@
-/* Nemotron-H: one block a layer, a Mamba-2 mixer, attention without positions, or an MLP of two maps with a squared ReLU between. */
+/* Nemotron-H: a Mamba-2 mixer, attention without positions, an MLP of two maps with a squared ReLU between, or such experts in each
+ * layer. */
+#include "model/family/experts.h"
 #include "model/family/mamba.h"
 
 #include <string.h>
@@ -37,7 +39,10 @@ static void layer(struct builder *b, int l)
         return;
     }
     case LIST_MLP:
-        mlp(b, l);
+        if (experts_has(&b->m->config, l))
+            experts_mlp(b, l, "norm");
+        else
+            mlp(b, l);
         return;
     default:
         attention(b, l);
@@ -59,7 +64,7 @@ static void head(struct builder *b)
 
 /* ---- config.json ---- */
 
-static const char supported[] = "supported: linear_attention, full_attention, mlp (M, *, -); experts of two maps are not";
+static const char supported[] = "supported: linear_attention, full_attention, mlp, moe (M, *, -, E)";
 
 static int is_word(const char *word, const char *now, const char *old, char letter)
 {
@@ -73,10 +78,11 @@ static int set_block(struct model_config *c, int64_t l, const char *word)
         c->blocks_of[l] = LIST_RECURRENT;
     else if (is_word(word, mamba_words.attention, mamba_words.old_attention, '*'))
         c->blocks_of[l] = LIST_ATTENTION;
-    else if (is_word(word, "mlp", "mlp", '-'))
+    else if (is_word(word, "mlp", "mlp", '-') || is_word(word, "moe", "moe", 'E'))
         c->blocks_of[l] = LIST_MLP;
     else
         return 0;
+    experts_set(c, l, is_word(word, "moe", "moe", 'E'));
     return 1;
 }
 
@@ -118,7 +124,8 @@ static json_t *list_layers(const struct model_config *c)
     json_t *list = json_array();
     for (int64_t l = 0; l < c->layers; l++) {
         const enum recurrent_list block = recurrent_mixer(c, l);
-        json_array_append_new(list, json_string(block == LIST_MLP         ? "mlp"
+        json_array_append_new(list, json_string(experts_has(c, l)         ? "moe"
+                                                : block == LIST_MLP       ? "mlp"
                                                 : block == LIST_RECURRENT ? mamba_words.recurrent
                                                                           : mamba_words.attention));
     }
@@ -153,6 +160,33 @@ static json_t *write_further(const struct model_config *c)
     return json_integer(c->further_layers);
 }
 
+/* Reads the number of experts; 0 if no layer has any. */
+static enum status read_experts(struct config_reader *r, struct model_config *c)
+{
+    int64_t experts = 8;
+    int any = 0;
+    TRY(config_read_count(r, "n_routed_experts", OPTIONAL, 0, &experts));
+    c->experts = 1; /* for experts_has */
+    for (int64_t l = 0; l < c->layers; l++)
+        any |= experts_has(c, l);
+    c->experts = any ? experts : 0;
+    if (!any)
+        return OK;
+    if (experts == 0)
+        return config_refuse(r, "n_routed_experts", "some layers have experts");
+    if (config_get(r, "moe_latent_size"))
+        return config_refuse(r, "moe_latent_size", "experts of a width of their own are not supported");
+    if (c->mlp_bias)
+        return config_refuse(r, "mlp_bias", "in models with experts only false is supported");
+    c->gate = GATE_ALONE;
+    return OK;
+}
+
+static json_t *write_experts(const struct model_config *c)
+{
+    return json_integer(c->experts > 0 ? c->experts : 8);
+}
+
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
     (void)r;
@@ -181,7 +215,7 @@ static const struct config_key first_keys[] = {
     {NULL},
 };
 
-/* Keys without a reader concern positions, of which there are none, initial values, sampling, or experts that no layer has. */
+/* Keys without a reader concern positions, of which there are none, initial values, sampling, or what transformers leaves out. */
 static const struct config_key keys[] = {
     {"mlp_hidden_act", KEY_WORD, AT_activation, RELU_SQUARED, relu2},
     {"layer_norm_epsilon", KEY_FIELD, AT_norm_eps, 1e-5},
@@ -204,6 +238,7 @@ static const struct config_key keys[] = {
     {"hybrid_override_pattern", KEY_SPECIAL},
     {"layer_types", KEY_SPECIAL},
     {"rms_norm_eps", KEY_SPECIAL},
+    {"norm_eps", KEY_SPECIAL},
     {"chunk_size", KEY_SPECIAL},
     {"expand", KEY_SPECIAL},
     {"time_step_max", KEY_SPECIAL},
@@ -218,28 +253,40 @@ static const struct config_key keys[] = {
     {"rope_theta", KEY_SPECIAL},
     {"rope_parameters", KEY_SPECIAL},
     {"partial_rotary_factor", KEY_SPECIAL},
-    {"n_routed_experts", KEY_SPECIAL},
+    {"n_routed_experts", KEY_SPECIAL, .read = read_experts, .write = write_experts},
+    {"num_experts_per_tok", KEY_FIELD, AT_experts_used, 2},
+    {"moe_intermediate_size", KEY_FIELD, AT_expert_ffn, 7688},
+    {"moe_shared_expert_intermediate_size", KEY_FIELD, AT_shared_ffn, 7688},
+    EXPERTS_GROUPS,
+    {"norm_topk_prob", KEY_FIELD, AT_router_normalises, 1},
     {"n_shared_experts", KEY_SPECIAL},
-    {"num_experts_per_tok", KEY_SPECIAL},
-    {"moe_intermediate_size", KEY_SPECIAL},
-    {"moe_shared_expert_intermediate_size", KEY_SPECIAL},
     {"moe_shared_expert_overlap", KEY_SPECIAL},
     {"moe_latent_size", KEY_SPECIAL},
-    {"n_group", KEY_SPECIAL},
-    {"topk_group", KEY_SPECIAL},
-    {"norm_topk_prob", KEY_SPECIAL},
-    {"routed_scaling_factor", KEY_SPECIAL},
     {"output_router_logits", KEY_SPECIAL},
     {"mtp_layers_block_type", KEY_SPECIAL},
     {"mtp_hybrid_override_pattern", KEY_SPECIAL},
     {NULL},
 };
 
+static const char *const up[] = {"up_proj.weight", NULL};
+static const struct experts_form experts = {.router = ROUTER_SIGMOID,
+                                            .gate = "mixer.gate",
+                                            .bias = "mixer.gate.e_score_correction_bias",
+                                            .gate_up = "mixer.experts.up_proj",
+                                            .down = "mixer.experts.down_proj",
+                                            .gate_up_parts = up,
+                                            .down_parts = experts_down,
+                                            .module = "mixer.experts",
+                                            .first = "up_proj",
+                                            .shared = "mixer.shared_experts",
+                                            .count = {"n_routed_experts"}};
+
 const struct family family_nemotron_h = {.name = "nemotron_h",
                                          .class = "NemotronHForCausalLM",
                                          .root = "backbone",
                                          .unadapted = "out_proj",
                                          .theta = 10000,
+                                         .experts = &experts,
                                          .keys = {first_keys, keys},
                                          .buffers = common_buffers,
                                          .embedding = embedding,

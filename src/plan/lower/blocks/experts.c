@@ -359,7 +359,7 @@ static void layer_values(struct lowering *L, struct block *b)
     if (L->ep == 1) /* rows that arrived from other ranks are not kept */
         activation_of_layer(
             L, b, -1,
-            &(struct activation){&x->gate_up, "gate_up", 2 * e->used * e->ffn, L->s.key.dtype, CHUNKS, produce_gate_up});
+            &(struct activation){&x->gate_up, "gate_up", e->used * e->gate_up.out, L->s.key.dtype, CHUNKS, produce_gate_up});
 }
 
 /* Creates the values that all layers share; experts are alike in all layers of a model. */

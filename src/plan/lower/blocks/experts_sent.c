@@ -51,7 +51,7 @@ void sent_values(struct lowering *L)
                {&W->p, "arrived.p", most, F32},
                {&W->order, "arrived.order", most, I32},
                {&W->place, "arrived.place", most, I32},
-               {&W->gate_up, "arrived.gate_up", 2 * most * c->expert_ffn, T},
+               {&W->gate_up, "arrived.gate_up", most * model_expert_columns(c), T},
                {&W->act, "arrived.act", most * c->expert_ffn, T},
                {&W->dact, "arrived.dact", most * c->expert_ffn, T},
                {&W->y, "arrived.y", most * c->dim, T},
