@@ -21,7 +21,9 @@ struct piece {
 
 /* State of one unit's comparison. */
 struct compare {
+    const struct session *given;
     const struct model *m;
+    enum state_kind kind;
     int unit;
     struct difference *d; /* rank 0 */
     float *alone;         /* rank 0: the unit's state in the run alone */
@@ -88,15 +90,39 @@ static enum status take_gradient(void *user, int unit, int64_t first, int64_t n,
     return OK;
 }
 
+/* Tells whether another rank sends the elements of a piece, which are all of one parameter if there are slices. */
+static int is_repeated(const struct compare *c, int64_t first)
+{
+    const struct model_unit *u = &c->m->units[c->unit];
+    int i = u->first_param;
+    while (i + 1 < u->first_param + u->n_params && first >= c->m->params[i + 1].offset)
+        i++;
+    return session_repeats(c->given, i, c->kind);
+}
+
+/* Makes room for a piece more: a slice's columns are a piece in every row. */
+static enum status more_pieces(struct compare *c)
+{
+    if (c->n_pieces < c->piece_room)
+        return OK;
+    struct piece *more = sys_realloc(c->piece, (size_t)(2 * c->piece_room) * sizeof *more);
+    if (!more)
+        return status_fail(ERR_NOMEM, "check: out of memory for unit %d", c->unit);
+    c->piece = more;
+    c->piece_room *= 2;
+    return OK;
+}
+
 static enum status take_shard(void *user, int unit, int64_t first, int64_t n, float *data)
 {
     struct compare *c = user;
     if (c->holding == HELD_IN_COPIES)
         each_part(c, first, n, data, hash_part);
-    if (c->is_copy)
+    if (c->is_copy || is_repeated(c, first))
         return OK;
-    if (c->n_pieces >= c->piece_room || c->used + n > c->room)
+    if (c->used + n > c->room)
         return status_fail(ERR_CORRUPT, "this rank's shards of unit %d hold more than its share", unit);
+    TRY(more_pieces(c));
     memcpy(c->own + c->used, data, (size_t)n * sizeof *data);
     c->piece[c->n_pieces++] = (struct piece){first, n, c->used};
     c->used += n;
@@ -121,12 +147,14 @@ static enum status prepare(struct compare *c, struct session *given, struct sess
     const struct model_unit *u = &c->m->units[c->unit];
     int64_t elements = u->elements, groups = elements / s->key.group + u->n_params + 4;
     c->holding = session_holding(given, c->unit, kind);
-    c->is_copy = c->holding == HELD_IN_COPIES && comm_member(given->comm, LANE_EXPERTS) > 0;
+    c->is_copy = c->holding == HELD_IN_COPIES && comm_member(given->comm, session_copies_lane(given)) > 0;
     int sharded = c->holding != HELD_BY_ALL;
     c->ranks = s->ranks;
     c->piece_room = groups;
-    c->room = elements / (c->holding == HELD_IN_COPIES ? mesh_degree(&s->key.mesh, MESH_EP) : s->ranks) +
-              groups * (s->key.moments == I8 ? BLOCK8 : 1);
+    c->room = given->slice ? elements
+              : c->holding == HELD_IN_COPIES
+                  ? elements / mesh_degree(&s->key.mesh, MESH_EP) + groups * (s->key.moments == I8 ? BLOCK8 : 1)
+                  : elements / s->ranks + groups * (s->key.moments == I8 ? BLOCK8 : 1);
     c->hash = sys_calloc((size_t)c->m->units[c->unit].n_params + 1, sizeof *c->hash);
     c->piece = sys_calloc((size_t)groups, sizeof *c->piece);
     c->own = sharded ? sys_malloc((size_t)c->room * sizeof *c->own) : NULL;
@@ -154,7 +182,9 @@ static enum status compare_copies(struct compare *c, struct comm *comm)
         st = comm_gather(comm, c->hash, n * (int64_t)sizeof *all, all);
     for (int place = 0; place < ranks && st == OK && c->alone; place++) {
         const int r = comm_rank_at(comm, place),
-                  like = c->holding == HELD_BY_ALL ? 0 : comm_rank_at(comm, mesh_group_of(&mesh, LANE_EXPERTS, place).first);
+                  like = c->holding == HELD_BY_ALL
+                             ? 0
+                             : comm_rank_at(comm, mesh_group_of(&mesh, session_copies_lane(c->given), place).first);
         for (int i = 0; i < n; i++) {
             struct difference *d = &c->d[c->m->units[c->unit].first_param + i];
             if (all[r * n + i] != all[like * n + i] && (d->rank == 0 || r < d->rank)) {
@@ -209,7 +239,7 @@ static enum status compare_shards(struct compare *c, struct comm *comm)
 enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, struct excuse excuse,
                        struct difference *d)
 {
-    struct compare c = {.m = given->model, .unit = unit, .d = d, .excuse = excuse};
+    struct compare c = {.given = given, .m = given->model, .kind = kind, .unit = unit, .d = d, .excuse = excuse};
     enum status st = comm_agree(given->comm, prepare(&c, given, alone, kind));
     if (st == OK && c.holding != HELD_BY_ALL)
         st = compare_shards(&c, given->comm);

@@ -154,6 +154,7 @@ enum status state_create(struct session *s, const char *dir, int n_files, const 
 /* ---- writing ---- */
 
 struct output {
+    const struct session *session;
     const struct model *model;
     struct shard_writer *file;
     enum state_kind kind; /* kind that is being written */
@@ -180,7 +181,7 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
     for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
         const struct model_param *p = &w->model->params[i];
         int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
-        if (a >= b || w->tensor[p->whole] < 0 || !model_part_is_first(w->model, i))
+        if (a >= b || w->tensor[p->whole] < 0 || !model_part_is_first(w->model, i) || session_repeats(w->session, i, w->kind))
             continue;
         TRY(state_check_finite(w->kind, p, a - p->offset, b - a, data + (a - first)));
         TRY(write_param(w, i, a - p->offset, b - a, data + (a - first)));
@@ -190,7 +191,8 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
 }
 
 /* Writes a kind of state of the ranks' parts of the model. Of sharded state every rank writes its own elements; of state that all
- * ranks with a part hold whole, they write one unit each, in turn. Of experts that are shared out the first rank with them writes.
+ * ranks with a part hold whole, they write one unit each, in turn. Of experts that are shared out, and of slices, the first rank with
+ * them writes.
  *
  * The ranks agree after every turn, so that none waits long for a slow or failed one. */
 static enum status write_kind(struct session *s, enum state_kind kind, struct output *w)
@@ -206,7 +208,7 @@ static enum status write_kind(struct session *s, enum state_kind kind, struct ou
         const enum state_holding held = session_holding(s, u, kind);
         if (held == HELD_BY_ALL)
             continue;
-        const int writes = held == HELD_IN_SHARDS || comm_member(s->comm, LANE_EXPERTS) == 0;
+        const int writes = held == HELD_IN_SHARDS || comm_member(s->comm, session_copies_lane(s)) == 0;
         TRY(comm_agree(s->comm, writes ? session_visit(s, u, kind, STATE_READ, write_pieces, w) : OK));
     }
     return OK;
@@ -246,7 +248,7 @@ static enum status open_output(struct session *s, const char *dir, uint64_t mark
 static enum status write_file(struct session *s, const char *dir, uint64_t mark, const char *name, const struct contents *f,
                               struct unused *rest)
 {
-    struct output w = {.model = s->model};
+    struct output w = {.session = s, .model = s->model};
     enum status st = comm_agree(s->comm, open_output(s, dir, mark, name, f, &w));
     for (int k = 0; k < f->n_kinds && st == OK; k++) {
         w.kind = f->kind[k];

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert((int)CHANNELS == (int)CHANNEL_WORLD + (int)COMM_LANES, "a channel for each comm lane");
+
 static enum status group_make(struct comm *c, enum lane lane, int members, int me, int first, int stride)
 {
     struct group *g = comm_group(c, lane);

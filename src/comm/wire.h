@@ -16,6 +16,10 @@ enum channel {
     CHANNEL_RING,
     CHANNEL_EP,
     CHANNEL_EXPERTS,
+    CHANNEL_TP,
+    CHANNEL_ZERO,
+    CHANNEL_STAGE,
+    CHANNEL_PP,
     CHANNELS
 };
 

@@ -10,8 +10,9 @@ struct batch {
     struct session *s;
     struct seq_shape shape;
     struct seq_layout *layout;
-    int ring, ulysses;     /* this rank's indices in its groups */
+    int ring, ulysses, tp; /* this rank's indices in its groups */
     int32_t *memory;       /* the five arrays of the whole sequence; NULL if this rank has its sequences to itself */
+    int32_t *rows;         /* room for the rows that slices share; NULL without slices */
     struct sequence whole; /* arrays of the whole sequence: in `memory`, or the program's own inputs */
     uint8_t *needs;
 };
@@ -36,20 +37,24 @@ enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
     b->s = s;
     b->ring = comm_member(s->comm, LANE_RING);
     b->ulysses = comm_member(s->comm, LANE_ULYSSES);
+    b->tp = comm_member(s->comm, LANE_TP);
     TRY_GOTO(seq_shape_create_pieces(seq_len, mesh->key.mesh.degree[MESH_ULYSSES], mesh->key.mesh.degree[MESH_RING], SEQ_AUTO,
-                                     model_least_piece(s->model), &b->shape),
+                                     model_least_piece(s->model), mesh_degree(&mesh->key.mesh, MESH_TP), &b->shape),
              fail);
     TRY_GOTO(seq_layout_create(&b->shape, &b->layout), fail);
     b->whole = inputs(s);
     b->needs = sys_calloc((size_t)mesh->key.mesh.degree[MESH_RING] * (size_t)mesh->key.mesh.degree[MESH_RING], 1);
-    if (mesh->key.mesh.degree[MESH_RING] * mesh->key.mesh.degree[MESH_ULYSSES] > 1) {
+    if (mesh_sharing(&mesh->key.mesh) > 1) {
         size_t n = (size_t)b->shape.padded;
         b->memory = sys_calloc(5 * n, sizeof *b->memory);
         int32_t *m = b->memory;
         if (m)
             b->whole = (struct sequence){.tokens = m, .targets = m + n, .positions = m + 2 * n, .lo = m + 3 * n, .hi = m + 4 * n};
     }
-    if (!b->needs || (mesh->key.mesh.degree[MESH_RING] * mesh->key.mesh.degree[MESH_ULYSSES] > 1 && !b->memory)) {
+    if (mesh_degree(&mesh->key.mesh, MESH_TP) > 1)
+        b->rows = sys_calloc((size_t)mesh->rows, sizeof *b->rows);
+    if (!b->needs || (mesh_sharing(&mesh->key.mesh) > 1 && !b->memory) ||
+        (mesh_degree(&mesh->key.mesh, MESH_TP) > 1 && !b->rows)) {
         st = status_fail(ERR_NOMEM, "out of memory for a sequence's layout");
         goto fail;
     }
@@ -66,6 +71,7 @@ void batch_destroy(struct batch *b)
         return;
     seq_layout_destroy(b->layout);
     free(b->memory);
+    free(b->rows);
     free(b->needs);
     free(b);
 }
@@ -80,6 +86,19 @@ static void narrow(const struct batch *b, const int32_t *lo, int64_t window, int
 {
     for (int64_t i = 0; i < b->shape.padded; i++)
         out[i] = (int32_t)max_i64(lo[i], window > 0 ? i - window + 1 : 0);
+}
+
+/* Publishes this rank's rows of the residual stream: all of its tokens or, between slices, its share of every row chunk, so that
+ * the slices' shares of a chunk follow each other. */
+static void gather_stream(const struct batch *b, const int32_t *whole, int32_t *own)
+{
+    const struct strategy *s = &b->s->plan->strategy;
+    const int slices = mesh_degree(&s->key.mesh, MESH_TP);
+    seq_gather(b->layout, b->ring, b->ulysses, whole, slices > 1 ? b->rows : own);
+    for (int64_t first = 0; slices > 1 && first < s->rows; first += s->key.row_chunk) {
+        const int64_t share = min_i64(s->key.row_chunk, s->rows - first) / slices;
+        memcpy(own + first / slices, b->rows + first + b->tp * share, (size_t)share * sizeof *own);
+    }
 }
 
 /* Publishes each token's number in the whole sequence, by which dropout masks are drawn. whole: scratch for the numbers of all
@@ -113,7 +132,7 @@ static void publish_mask(struct batch *b, int mask, const int32_t *lo)
 static void shift_positions(const struct batch *b, int32_t *positions)
 {
     const int32_t first = model_first_position(&b->s->model->config);
-    const int64_t rows = b->shape.padded / (b->shape.ring * b->shape.ulysses);
+    const int64_t rows = b->shape.padded / mesh_sharing(&b->s->plan->strategy.key.mesh);
     for (int64_t i = 0; first > 0 && i < rows; i++)
         positions[i] += first;
 }
@@ -162,9 +181,12 @@ enum status batch_publish(struct batch *b, int64_t used)
         shift_positions(b, in.positions);
         return OK;
     }
-    seq_gather(b->layout, b->ring, b->ulysses, t.tokens, in.tokens);
-    seq_gather(b->layout, b->ring, b->ulysses, t.targets, in.targets);
-    seq_gather(b->layout, b->ring, b->ulysses, t.positions, in.positions);
+    gather_stream(b, t.tokens, in.tokens);
+    gather_stream(b, t.targets, in.targets);
+    if (m->pos_embed >= 0)
+        gather_stream(b, t.positions, in.positions);
+    else
+        seq_gather(b->layout, b->ring, b->ulysses, t.positions, in.positions);
     shift_positions(b, in.positions);
     publish_mask(b, 0, t.lo);
     for (int k = 1; k < m->n_masks; k++) {
@@ -173,6 +195,17 @@ enum status batch_publish(struct batch *b, int64_t used)
     }
     publish_numbers(b, t.positions);
     return OK;
+}
+
+int64_t batch_position(const struct batch *b, int64_t i)
+{
+    const struct strategy *s = &b->s->plan->strategy;
+    const int64_t chunk = s->key.row_chunk / mesh_degree(&s->key.mesh, MESH_TP);
+    if (chunk == s->key.row_chunk || b->s->model->pos_embed >= 0)
+        return i;
+    const int64_t first = i / chunk * s->key.row_chunk,
+                  share = min_i64(s->key.row_chunk, s->rows - first) * chunk / s->key.row_chunk;
+    return first + b->tp * share + i % chunk;
 }
 
 uint64_t batch_digest(const struct batch *b)

@@ -20,6 +20,8 @@ struct sequence batch_arrays(struct batch *b);
 enum status batch_publish(struct batch *b, int64_t used);
 
 /* Returns a digest of the layout of the sequence published last: equal on ranks that agree about the layout. */
+/* Returns the row of the program's positions for row i of its targets: between slices each has only its share of the targets. */
+int64_t batch_position(const struct batch *b, int64_t i);
 uint64_t batch_digest(const struct batch *b);
 
 #endif

@@ -12,6 +12,7 @@
 #include "engine/session_state.h"
 #include "engine/source.h"
 #include "engine/weights.h"
+#include "model/part.h"
 #include "offload/places.h"
 #include "plan/roles.h"
 
@@ -222,6 +223,15 @@ static enum status make_canaries(struct session *x)
     return canary_fill(x->canary);
 }
 
+/* Cuts this rank's slice of the model, unless the model is one already. */
+static enum status make_slice(struct session *x)
+{
+    const struct model *m = x->model;
+    const struct model_part part = {m->part.first_layer, m->part.layers, comm_member(x->comm, LANE_TP),
+                                    mesh_degree(&x->plan->strategy.key.mesh, MESH_TP)};
+    return part.slices > m->part.slices ? model_part_create(m->whole, &part, &x->slice) : OK;
+}
+
 enum status session_create(const struct model *m, struct plan *const *plans, int n_plans, const struct settings *s,
                            struct comm *comm, const char *const *nvme_paths, int n_paths, struct session **out)
 {
@@ -235,6 +245,7 @@ enum status session_create(const struct model *m, struct plan *const *plans, int
     x->model = m;
     TRY_GOTO(take_plans(x, plans, n_plans), fail);
     TRY_GOTO(join_ranks(x, comm), fail);
+    TRY_GOTO(make_slice(x), fail);
     x->chaos = s->mode == MODE_CHAOS;
     TRY_GOTO(verify_plans(x), fail);
     TRY_GOTO(open_device(x, s), fail);
@@ -304,6 +315,7 @@ void session_destroy(struct session *s)
         free_memory(s);
     for (int i = 0; i < s->n_plans; i++)
         plan_destroy(s->plans[i].plan);
+    model_destroy(s->slice);
     free(s->programs);
     free(s->staging);
     free(s->predicates);
@@ -326,7 +338,7 @@ double session_loss(struct session *s)
 {
     const struct strategy *st = &s->plan->strategy;
     const double *part = session_io(s, s->plan->io.loss);
-    int64_t n = st->ranks * ceil_div(st->rows, st->key.loss_tile);
+    int64_t n = st->ranks * ceil_div(st->rows / mesh_degree(&st->key.mesh, MESH_TP), st->key.loss_tile);
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         sum += part[i];

@@ -34,9 +34,10 @@ struct session_plan {
 };
 
 struct session {
-    const struct model *model;                  /* borrowed */
-    struct plan *plan;                          /* plan in use */
-    struct canary *canary;                      /* canary of the plan in use */
+    const struct model *model; /* borrowed */
+    struct model *slice;       /* this rank's slice of it, if the plan's mesh has slices (--mesh tp); else NULL */
+    struct plan *plan;         /* plan in use */
+    struct canary *canary;     /* canary of the plan in use */
     struct session_plan plans[CURRICULUM_MOST]; /* the plans of the session, one for each length of sequences */
     int n_plans;
     struct program **programs; /* programs of all plans */

@@ -3,6 +3,7 @@
 
 #include "base/blocks8.h"
 #include "base/parallel.h"
+#include "model/part.h"
 #include "model/share.h"
 #include "plan/lower/groups.h"
 
@@ -51,14 +52,42 @@ static int shared_out(const struct session *s, int unit)
     return model_share_of(s->model, mesh_degree(&s->plan->strategy.key.mesh, MESH_EP), unit);
 }
 
+/* Returns the model whose elements the rank holds: its slice, or the session's. */
+static const struct model *held(const struct session *s)
+{
+    return s->slice ? s->slice : s->model;
+}
+
+static int is_sharded(const struct session *s, int unit, enum state_kind kind)
+{
+    return plan_unit_zero(held(s), &s->plan->strategy, unit) >= (kind == STATE_PARAM ? 3 : 1);
+}
+
+enum lane session_copies_lane(const struct session *s)
+{
+    return s->slice ? LANE_ZERO : LANE_EXPERTS;
+}
+
 enum state_holding session_holding(const struct session *s, int unit, enum state_kind kind)
 {
     const struct strategy *st = &s->plan->strategy;
-    if (plan_unit_zero(s->model, st, unit) >= (kind == STATE_PARAM ? 3 : 1))
+    if (is_sharded(s, unit, kind))
         return HELD_IN_SHARDS;
-    if (shared_out(s, unit) == 1)
+    if (shared_out(s, unit) == 1 && !(s->slice && model_unit_in_layer(s->slice, unit)))
         return HELD_BY_ALL;
-    return mesh_members(&st->key.mesh, LANE_EXPERTS) > 1 ? HELD_IN_COPIES : HELD_IN_SHARDS;
+    return mesh_members(&st->key.mesh, session_copies_lane(s)) > 1 ? HELD_IN_COPIES : HELD_IN_SHARDS;
+}
+
+int session_repeats(const struct session *s, int param, enum state_kind kind)
+{
+    const int unit = s->model->params[param].unit;
+    if (!s->slice || comm_member(s->comm, LANE_TP) == 0 || !model_unit_in_layer(s->slice, unit) || is_sharded(s, unit, kind))
+        return 0;
+    const struct model_unit *u = &s->slice->units[unit];
+    int i = u->first_param;
+    while (s->slice->params[i].whole != param)
+        i++;
+    return s->slice->params[i].n_ranges == 0;
 }
 
 enum dtype session_state_type(const struct session *s, const struct model_unit *unit, enum state_kind kind)
@@ -73,15 +102,15 @@ static enum binding_kind binding_of(const struct session *s, int unit, enum stat
 {
     static const enum binding_kind kinds[] = {BINDING_PARAM, BINDING_MASTER, BINDING_M, BINDING_V, BINDING_GRAD};
     const struct strategy *st = &s->plan->strategy;
-    if (kind == STATE_MASTER && st->key.dtype != F32 && !plan_has_masters(s->model, st, unit))
+    if (kind == STATE_MASTER && st->key.dtype != F32 && !plan_has_masters(held(s), st, unit))
         return BINDING_PARAM;
-    return kind == STATE_GRAD && plan_unit_zero(s->model, st, unit) == 1 ? BINDING_GRAD_SUM : kinds[kind];
+    return kind == STATE_GRAD && plan_unit_zero(held(s), st, unit) == 1 ? BINDING_GRAD_SUM : kinds[kind];
 }
 
 /* Sets the piece to the rank's elements of the unit's index-th group. */
 static void locate(const struct session *s, struct piece *x, int index)
 {
-    struct group g = plan_group(s->model, &s->plan->strategy, x->unit, index);
+    struct group g = plan_group(held(s), &s->plan->strategy, x->unit, index);
     int64_t share = g.shard_end - g.shard_first;
     if (!x->at.sharded)
         share = g.end - g.first;
@@ -152,11 +181,14 @@ static int next_piece(struct walk *w, struct piece *x)
 
 /* ---- visiting ---- */
 
-/* Finds the elements from `first` on of a piece in the whole unit, of which the rank may have a share of the experts. Returns how many
- * of the n elements follow each other there. */
+/* Finds the elements from `first` on of a piece in the whole unit, of which the rank may have a slice or a share of the experts.
+ * Returns how many of the n elements follow each other there. */
 static int64_t place_in_unit(const struct session *s, int unit, int64_t first, int64_t n, int64_t *there)
 {
     const int ep = shared_out(s, unit);
+    int same;
+    if (s->slice)
+        return model_part_piece(s->slice, unit, first, n, &same, there);
     return model_share_piece(s->model, ep, ep > 1 ? comm_member(s->comm, LANE_EP) : 0, unit, first, n, there);
 }
 
@@ -228,7 +260,7 @@ static enum status visit_packed_group(struct session *s, const struct binding *b
                                       bytes_visitor *visit, void *user)
 {
     const struct buffer *buf = &plan_any(s->plan)->buffers[b->buffer];
-    const struct group g = plan_packed_group(s->model, &s->plan->strategy, b->unit, index);
+    const struct group g = plan_packed_group(held(s), &s->plan->strategy, b->unit, index);
     const int64_t room = b->row1 - b->row0, at = buf->address + b->offset,
                   first = b->sharded ? min_i64(g.end, g.first + comm_member(s->comm, g.lane) * room) : g.first,
                   n = min_i64(room, g.end - first);

@@ -13,9 +13,14 @@ enum state_access { STATE_READ, STATE_WRITE };
 /* Returns the type in which a unit's state of a kind is stored. */
 enum dtype session_state_type(const struct session *s, const struct model_unit *unit, enum state_kind kind);
 /* Ranks' parts of a unit's state. HELD_BY_ALL: every rank has all of it; HELD_IN_SHARDS: each has elements of its own;
- * HELD_IN_COPIES: each has those of its experts, as other ranks with these experts do (members of LANE_EXPERTS). */
+ * HELD_IN_COPIES: each has those of its experts or slice, as the other members of session_copies_lane do. */
 enum state_holding { HELD_BY_ALL, HELD_IN_SHARDS, HELD_IN_COPIES };
 enum state_holding session_holding(const struct session *s, int unit, enum state_kind kind);
+/* Returns the lane whose members hold the same elements of units that are held in copies. */
+enum lane session_copies_lane(const struct session *s);
+/* Tells whether another rank speaks for this rank's elements of a parameter: elements that all slices of the layer have are the
+ * first slice's, unless they are sharded. */
+int session_repeats(const struct session *s, int param, enum state_kind kind);
 
 /* Visits n elements of the unit from `first` on, as fp32; to be filled when writing. */
 typedef enum status state_visitor(void *user, int unit, int64_t first, int64_t n, float *data);

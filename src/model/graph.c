@@ -184,13 +184,18 @@ static enum status pack_base(struct model *m)
     return st;
 }
 
-/* Returns the order of a parameter in its unit: 0 trained matrix, 1 trained vector, 2 frozen matrix, 3 frozen vector, 4
- * quantised. */
+enum { DECAYED, TRAINED, FROZEN, QUANTISED };
+
+static int class_of(const struct model_param *p)
+{
+    return p->packed_bytes > 0 ? QUANTISED : !p->trained ? FROZEN : is_matrix(p) ? DECAYED : TRAINED;
+}
+
+/* Returns the order of a parameter in its unit: by class, those that slices divide before others; frozen matrices before frozen
+ * vectors. */
 static int group(const struct model_param *p)
 {
-    if (p->packed_bytes > 0)
-        return 4;
-    return (p->trained ? 0 : 2) + !is_matrix(p);
+    return 4 * class_of(p) + 2 * (p->n_ranges == 0) + !is_matrix(p);
 }
 
 /* Sorts the parameters of a unit by group and sets their offsets. The sort is stable: within a group they stay in the order of
@@ -199,6 +204,7 @@ static void order_unit(struct model *m, struct model_unit *u)
 {
     struct model_param *p = m->params + u->first_param;
     u->elements = u->trained_elements = u->decay_elements = u->packed_bytes = 0;
+    memset(u->sliced, 0, sizeof u->sliced);
     for (int i = 1; i < u->n_params; i++) {
         struct model_param moved = p[i];
         int to = i;
@@ -211,8 +217,10 @@ static void order_unit(struct model *m, struct model_unit *u)
         p[i].packed_offset = u->packed_bytes;
         u->elements += p[i].elements;
         u->packed_bytes += p[i].packed_bytes;
-        if (group(&p[i]) == 0)
+        if (class_of(&p[i]) == DECAYED)
             u->decay_elements = u->elements;
+        if (class_of(&p[i]) < QUANTISED && p[i].n_ranges > 0)
+            u->sliced[class_of(&p[i])] += p[i].elements;
         if (p[i].trained)
             u->trained_elements = u->elements;
     }
@@ -393,17 +401,12 @@ fail:
     return st;
 }
 
-enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out)
-{
-    struct model_config c = m->config;
-    c.positions = tokens;
-    return model_create(&c, freeze, n_freeze, out);
-}
-
 void model_destroy(struct model *m)
 {
-    if (m)
-        free(m->params);
+    if (!m)
+        return;
+    model_destroy(m->kept);
+    free(m->params);
     free(m);
 }
 

@@ -197,11 +197,12 @@ struct model_param {
 };
 
 struct model_unit {
-    int layer;                 /* layer whose parameters it has; -1: embedding; number of layers: final norm and head */
-    int fp32;                  /* 1: its parameters are fp32 in bf16 runs, too */
-    int64_t elements;          /* all elements */
-    int64_t trained_elements;  /* trained ones, which come first */
-    int64_t decay_elements;    /* elements of trained matrices, which come first of all and get weight decay */
+    int layer;                /* layer whose parameters it has; -1: embedding; number of layers: final norm and head */
+    int fp32;                 /* 1: its parameters are fp32 in bf16 runs, too */
+    int64_t elements;         /* all elements */
+    int64_t trained_elements; /* trained ones, which come first */
+    int64_t decay_elements;   /* elements of trained matrices, which come first of all and get weight decay */
+    int64_t sliced[3]; /* in slices (model/part.h): elements that slices divide, first of each: decayed, other trained, frozen */
     int64_t packed_bytes;      /* size of the range of quantised matrices */
     int first_param, n_params; /* in order of offset */
 };
@@ -353,6 +354,7 @@ struct rope_set {
 struct model {
     struct model_config config;
     const struct model *whole; /* model of which this one is a part; borrowed; a model that is no part has itself here */
+    struct model *kept;        /* the same, if this part owns it; else NULL */
     struct model_part part;    /* place of this part in the whole model */
     int experts_shared;        /* number of ranks whose share of the experts the units have (model/share.h); 0: all experts */
     int n_units, n_params;

@@ -26,13 +26,13 @@ static enum status indivisible(int slices, int64_t count, const char *what)
     char legal[128] = "";
     int64_t divisor[LISTED];
     int n = 0;
-    for (int64_t d = 1; d <= count && n < LISTED; d++)
+    for (int64_t d = 2; d <= count && n < LISTED; d++)
         if (count % d == 0)
             divisor[n++] = d;
     for (int i = 0; i < n; i++)
         add_number(legal, sizeof legal, divisor[i], i == n - 1);
-    return status_fail(ERR_INVALID, "%d tensor-parallel slices do not divide the model's %lld %s: take %s", slices,
-                       (long long)count, what, legal);
+    return status_fail(ERR_INVALID, "--mesh: tp=%d does not divide the model's %lld %s: %s%s", slices, (long long)count, what,
+                       n > 0 ? "take " : "leave tp out", legal);
 }
 
 /* Refuses norms that span the heads of several slices. */
@@ -42,14 +42,13 @@ static enum status check_norms(const struct model_block *b)
         (b->attention.q_norm.kind == NORM_NONE && b->attention.k_norm.kind == NORM_NONE))
         return OK;
     return status_fail(ERR_INVALID,
-                       "the model's norms of queries and keys are over all heads, which tensor-parallel slices divide: "
-                       "train it without slices");
+                       "--mesh: tp divides heads, and the model's norms of queries and keys are over all heads: leave tp out");
 }
 
 static enum status check_slices(const struct model *m, int64_t layer, int slices)
 {
     if (m->config.base != BASE_STORED)
-        return status_fail(ERR_INVALID, "--base %s: quantised matrices are not cut into tensor-parallel slices",
+        return status_fail(ERR_INVALID, "--base %s: quantised matrices are not cut into slices: leave tp out of --mesh",
                            model_base_word(m->config.base));
     for (int i = 0; i < m->layers[layer].n_blocks; i++) {
         const struct model_block *b = &m->layers[layer].blocks[i];
@@ -68,7 +67,7 @@ static enum status check_kinds(const struct model_layer *layer)
     for (int i = 0; i < layer->n_blocks; i++)
         if (!block_is_cut(layer->blocks[i].kind))
             return status_fail(ERR_INVALID,
-                               "the model has blocks of %s, which are not divided into parts: every rank takes all of it",
+                               "--mesh: the model has blocks of %s, which are not divided into parts: leave tp and pp out",
                                block_name(layer->blocks[i].kind));
     return OK;
 }
@@ -87,7 +86,8 @@ enum status model_stage(const struct model *whole, int stage, int stages, int sl
 {
     const int64_t layers = whole->config.layers, each = layers / stages, more = layers % stages;
     if (stages > layers)
-        return status_fail(ERR_INVALID, "%d pipeline stages are more than the model's %lld layers", stages, (long long)layers);
+        return status_fail(ERR_INVALID, "--mesh: pp=%d is more than the model's %lld layers: take pp=%lld or fewer", stages,
+                           (long long)layers, (long long)layers);
     const struct model_part part = {stage * each + min_i64(stage, more), each + (stage < more), slice, slices};
     TRY(check_part(whole, &part));
     *out = part;
@@ -210,54 +210,58 @@ static void cut_layers(struct model *m, const struct model *whole, const struct 
 
 /* ---- copying what a part has of the whole model ---- */
 
-/* Returns the part's index of a parameter of the whole model; -1 (none) stays. The part's parameters are in the whole's order. */
-static int moved(const struct model *m, int param)
+/* Returns a parameter's new index; -1 (none) stays. to: new indices. */
+static int moved(const int *to, int param)
 {
-    int at = 0;
-    for (int end = m->n_params; param >= 0 && at < end;) {
-        const int middle = at + (end - at) / 2;
-        if (m->params[middle].whole < param)
-            at = middle + 1;
-        else
-            end = middle;
-    }
-    return param < 0 ? param : at;
+    return param < 0 ? param : to[param];
 }
 
-static void move_linear(const struct model *m, struct model_linear *w)
+static void move_linear(const int *to, struct model_linear *w)
 {
-    w->weight = moved(m, w->weight);
-    w->bias = moved(m, w->bias);
+    w->weight = moved(to, w->weight);
+    w->bias = moved(to, w->bias);
     if (w->rank > 0) {
-        w->down = moved(m, w->down);
-        w->up = moved(m, w->up);
+        w->down = moved(to, w->down);
+        w->up = moved(to, w->up);
     }
 }
 
-static void move_norm(const struct model *m, struct model_norm *n)
+static void move_norm(const int *to, struct model_norm *n)
 {
-    n->weight = moved(m, n->weight);
-    n->bias = moved(m, n->bias);
+    n->weight = moved(to, n->weight);
+    n->bias = moved(to, n->bias);
 }
 
-static void move_layer(const struct model *m, struct model_layer *l)
+static void move_layer(const int *to, struct model_layer *l)
 {
-    l->scalar = moved(m, l->scalar);
+    l->scalar = moved(to, l->scalar);
     for (int i = 0; i < l->n_blocks; i++) {
         struct model_block *b = &l->blocks[i];
         struct fields f;
         block_fields(b, &f);
-        move_norm(m, &b->norm);
-        move_norm(m, &b->after);
+        move_norm(to, &b->norm);
+        move_norm(to, &b->after);
         for (int k = 0; k < MOST_MAPS && f.into[k]; k++)
-            move_linear(m, f.into[k]);
+            move_linear(to, f.into[k]);
         if (f.out_of)
-            move_linear(m, f.out_of);
+            move_linear(to, f.out_of);
         for (int k = 0; k < MOST_NORMS && f.norm[k]; k++)
-            move_norm(m, f.norm[k]);
+            move_norm(to, f.norm[k]);
         if (f.by_head)
-            *f.by_head = moved(m, *f.by_head);
+            *f.by_head = moved(to, *f.by_head);
     }
+}
+
+/* Renumbers the parameters of all maps and norms. */
+static void move_all(const int *to, struct model *m)
+{
+    for (int64_t l = 0; l < m->part.layers; l++)
+        move_layer(to, &m->layers[l]);
+    m->embed = moved(to, m->embed);
+    m->pos_embed = moved(to, m->pos_embed);
+    move_norm(to, &m->final_norm);
+    move_linear(to, &m->embedding);
+    move_linear(to, &m->head);
 }
 
 /* Tells whether the part has a unit of the whole model: those of its layers, the embedding and the head. */
@@ -299,14 +303,26 @@ static void copy_units(struct model *m, const struct model *whole, const struct 
     }
 }
 
-static void copy_layers(struct model *m, const struct model *whole, const struct model_part *part)
+/* Copies the layers; `to` is scratch for as many numbers as the whole model has parameters. */
+static void copy_layers(struct model *m, const struct model *whole, const struct model_part *part, int *to)
 {
-    for (int64_t l = 0; l < part->layers; l++) {
+    for (int64_t l = 0; l < part->layers; l++)
         m->layers[l] = whole->layers[part->first_layer + l];
-        move_layer(m, &m->layers[l]);
-    }
-    move_norm(m, &m->final_norm);
-    move_linear(m, &m->head);
+    for (int i = 0; i < m->n_params; i++)
+        to[m->params[i].whole] = i;
+    move_all(to, m);
+}
+
+/* Sorts the parameters of units anew: those that slices divide come first. */
+static void order_slices(struct model *m, int *to)
+{
+    int *before = to + m->whole->n_params;
+    for (int i = 0; i < m->n_params; i++)
+        before[m->params[i].whole] = i;
+    graph_order(m);
+    for (int i = 0; i < m->n_params; i++)
+        to[before[m->params[i].whole]] = i;
+    move_all(to, m);
 }
 
 static void share_config(struct model_config *c, const struct model_part *part)
@@ -336,14 +352,14 @@ static enum status list_kinds(struct model *m)
     return kinds_list(m);
 }
 
-static enum status fill_part(struct model *m, const struct model *whole, const struct model_part *part)
+static enum status fill_part(struct model *m, const struct model *whole, const struct model_part *part, int *to)
 {
     copy_units(m, whole, part);
-    copy_layers(m, whole, part);
+    copy_layers(m, whole, part, to);
     share_config(&m->config, part);
     if (part->slices > 1)
         cut_layers(m, whole, part);
-    graph_order(m);
+    order_slices(m, to);
     TRY(list_kinds(m));
     graph_sum(m);
     return OK;
@@ -363,15 +379,99 @@ enum status model_part_create(const struct model *whole, const struct model_part
     m->n_units = n_units;
     m->n_params = 0;
     m->whole = whole;
+    m->kept = NULL;
     m->part = *part;
     m->params = sys_calloc((size_t)whole->n_params, sizeof *m->params);
-    enum status st = m->params ? fill_part(m, whole, part) : status_fail(ERR_NOMEM, "out of memory for a part of the model");
+    int *to = sys_calloc(2 * (size_t)whole->n_params, sizeof *to);
+    enum status st =
+        m->params && to ? fill_part(m, whole, part, to) : status_fail(ERR_NOMEM, "out of memory for a part of the model");
+    free(to);
     if (st != OK) {
         model_destroy(m);
         return st;
     }
     *out = m;
     return OK;
+}
+
+/* ---- models like a part ---- */
+
+enum status model_slices_check(const struct model *whole, int slices)
+{
+    struct model_part part;
+    return slices > 1 ? model_stage(whole, 0, 1, 0, slices, &part) : OK;
+}
+
+void model_part_config(const struct model *m, struct model_config *out)
+{
+    *out = m->whole->config;
+    for (int64_t l = 0; l < m->part.layers; l++)
+        config_copy_layer(out, l, &m->whole->config, m->part.first_layer + l);
+    out->layers = m->part.layers;
+}
+
+enum status model_part_create_like(const struct model *m, const struct model_config *config, const char *const *freeze,
+                                   int n_freeze, struct model **out)
+{
+    const struct model_part part = {0, config->layers, m->part.slice, m->part.slices};
+    struct model *whole;
+    TRY(model_create(config, freeze, n_freeze, &whole));
+    if (part.slices == 1) {
+        *out = whole;
+        return OK;
+    }
+    enum status st = model_part_create(whole, &part, out);
+    if (st != OK)
+        model_destroy(whole);
+    else
+        (*out)->kept = whole;
+    return st;
+}
+
+enum status model_create_for(const struct model *m, int64_t tokens, const char *const *freeze, int n_freeze, struct model **out)
+{
+    struct model_config c;
+    model_part_config(m, &c);
+    c.positions = tokens;
+    return model_part_create_like(m, &c, freeze, n_freeze, out);
+}
+
+/* ---- elements ---- */
+
+/* Finds the whole parameter's element that is the part's element `at` of it. Returns how many of the n that follow are adjacent
+ * there, too. */
+static int64_t element_in_whole(const struct model_param *p, const struct model_param *of_whole, int64_t at, int64_t n,
+                                int64_t *there)
+{
+    const int64_t cols = max_i64(p->shape[1], 1), whole_cols = max_i64(of_whole->shape[1], 1);
+    int64_t index = p->by_columns ? at % cols : at / cols; /* row or column of the ranges */
+    int r = 0;
+    *there = at;
+    if (p->n_ranges == 0)
+        return n;
+    while (index >= p->range[r].n)
+        index -= p->range[r++].n;
+    const int64_t left = p->range[r].n - index;
+    if (p->by_columns) {
+        *there = at / cols * whole_cols + p->range[r].first + index;
+        return min_i64(n, left);
+    }
+    *there = (p->range[r].first + index) * cols + at % cols;
+    return min_i64(n, left * cols - at % cols);
+}
+
+int64_t model_part_piece(const struct model *m, int unit, int64_t first, int64_t n, int *of_whole, int64_t *there)
+{
+    const struct model_unit *u = &m->units[unit];
+    int i = u->first_param;
+    while (i + 1 < u->first_param + u->n_params && first >= m->params[i + 1].offset)
+        i++;
+    const struct model_param *p = &m->params[i], *whole = &m->whole->params[p->whole];
+    const int64_t within = first - p->offset;
+    n = element_in_whole(p, whole, within, min_i64(n, p->elements - within), there);
+    *there += whole->offset;
+    *of_whole = whole->unit;
+    return n;
 }
 
 int model_part_is_first(const struct model *m, int param)

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/hurry.h"
 #include "base/progress.h"
+#include "model/part.h"
 #include "plan/lower/grid.h"
 #include "plan/lower/program.h"
 #include "plan/passes/passes.h"
@@ -211,7 +212,7 @@ static enum status run_all(struct planning *x, struct pass_time took[PASSES])
     }
 }
 
-enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
+static enum status create_plan(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct planning x = {.model = m, .given = s, .limit = limit};
     struct pass_time took[PASSES] = {{0}};
@@ -237,6 +238,20 @@ enum status plan_create(const struct model *m, const struct plan_request *s, con
     progress_planning(NULL);
     planning_end(&x);
     memo_release();
+    return st;
+}
+
+enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
+{
+    const struct model_part part = {m->part.first_layer, m->part.layers, 0, mesh_degree(&s->mesh, MESH_TP)};
+    struct model *slice = NULL;
+    if (part.slices > m->part.slices)
+        TRY(model_part_create(m->whole, &part, &slice));
+    enum status st = create_plan(slice ? slice : m, s, limit, out);
+    if (st == OK)
+        (*out)->slice = slice;
+    else
+        model_destroy(slice);
     return st;
 }
 

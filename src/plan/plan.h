@@ -89,13 +89,16 @@ struct plan {
         stretches; /* all stretches of a run whose sequences change their length, borrowed; only in the longest length's plan, else NULL */
     int n_stretches;
     enum tier misfit;         /* tier whose limit is exceeded, if !fits */
+    struct model *slice;      /* slice of the model for which the plan is made (--mesh tp), owned; NULL: plan_create's model */
     struct plan_roles *roles; /* roles of all ranks, this plan's among them; owned; NULL: all ranks have this plan */
 };
 
 /* Plans for the settings' mesh (plan_mesh; unresolved degrees count as 1). limit: bytes of the three tiers. The placement is
  * searched within the settings (search.h), with the longest prefetch distance that fits. If nothing fits, and finer tiles that
  * the settings leave open do not help, returns OK with fits = 0. *out is then the plan that exceeds by the least of those tried
- * (its programs up to the one that did not fit). The plan owns its programs; the model must outlive it. */
+ * (its programs up to the one that did not fit). The plan owns its programs; the model must outlive it.
+ *
+ * If the mesh has more slices of layers than the model, the plan is that of a slice: all slices run one program. */
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
 /* Returns the first program there is: persistent buffers are alike in all. */

@@ -209,5 +209,6 @@ void plan_destroy(struct plan *p)
         model_destroy(p->roles->of[i].made);
     }
     free(p->roles);
+    model_destroy(p->slice);
     free(p);
 }

@@ -45,7 +45,7 @@ static int64_t unit_of(int64_t seq_len, int64_t pieces, int64_t least)
     return unit;
 }
 
-enum status seq_shape_create_pieces(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, int64_t least,
+enum status seq_shape_create_pieces(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, int64_t least, int slices,
                                     struct seq_shape *out)
 {
     enum { MIN_PIECE = 1024 }; /* each piece costs messages of a state, whatever its length */
@@ -56,7 +56,7 @@ enum status seq_shape_create_pieces(int64_t seq_len, int ulysses, int ring, enum
         return status_fail(ERR_INVALID, "--mesh: ulysses=%d and ring=%d must be 1 or more", ulysses, ring);
     int per = chunks_per_member(seq_len, ring, kind, passes ? MIN_PIECE : MIN_CHUNK);
     int64_t pieces = ring * lcm(per, ulysses),
-            padded = round_up(seq_len, pieces * (passes ? unit_of(seq_len, pieces, least) : 1));
+            padded = round_up(seq_len, pieces * (passes ? unit_of(seq_len, pieces, least) : slices));
     if (padded > INT32_MAX)
         return status_fail(ERR_INVALID, "--seq-len: %lld tokens padded for ulysses=%d and ring=%d are %lld, above %d",
                            (long long)seq_len, ulysses, ring, (long long)padded, INT32_MAX);
@@ -74,7 +74,7 @@ enum status seq_shape_create_pieces(int64_t seq_len, int ulysses, int ring, enum
 
 enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, struct seq_shape *out)
 {
-    return seq_shape_create_pieces(seq_len, ulysses, ring, kind, 0, out);
+    return seq_shape_create_pieces(seq_len, ulysses, ring, kind, 0, 1, out);
 }
 
 int64_t seq_pad(const struct seq_shape *shape, int64_t used, const struct seq_tokens *t)

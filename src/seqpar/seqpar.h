@@ -40,8 +40,9 @@ struct seq_shape {
 enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, struct seq_shape *out);
 
 /* Creates a shape for models whose layers pass states between ranks (seq_piece): every piece has at least `least` tokens, and as many
- * as a power of two divides, up to 1,024, that pads the sequence by an eighth at most. least 0, or one rank: seq_shape_create. */
-enum status seq_shape_create_pieces(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, int64_t least,
+ * as a power of two divides, up to 1,024, that pads the sequence by an eighth at most. least 0, or one rank: seq_shape_create.
+ * slices: number that divides every rank's rows. */
+enum status seq_shape_create_pieces(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, int64_t least, int slices,
                                     struct seq_shape *out);
 
 static inline int64_t seq_member_rows(const struct seq_shape *s)

@@ -258,15 +258,13 @@ static enum status set_tiles(const struct settings_key *k, const char *where, ch
     return OK;
 }
 
-/* Refuses dimensions of a mesh that other programs have and ltrain does not have yet. */
+/* Refuses a dimension of a mesh that other programs have and ltrain does not have yet. */
 static enum status refuse_later_dimensions(const char *where, const char *text)
 {
-    static const char *const later[] = {"tp", "pp"};
     for (const char *at = text; *at; at += strcspn(at, ","), at += *at == ',') {
         at += strspn(at, " ");
-        for (int i = 0; i < 2; i++)
-            if (strncmp(at, later[i], 2) == 0 && strchr("= ", at[2]))
-                return status_fail(ERR_INVALID, "%s: tp and pp are not there yet: the mesh has dp, ulysses, ring, ep", where);
+        if (strncmp(at, "pp", 2) == 0 && strchr("= ", at[2]))
+            return status_fail(ERR_INVALID, "%s: pp is not there yet: the mesh has dp, ulysses, ring, tp, ep", where);
     }
     return OK;
 }

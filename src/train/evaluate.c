@@ -16,10 +16,10 @@ static void add_tokens(struct run *r, struct sums *x)
     const struct io_buffers *io = &r->session->plan->io;
     const int32_t *targets = session_io(r->session, io->targets), *positions = session_io(r->session, io->positions);
     const float *each = session_io(r->session, io->each);
-    for (int64_t i = 0; i < r->session->plan->strategy.rows; i++) {
+    for (int64_t i = 0; i < r->session->plan->strategy.rows / mesh_degree(&r->session->plan->strategy.key.mesh, MESH_TP); i++) {
         if (targets[i] < 0)
             continue;
-        const int k = 31 - __builtin_clz((unsigned)positions[i] + 1u);
+        const int k = 31 - __builtin_clz((unsigned)positions[batch_position(r->batch, i)] + 1u);
         x->loss[k] += (double)each[i];
         x->targets[k]++;
     }

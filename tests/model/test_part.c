@@ -372,20 +372,18 @@ static void refusals(void **state)
 {
     (void)state;
     struct model *m = create(0, 0);
-    refuse(m, 9, 1, "9 pipeline stages are more than the model's 8 layers");
-    refuse(m, 1, 3, "3 tensor-parallel slices do not divide the model's 8 key-value heads: take 1, 2, 4 or 8");
+    refuse(m, 9, 1, "--mesh: pp=9 is more than the model's 8 layers: take pp=8 or fewer");
+    refuse(m, 1, 3, "--mesh: tp=3 does not divide the model's 8 key-value heads: take 2, 4 or 8");
     model_destroy(m);
     struct model_config c = config(0);
     c.ffn = 12;
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
-    refuse(m, 1, 8, "8 tensor-parallel slices do not divide the model's 12 columns of the MLP: take 1, 2, 3, 4, 6 or 12");
+    refuse(m, 1, 8, "--mesh: tp=8 does not divide the model's 12 columns of the MLP: take 2, 3, 4, 6 or 12");
     model_destroy(m);
     c = config(0);
     c.family = FAMILY_OLMO2;
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
-    refuse(
-        m, 1, 2,
-        "the model's norms of queries and keys are over all heads, which tensor-parallel slices divide: train it without slices");
+    refuse(m, 1, 2, "--mesh: tp divides heads, and the model's norms of queries and keys are over all heads: leave tp out");
     model_destroy(m);
 }
 

@@ -286,7 +286,7 @@ static void pieces_are_in_the_order_of_tokens(void **state)
             for (int ring = 1; ring <= 4; ring++) {
                 struct seq_shape s;
                 struct seq_layout *l;
-                assert_int_equal(seq_shape_create_pieces(lengths[k], ulysses, ring, SEQ_AUTO, 3, &s), OK);
+                assert_int_equal(seq_shape_create_pieces(lengths[k], ulysses, ring, SEQ_AUTO, 3, 1, &s), OK);
                 assert_int_equal(seq_layout_create(&s, &l), OK);
                 const int64_t piece = seq_piece(&s);
                 assert_true(ulysses * ring == 1 || (piece % 4 == 0 && piece >= (lengths[k] == 40000 ? 256 : 4)));

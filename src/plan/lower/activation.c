@@ -4,19 +4,21 @@
 
 #include <string.h>
 
-/* Cuts the rows into chunks. A routed value has the rows of every ulysses member, one member after another, and each member's
+/* Cuts the rows into chunks; those of the stream are shared out to slices. A routed value has the rows of every ulysses member, one member after another, and each member's
  * rows are cut. */
 static void cut_chunks(struct lowering *L, const char *name, enum residency r, const struct activation *a)
 {
     int members = a->shape == ROUTED ? L->ulysses : 1, n = 0;
+    const int64_t rows = a->shape == STREAM ? L->stream_rows : L->s.rows,
+                  chunk = a->shape == STREAM ? L->stream_chunk : L->s.key.row_chunk;
     int64_t *cuts = memory_new(L, members * L->n_chunks + 1, sizeof *cuts);
     memset(a->value, 0, sizeof *a->value);
     if (!cuts)
         return;
     for (int m = 0; m < members; m++)
         for (int c = 0; c < L->n_chunks; c++)
-            cuts[n++] = m * L->s.rows + c * L->s.key.row_chunk;
-    cuts[n] = members * L->s.rows;
+            cuts[n++] = m * rows + c * chunk;
+    cuts[n] = members * rows;
     value_create_cuts(L, a->value, name, r == RES_NONE ? CLASS_WORK : CLASS_ACT, a->cols * dtype_size(a->type), cuts, n, r);
     a->value->full = a->shape == ROUTED;
     a->value->produce = a->produce;
@@ -99,7 +101,7 @@ void activation_of_stream(struct lowering *L, struct value *v, int layer, struct
 {
     int is_input = layer < (int)L->m->config.layers;
     enum residency home = is_input ? activation_residency(L, layer) : RES_NONE;
-    struct activation a = {v, "x", L->m->config.dim, L->s.key.dtype, CHUNKS, before ? before->lowering->produce : NULL};
+    struct activation a = {v, "x", L->m->config.dim, L->s.key.dtype, STREAM, before ? before->lowering->produce : NULL};
     layer_value(L, home, layer, -1, &a);
     v->block = before;
     if (is_input)

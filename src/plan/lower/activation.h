@@ -6,7 +6,8 @@
 
 enum shape {
     CHUNKS,
-    ROUTED /* one row per token and ulysses member; on the device one buffer of all rows while the value is visited */
+    STREAM, /* row chunks of the residual stream, of which each slice of the layers has its share of every chunk */
+    ROUTED  /* one row per token and ulysses member; on the device one buffer of all rows while the value is visited */
 };
 
 /* A value of activations, as the functions below create it. */

@@ -79,7 +79,7 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
     for (int d = 0; d < MESH_DIMS; d++)
         fixed.key.mesh.degree[d] = (int)max_i64(1, s->mesh.degree[d]);
     TRY(seq_shape_create_pieces(s->seq_len, fixed.key.mesh.degree[MESH_ULYSSES], fixed.key.mesh.degree[MESH_RING], SEQ_AUTO,
-                                model_least_piece(m), &shape));
+                                model_least_piece(m), fixed.key.mesh.degree[MESH_TP], &shape));
     fixed.seq_len = shape.padded;
     fixed.rows = seq_rank_rows(&shape);
     if (shape.ulysses * shape.ring > 1 && model_least_piece(m) > 0)

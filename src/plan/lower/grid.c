@@ -131,10 +131,10 @@ static int wider_heads(const struct model *m, int i, struct strategy *t)
     return 0;
 }
 
-/* Tells whether chunks of that many rows end where pieces of the sequence do. */
+/* Tells whether chunks of that many rows end where pieces of the sequence do, and slices of layers can share them. */
 static int rows_are_legal(const struct strategy *t, int64_t rows)
 {
-    return t->piece == 0 || t->piece % rows == 0;
+    return (t->piece == 0 || t->piece % rows == 0) && rows % mesh_degree(&t->key.mesh, MESH_TP) == 0;
 }
 
 /* Sets the row chunk that is asked for, or the longest below it that is legal. */
@@ -176,13 +176,13 @@ static void limit_pieces(const struct model *m, const struct plan_request *s, st
 static enum status refuse_loss_tile(int64_t asked, int rows_given, const struct strategy *t)
 {
     int64_t less = asked, more = asked;
-    while (t->key.row_chunk % less)
+    while (strategy_stream_chunk(t) % less)
         less--;
-    while (t->key.row_chunk % more)
+    while (strategy_stream_chunk(t) % more)
         more++;
     return status_fail(ERR_INVALID,
                        "--tiles: loss=%lld does not divide the %lld rows of a chunk%s: take loss=%lld or loss=%lld%s",
-                       (long long)asked, (long long)t->key.row_chunk, rows_given ? "" : ", which no option gives",
+                       (long long)asked, (long long)strategy_stream_chunk(t), rows_given ? "" : ", which no option gives",
                        (long long)less, (long long)more, rows_given ? "" : ", or give rows=N, too");
 }
 
@@ -209,8 +209,9 @@ enum status plan_tiles(const struct model *m, const struct plan_request *s, stru
     out->key.head_tile = (int)heads;
     limit_pieces(m, s, out);
     TRY(check_pieces(m, out));
-    int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, out->key.row_chunk) : out->key.row_chunk;
-    if (s->loss_tile > 0 && out->key.row_chunk < out->rows && out->key.row_chunk % loss)
+    const int64_t chunk = strategy_stream_chunk(out);
+    int64_t loss = s->loss_tile > 0 ? min_i64(s->loss_tile, chunk) : chunk;
+    if (s->loss_tile > 0 && out->key.row_chunk < out->rows && chunk % loss)
         return refuse_loss_tile(loss, s->row_chunk > 0, out);
     /* limit of the logits in fp32: a quarter of the residual stream, which is there in any case */
     int64_t logits = max_i64(64 << 20, out->rows * c->dim * dtype_size(s->dtype) / 4);
@@ -230,18 +231,19 @@ static int other_rows(const struct model *m, const struct plan_request *s, int i
 {
     int64_t other = i == 0 ? min_i64(2 * t->key.row_chunk, t->rows) : t->key.row_chunk / 2;
     if (i > 1 || other == t->key.row_chunk || t->key.row_chunk % 2 || !rows_are_legal(t, other) ||
-        other < shortest_by_rule(m, s) || (s->loss_tile > 0 && other < t->rows && other % s->loss_tile))
+        other < shortest_by_rule(m, s) ||
+        (s->loss_tile > 0 && other < t->rows && other / mesh_degree(&t->key.mesh, MESH_TP) % s->loss_tile))
         return 0;
     t->key.row_chunk = other;
-    t->key.loss_tile = min_i64(t->key.loss_tile, other);
-    return (other == t->rows || other % t->key.loss_tile == 0) && most_of_layer(m, t) <= MOST_PIECES;
+    t->key.loss_tile = min_i64(t->key.loss_tile, strategy_stream_chunk(t));
+    return (other == t->rows || strategy_stream_chunk(t) % t->key.loss_tile == 0) && most_of_layer(m, t) <= MOST_PIECES;
 }
 
 /* Sets loss tiles 2, 4 or 8 times as long. Returns 0 if that is not legal. */
 static int longer_loss(int i, struct strategy *t)
 {
     int64_t other = t->key.loss_tile << (i + 1);
-    if (i > 2 || other > t->key.row_chunk || t->key.row_chunk % other)
+    if (i > 2 || other > strategy_stream_chunk(t) || strategy_stream_chunk(t) % other)
         return 0;
     t->key.loss_tile = other;
     return 1;
@@ -313,9 +315,10 @@ int plan_finer_tiles(const struct model *m, const struct plan_request *s, struct
     next = *t;
     next.key.row_chunk /= 2;
     if (s->row_chunk > 0 || t->key.row_chunk % 2 || next.key.row_chunk < SHORTEST_CHUNK ||
-        (s->loss_tile > 0 && next.key.row_chunk % t->key.loss_tile) || most_of_layer(m, &next) > MOST_PIECES)
+        !rows_are_legal(t, next.key.row_chunk) || (s->loss_tile > 0 && strategy_stream_chunk(&next) % t->key.loss_tile) ||
+        most_of_layer(m, &next) > MOST_PIECES)
         return finer;
     t->key.row_chunk = next.key.row_chunk;
-    t->key.loss_tile = min_i64(t->key.loss_tile, next.key.row_chunk);
+    t->key.loss_tile = min_i64(t->key.loss_tile, strategy_stream_chunk(t));
     return 1;
 }

@@ -35,50 +35,81 @@ static int64_t share_of(const struct strategy *s, int members, int64_t n)
     return s->key.moments == I8 ? min_i64(n, round_up(share, BLOCK8)) : share;
 }
 
-/* Lists the element offsets that no group may straddle: between trained elements with and without weight decay, and frozen ones.
- * Decay borders are needed only if optimizer state is sharded or moments come in blocks; other updates split a group by decay. */
-static int unit_borders(const struct model *m, const struct strategy *s, int unit, int64_t border[4])
+/* Ranges of a unit's elements that no group may straddle. */
+enum { MOST_RANGES = 6 };
+struct ranges {
+    int n;
+    int64_t border[MOST_RANGES + 1];
+    enum lane lane[MOST_RANGES]; /* lane whose members share a range's elements */
+};
+
+/* Appends a range up to `end`, unless it is empty. */
+static void add_range(struct ranges *r, int64_t end, enum lane lane)
 {
+    if (end > r->border[r->n]) {
+        r->lane[r->n] = lane;
+        r->border[++r->n] = end;
+    }
+}
+
+/* Appends the elements up to `end`: those that slices divide, then those that all slices have. */
+static void add_slices(const struct strategy *s, const struct model_unit *u, int class, int64_t end, struct ranges *r)
+{
+    add_range(r, r->border[r->n] + u->sliced[class], mesh_lane_of_sliced(&s->key.mesh));
+    add_range(r, end, mesh_lane_of_stage(&s->key.mesh));
+}
+
+/* Lists the ranges of a unit: trained elements with and without weight decay, and frozen ones. Decay borders are needed only if
+ * optimizer state is sharded or moments come in blocks; other updates split a group by decay. */
+static void unit_ranges(const struct model *m, const struct strategy *s, int unit, struct ranges *r)
+{
+    enum { DECAYED, TRAINED, FROZEN };
     const struct model_unit *u = &m->units[unit];
+    const enum lane lane = plan_unit_lane(m, s, unit);
     const int of = divisor(m, s, unit);
-    int n = 0;
-    border[n++] = 0;
-    if ((s->key.zero >= 1 || s->key.moments == I8) && u->decay_elements > 0 && u->decay_elements < u->trained_elements)
-        border[n++] = u->decay_elements / of;
-    if (u->trained_elements > 0)
-        border[n++] = u->trained_elements / of;
-    if (u->elements > u->trained_elements)
-        border[n++] = u->elements / of;
-    return n - 1;
+    r->n = 0;
+    r->border[0] = 0;
+    if (mesh_degree(&s->key.mesh, MESH_TP) > 1 && model_unit_in_layer(m, unit)) {
+        add_slices(s, u, DECAYED, u->decay_elements, r);
+        add_slices(s, u, TRAINED, u->trained_elements, r);
+        add_slices(s, u, FROZEN, u->elements, r);
+        return;
+    }
+    if (s->key.zero >= 1 || s->key.moments == I8)
+        add_range(r, u->decay_elements / of, lane);
+    add_range(r, u->trained_elements / of, lane);
+    add_range(r, u->elements / of, lane);
 }
 
 struct group plan_group(const struct model *m, const struct strategy *s, int unit, int index)
 {
-    const enum lane lane = plan_unit_lane(m, s, unit);
-    const int members = mesh_members(&s->key.mesh, lane);
-    int64_t border[4], shard = 0, share = share_of(s, members, s->key.group);
-    int n = unit_borders(m, s, unit, border);
-    for (int i = 0; i < n; i++) {
-        int64_t length = border[i + 1] - border[i], groups = ceil_div(length, s->key.group);
+    struct ranges r;
+    int64_t shard = 0;
+    unit_ranges(m, s, unit, &r);
+    for (int i = 0; i < r.n; i++) {
+        const int members = mesh_members(&s->key.mesh, r.lane[i]);
+        int64_t length = r.border[i + 1] - r.border[i], groups = ceil_div(length, s->key.group),
+                share = share_of(s, members, s->key.group);
         if (index >= groups) {
             index -= (int)groups;
             shard += (groups - 1) * share + share_of(s, members, length - (groups - 1) * s->key.group);
             continue;
         }
-        int64_t first = border[i] + index * s->key.group, end = min_i64(first + s->key.group, border[i + 1]);
+        int64_t first = r.border[i] + index * s->key.group, end = min_i64(first + s->key.group, r.border[i + 1]);
         shard += index * share;
-        return (struct group){first, end, shard, shard + share_of(s, members, end - first), lane};
+        return (struct group){first, end, shard, shard + share_of(s, members, end - first), r.lane[i]};
     }
-    return (struct group){border[n], border[n], shard, shard, lane};
+    return (struct group){r.border[r.n], r.border[r.n], shard, shard, plan_unit_lane(m, s, unit)};
 }
 
 int plan_groups(const struct model *m, const struct strategy *s, int unit, int64_t elements)
 {
-    int64_t border[4];
-    int n = unit_borders(m, s, unit, border), groups = 0;
+    struct ranges r;
+    int groups = 0;
+    unit_ranges(m, s, unit, &r);
     elements /= divisor(m, s, unit);
-    for (int i = 0; i < n && border[i] < elements; i++)
-        groups += (int)ceil_div(border[i + 1] - border[i], s->key.group);
+    for (int i = 0; i < r.n && r.border[i] < elements; i++)
+        groups += (int)ceil_div(r.border[i + 1] - r.border[i], s->key.group);
     return groups;
 }
 

@@ -17,9 +17,10 @@ static inline enum dtype plan_unit_type(const struct strategy *s, const struct m
 {
     return unit->fp32 ? F32 : s->key.dtype;
 }
-/* Returns the lane whose members share a unit's state: all ranks or, of experts that are shared out, those with the same ones. */
+/* Returns the lane whose members share a unit's state: all ranks; of experts that are shared out, those with the same ones; of a
+ * layer in slices, those with the same slice, although its groups of elements that all slices have are shared more widely. */
 enum lane plan_unit_lane(const struct model *m, const struct strategy *s, int unit);
-/* Returns the ZeRO stage of a unit: 0 if no other rank has the same elements. */
+/* Returns the ZeRO stage of a unit: 0 if no other rank has the same elements (of a layer in slices: the same slice). */
 int plan_unit_zero(const struct model *m, const struct strategy *s, int unit);
 /* Tells whether a unit's trained parameters have fp32 masters of their own: if they are kept in a smaller type, or if only masters
  * are sharded. */

@@ -103,7 +103,7 @@ static void create_layer_values(struct lowering *L, const struct layer *layer)
         }
         b->out = b[1].in = &between[i];
         activation_of_layer(L, b, i > 0 ? i : -1,
-                            &(struct activation){b->out, "xmid", L->m->config.dim, L->s.key.dtype, CHUNKS, b->lowering->produce});
+                            &(struct activation){b->out, "xmid", L->m->config.dim, L->s.key.dtype, STREAM, b->lowering->produce});
         if (b[1].weights->parallel)
             keep_nothing(b->out);
     }
@@ -127,9 +127,9 @@ static int most_blocks(const struct lowering *L)
     return most;
 }
 
-static void work_value(struct lowering *L, struct value *v, const char *name, int index, enum dtype type)
+static void work_value(struct lowering *L, struct value *v, const char *name, int index, enum dtype type, enum shape shape)
 {
-    activation_of_work(L, RES_NONE, index, &(struct activation){v, name, L->m->config.dim, type, CHUNKS});
+    activation_of_work(L, RES_NONE, index, &(struct activation){v, name, L->m->config.dim, type, shape});
 }
 
 /* Tells whether some block normalises its branch. */
@@ -144,16 +144,27 @@ static int branches_norm(const struct lowering *L)
 
 static void branch_values(struct lowering *L)
 {
-    work_value(L, &L->f, "f", -1, L->s.key.dtype);
-    work_value(L, &L->f_normed, "f_normed", -1, L->s.key.dtype);
+    work_value(L, &L->f, "f", -1, L->s.key.dtype, STREAM);
+    work_value(L, &L->f_normed, "f_normed", -1, L->s.key.dtype, STREAM);
+}
+
+/* Creates what slices of layers gather from each other and sum. */
+static void slice_values(struct lowering *L)
+{
+    if (L->tp == 1)
+        return;
+    work_value(L, &L->own_normed, "n.own", -1, L->s.key.dtype, STREAM);
+    work_value(L, &L->own_acc, "acc.own", -1, F32, STREAM);
+    activation_of_work(L, L->s.placement.passing, -1,
+                       &(struct activation){&L->all_dx, "dx.all", L->m->config.dim, L->s.key.dtype, CHUNKS});
 }
 
 static void loss_values(struct lowering *L)
 {
-    value_create(L, &L->dn, "dn", CLASS_WORK, L->s.rows, L->m->config.dim * 4, L->s.key.loss_tile, RES_NONE);
-    value_create(L, &L->logits, "logits", CLASS_WORK, L->s.rows, lower_logits_ld(L) * 4, L->s.key.loss_tile, RES_NONE);
+    value_create(L, &L->dn, "dn", CLASS_WORK, L->stream_rows, L->m->config.dim * 4, L->s.key.loss_tile, RES_NONE);
+    value_create(L, &L->logits, "logits", CLASS_WORK, L->stream_rows, lower_logits_ld(L) * 4, L->s.key.loss_tile, RES_NONE);
     if (lower_rounds_dlogits(L))
-        value_create(L, &L->dlogits, "dlogits", CLASS_WORK, L->s.rows, lower_logits_ld(L) * 2, L->s.key.loss_tile, RES_NONE);
+        value_create(L, &L->dlogits, "dlogits", CLASS_WORK, L->stream_rows, lower_logits_ld(L) * 2, L->s.key.loss_tile, RES_NONE);
 }
 
 void layers_values(struct lowering *L)
@@ -164,19 +175,20 @@ void layers_values(struct lowering *L)
     for (int l = 0; L->st == OK && l < (int)L->m->config.layers; l++)
         create_layer_values(L, &L->layers[l]);
     for (int i = 0; L->st == OK && i < n; i++)
-        work_value(L, &L->normed[i], "n", i + 1, L->s.key.dtype);
-    work_value(L, &L->final_n, "final_n", -1, L->s.key.dtype);
-    work_value(L, &L->acc, "acc", -1, F32);
+        work_value(L, &L->normed[i], "n", i + 1, L->s.key.dtype, CHUNKS);
+    work_value(L, &L->final_n, "final_n", -1, L->s.key.dtype, STREAM);
+    work_value(L, &L->acc, "acc", -1, F32, CHUNKS);
+    slice_values(L);
     for (int k = 0; L->st == OK && k < BLOCK_KINDS; k++)
         if (lowerings[k]->chunk_values && has_kind(L, lowerings[k]))
             lowerings[k]->chunk_values(L);
     activation_of_work(L, L->s.placement.passing, -1,
-                       &(struct activation){&L->dx, "dx", L->m->config.dim, L->s.key.dtype, CHUNKS});
+                       &(struct activation){&L->dx, "dx", L->m->config.dim, L->s.key.dtype, STREAM});
     if (branches_norm(L))
         branch_values(L);
     if (branches_norm(L) || L->m->config.residual_scale > 0.0)
         activation_of_work(L, L->s.placement.passing, -1,
-                           &(struct activation){&L->df, "df", L->m->config.dim, L->s.key.dtype, CHUNKS});
+                           &(struct activation){&L->df, "df", L->m->config.dim, L->s.key.dtype, STREAM});
     if (L->s.cached_tokens == 0) /* decode.c creates the logits of one row instead */
         loss_values(L);
     for (int k = 0; L->st == OK && k < BLOCK_KINDS; k++)

@@ -66,8 +66,8 @@ void adapter_values(struct lowering *L)
         work_value(L, &W->sum, "adapter.sum", -1, F32);
     const int64_t rank = L->m->embedding.rank;
     if (rank > 0) {
-        activation_of_work(L, RES_NONE, -1, &(struct activation){&W->found, "adapter.found", rank, L->s.key.dtype, CHUNKS});
-        activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dfound, "adapter.dfound", rank, F32, CHUNKS});
+        activation_of_work(L, RES_NONE, -1, &(struct activation){&W->found, "adapter.found", rank, L->s.key.dtype, STREAM});
+        activation_of_work(L, RES_NONE, -1, &(struct activation){&W->dfound, "adapter.dfound", rank, F32, STREAM});
     }
 }
 

@@ -32,12 +32,13 @@ struct lowering {
     struct memory *memory; /* memory of all values */
     int n_chunks;
     struct head_tiles heads[MODEL_SHAPES]; /* tiles of the layers of each shape */
-    int ulysses, ring, ep;                 /* degrees of the mesh */
-    int pieces;                            /* pieces of the rank's rows, of as many row chunks each (strategy.h: piece) */
-    int64_t attn_rows;                     /* tokens whose attention one rank computes, for its share of the heads */
+    int ulysses, ring, ep, tp;             /* degrees of the mesh */
+    int64_t stream_rows,
+        stream_chunk;  /* rows of the residual stream on one rank, and of one of its chunks: a tp-th of all rows */
+    int pieces;        /* pieces of the rank's rows, of as many row chunks each (strategy.h: piece) */
+    int64_t attn_rows; /* tokens whose attention one rank computes, for its share of the heads */
     int64_t n_sums, n_loss;
-    int64_t
-        n_expert_sums; /* experts' sums, which come first; counted only if other ranks have other experts and nothing is sharded */
+    int64_t n_parted_sums; /* sums of gradients of which other ranks have other parts; they come first */
     struct unit_values *units;
     struct value tokens, targets, positions, numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
     struct value links; /* each row's link to the row before it; unused without recurrences */
@@ -49,6 +50,8 @@ struct lowering {
     struct value *normed; /* norm of the stream, for the first, second, ... block of a layer */
     struct value acc;     /* fp32: a block's branch, or the gradient of the norm's output */
     struct value dx;      /* gradient of the stream */
+    /* only between slices: this rank's rows of a norm, and of acc summed over the slices; all rows of the branch's gradient */
+    struct value own_normed, own_acc, all_dx;
     /* a block's branch before and after its own norm; df: the branch's gradient, unless the stream's gradient is also the
      * branch's */
     struct value f, f_normed, df;

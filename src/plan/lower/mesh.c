@@ -2,6 +2,7 @@
 #include "plan/lower/mesh.h"
 
 #include "machine/hardware.h"
+#include "model/part.h"
 #include "model/share.h"
 #include "program/target.h"
 #include "seqpar/seqpar.h"
@@ -188,8 +189,30 @@ static int sharing_on_host(const struct plan_request *s, int sharing, int ranks)
     return ranks > here ? (int)gcd_i64(sharing, here) : here;
 }
 
+/* Refuses slices that the model or other settings do not allow. */
+static enum status check_slices(const struct model *m, const struct plan_request *s)
+{
+    const int tp = mesh_degree(&s->mesh, MESH_TP);
+    if (tp == 1)
+        return OK;
+    if (mesh_degree(&s->mesh, MESH_EP) > 1)
+        return status_fail(ERR_INVALID,
+                           "--mesh: tp=%d and ep=%d: experts are shared out between whole layers only: leave one out", tp,
+                           mesh_degree(&s->mesh, MESH_EP));
+    if (m->config.lora.dropout > 0)
+        return status_fail(ERR_INVALID,
+                           "--mesh: tp=%d: adapters' dropout is not drawn in slices: give --lora dropout=0, or leave tp out", tp);
+    if (m->head.rank > 0)
+        return status_fail(
+            ERR_INVALID, "--mesh: tp=%d: the head's adapter is not trained beside slices: leave tp out, or adapt other maps", tp);
+    if (s->row_chunk > 0 && s->row_chunk % tp)
+        return status_fail(ERR_INVALID, "--tiles: rows=%lld is not divided by tp=%d: take rows=%lld", (long long)s->row_chunk, tp,
+                           (long long)round_up(s->row_chunk, tp));
+    return model_slices_check(m->whole, tp);
+}
+
 /* Sets the degrees of slices and stages to 1 unless they are given, and refuses those that do not divide the ranks. */
-static enum status settle_parts(struct plan_request *s, int ranks)
+static enum status settle_parts(const struct model *m, struct plan_request *s, int ranks)
 {
     static const enum mesh_dim dims[] = {MESH_TP, MESH_PP};
     for (int i = 0; i < 2; i++) {
@@ -199,7 +222,7 @@ static enum status settle_parts(struct plan_request *s, int ranks)
             return indivisible(mesh_rows[dims[i]].key, *degree, ranks);
         ranks /= *degree;
     }
-    return OK;
+    return check_slices(m, s);
 }
 
 /* Derives the degrees that are not given; ranks: those with one part of the layers. */
@@ -309,7 +332,7 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
 {
     struct kinds kinds;
     char mesh[MESH_TEXT];
-    TRY(settle_parts(s, ranks));
+    TRY(settle_parts(m, s, ranks));
     kinds_of(m, s, &kinds);
     s->open_degrees = find_open(s);
     if (may_choose_experts(m, s))

@@ -50,9 +50,9 @@ static int loss_value(struct lowering *L)
 static void create_io(struct lowering *L, struct io_buffers *io)
 {
     int64_t n = L->s.rows;
-    io->tokens = io_value(L, &L->tokens, "tokens", n, 4);
-    io->targets = io_value(L, &L->targets, "targets", n, 4);
-    io->positions = io_value(L, &L->positions, "positions", n, 4);
+    io->tokens = io_value(L, &L->tokens, "tokens", L->stream_rows, 4);
+    io->targets = io_value(L, &L->targets, "targets", L->stream_rows, 4);
+    io->positions = io_value(L, &L->positions, "positions", L->m->pos_embed >= 0 ? L->stream_rows : n, 4);
     for (int i = 0; i < L->m->n_masks; i++) {
         io->lo[i] = mask_value(L, &L->lo[i], "lo", i);
         io->hi[i] = mask_value(L, &L->hi[i], "hi", i);
@@ -67,7 +67,7 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     io->order = L->s.piece > 0 ? io_value(L, &L->order, "order", (L->ring * L->ulysses + 2) * L->pieces, 4) : -1;
     io->each = -1;
     if (L->s.evaluates) {
-        value_create(L, &L->each, "each", CLASS_IO, n, 4, L->s.key.loss_tile, RES_HOST);
+        value_create(L, &L->each, "each", CLASS_IO, L->stream_rows, 4, L->s.key.loss_tile, RES_HOST);
         home_create(L, &L->each, -1, RES_HOST);
         io->each = L->each.tiles ? L->each.tiles[0].home.buffer : 0;
     }
@@ -137,19 +137,23 @@ static void derive_sizes(struct lowering *L)
     L->ulysses = s->key.mesh.degree[MESH_ULYSSES];
     L->ring = s->key.mesh.degree[MESH_RING];
     L->ep = mesh_degree(&s->key.mesh, MESH_EP);
+    L->tp = mesh_degree(&s->key.mesh, MESH_TP);
+    L->stream_rows = s->rows / L->tp;
+    L->stream_chunk = s->key.row_chunk / L->tp;
     L->attn_rows = s->rows * L->ulysses;
     L->n_chunks = (int)ceil_div(s->rows, s->key.row_chunk);
     L->pieces = s->piece > 0 ? (int)ceil_div(s->rows, s->piece) : 1;
     for (int i = 0; i < L->m->n_shapes; i++)
         L->heads[i] = heads_cut(&L->m->shapes[i], &s->key.mesh, s->key.head_tile);
-    L->n_loss = ceil_div(s->rows, s->key.loss_tile);
+    L->n_loss = ceil_div(L->stream_rows, s->key.loss_tile);
     L->mask_rows = s->cached_tokens > 0 ? s->input_rows : L->attn_rows;
 }
 
 /* Creates the sums of squares of the gradients of this rank's groups and, if these are shards, of all ranks' groups. */
 static void create_sums(struct lowering *L)
 {
-    const int64_t rows = L->n_sums + L->n_expert_sums * mesh_degree(&L->s.key.mesh, MESH_EP);
+    const int some = norm_scope(L) == NORM_OF_SOME;
+    const int64_t rows = L->n_sums + (some ? L->n_parted_sums * mesh_members(&L->s.key.mesh, norm_lane(L)) : 0);
     value_create(L, &L->sums, "sums", CLASS_WORK, rows > 0 ? rows : 1, 8, 1, RES_DEVICE);
     L->sums.full = 1;
     if (norm_scope(L) == NORM_OF_ALL) {

@@ -38,9 +38,16 @@ int optim_sharded(const struct lowering *L, int unit)
 
 enum norm_scope norm_scope(const struct lowering *L)
 {
-    if (L->s.key.zero >= 1)
+    if (L->s.key.zero >= 1 && L->n_parted_sums == L->n_sums)
         return NORM_OF_ALL;
-    return mesh_degree(&L->s.key.mesh, MESH_EP) > 1 ? NORM_OF_EP : NORM_OWN;
+    return L->n_parted_sums > 0 ? NORM_OF_SOME : NORM_OWN;
+}
+
+enum lane norm_lane(const struct lowering *L)
+{
+    if (L->s.key.zero >= 1)
+        return LANE_WORLD;
+    return mesh_degree(&L->s.key.mesh, MESH_EP) > 1 ? LANE_EP : LANE_TP;
 }
 
 struct value *unit_master(struct lowering *L, int unit)
@@ -399,18 +406,27 @@ static void list_groups(struct lowering *L, int unit)
     v->n_groups = v->groups ? n : 0;
 }
 
-/* Numbers the sums of squares of units with experts that other ranks lack, or those of all other units. */
-static void number_sums(struct lowering *L, int of_experts)
+/* Tells whether other ranks have gradients of such a group that this one lacks: other shards, experts or slices. */
+static int is_parted(const struct lowering *L, int unit, const struct group *g)
 {
-    for (int u = 0; u < L->m->n_units; u++) {
-        const int is_own = norm_scope(L) == NORM_OF_EP && model_unit_has_experts(L->m, u);
-        if (is_own != of_experts)
-            continue;
-        L->units[u].first_sum = L->n_sums;
-        L->n_sums += unit_trained_groups(L, u);
+    return unit_zero(L, unit) >= 1 || g->lane == LANE_EXPERTS || g->lane == LANE_ZERO;
+}
+
+/* Numbers the sums of squares of groups of which this rank has a part, or those of all other groups. */
+static void number_sums(struct lowering *L, int parted)
+{
+    for (int u = 0; u < L->m->n_units && L->st == OK; u++) {
+        const int n = unit_trained_groups(L, u);
+        if (parted)
+            L->units[u].sum = memory_new(L, n, sizeof *L->units[u].sum);
+        for (int k = 0; k < n && L->st == OK; k++) {
+            const struct group g = unit_group(L, u, k);
+            if (is_parted(L, u, &g) == parted)
+                L->units[u].sum[k] = (int32_t)L->n_sums++;
+        }
     }
-    if (of_experts)
-        L->n_expert_sums = L->n_sums;
+    if (parted)
+        L->n_parted_sums = L->n_sums;
 }
 
 void units_create(struct lowering *L, unit_cuts *pieces)

@@ -26,7 +26,7 @@ struct unit_values {
     struct value micro_shard; /* shards of micro, if the micro-batch is not the first */
     struct value *target;     /* the value that the backward pass writes: grad or micro */
     int updated;              /* 1: the unit's pending update is emitted */
-    int64_t first_sum;        /* the unit's first row in the sums of squares */
+    int32_t *sum;             /* row of each group of trained elements in the sums of squares */
 };
 
 enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class); /* class: one of the first four */
@@ -53,8 +53,10 @@ struct value *unit_master(struct lowering *L, int unit);
 int unit_zero(const struct lowering *L, int unit);
 /* Tells whether AdamW works on shards of a unit. */
 int optim_sharded(const struct lowering *L, int unit);
-/* Tells whether ranks have gradients that others lack, so that their norm needs the sums of all of them. */
-enum norm_scope { NORM_OWN, NORM_OF_EP /* only experts differ */, NORM_OF_ALL };
+/* Tells whether ranks have gradients that others lack, so that their norm needs the sums of other ranks: none; only experts, or
+ * slices of layers; all. norm_lane: the lane whose members have the others. */
+enum norm_scope { NORM_OWN, NORM_OF_SOME, NORM_OF_ALL };
 enum norm_scope norm_scope(const struct lowering *L);
+enum lane norm_lane(const struct lowering *L);
 
 #endif

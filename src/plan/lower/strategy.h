@@ -74,6 +74,12 @@ static inline int strategy_same_grid(const struct strategy *a, const struct stra
     return a->key.row_chunk == b->key.row_chunk && a->key.head_tile == b->key.head_tile && a->key.loss_tile == b->key.loss_tile;
 }
 
+/* Returns the rows of the residual stream that a rank has of a whole row chunk: slices of layers share them. */
+static inline int64_t strategy_stream_chunk(const struct strategy *s)
+{
+    return s->key.row_chunk / mesh_degree(&s->key.mesh, MESH_TP);
+}
+
 /* Copies the grid of tiles of `like`. */
 static inline void strategy_take_grid(struct strategy *s, const struct strategy *like)
 {

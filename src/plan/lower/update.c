@@ -60,11 +60,11 @@ static void gather_parameters(struct lowering *L, struct value *whole, struct va
         value_keep_home(shard, g.shard_first, g.shard_end);
 }
 
-static void group_fetch(struct lowering *L, struct value *whole, struct value *shard, struct group g)
+static void group_fetch(struct lowering *L, int unit, struct value *whole, struct value *shard, struct group g)
 {
     value_open_full(L, whole);
     int tile = value_tile_at(whole, g.first);
-    const int zero = mesh_members(&L->s.key.mesh, g.lane) > 1 ? L->s.key.zero : 0;
+    const int zero = unit_zero(L, unit);
     if (zero == 3 && !value_on_device(whole, tile))
         gather_parameters(L, whole, shard, g);
     for (; zero < 3 && tile < whole->n_tiles && whole->tiles[tile].row0 < g.end; tile++)
@@ -81,9 +81,9 @@ void unit_fetch(struct lowering *L, int unit)
         unit_update(L, unit);
     L->phase = phase;
     for (int k = 0; k < unit_groups(L, unit); k++)
-        group_fetch(L, &u->param, &u->param_shard, unit_group(L, unit, k));
+        group_fetch(L, unit, &u->param, &u->param_shard, unit_group(L, unit, k));
     for (int k = 0; k < u->packed.n_tiles; k++)
-        group_fetch(L, &u->packed, &u->packed_shard, plan_packed_group(L->m, &L->s, unit, k));
+        group_fetch(L, unit, &u->packed, &u->packed_shard, plan_packed_group(L->m, &L->s, unit, k));
     L->unit = before;
 }
 
@@ -217,7 +217,7 @@ void unit_update(struct lowering *L, int unit)
     for (int k = 0; k < groups; k++) {
         update_group(L, unit, k);
         if ((L->duties & DUTY_FORWARD) && on_host) /* at once, so that the host holds the parameters of one group only */
-            group_fetch(L, &u->param, &u->param_shard, unit_group(L, unit, k));
+            group_fetch(L, unit, &u->param, &u->param_shard, unit_group(L, unit, k));
     }
     if (!(L->duties & DUTY_FORWARD))
         unit_drop(L, unit);
@@ -293,7 +293,7 @@ void grads_finish(struct lowering *L, int unit)
         struct value *sum = finish_group(L, unit, g);
         int64_t a = sum->sharded ? g.shard_first : g.first, b = sum->sharded ? g.shard_end : g.end;
         if (L->duties & DUTY_LAST) {
-            int64_t row = u->first_sum + k;
+            int64_t row = u->sum[k];
             value_new(L, &L->sums, (int)row);
             struct op_attrs *attrs = emit(L, OP_SUMSQ, LANE_COMPUTE);
             attrs->vec.n = b - a;
@@ -316,13 +316,13 @@ void lower_norm(struct lowering *L)
     L->unit = -1;
     struct value *sums = &L->sums;
     const enum norm_scope scope = norm_scope(L);
-    const int64_t own = scope == NORM_OF_EP ? L->n_expert_sums : 0; /* rows that the sum does not begin with */
+    const int64_t own = scope == NORM_OF_SOME ? L->n_parted_sums : 0; /* rows that the sum does not begin with */
     if (scope == NORM_OF_ALL) {
         sums = &L->all_sums;
         value_open_full(L, sums);
         gather_group(L, sums, &L->sums, (struct group){0, sums->rows, 0, L->n_sums, LANE_WORLD}, 0);
     } else if (own > 0) {
-        gather_group(L, sums, sums, (struct group){L->n_sums, sums->rows, 0, own, LANE_EP}, 0);
+        gather_group(L, sums, sums, (struct group){L->n_sums, sums->rows, 0, own, norm_lane(L)}, 0);
     }
     value_new(L, &L->norm, 0);
     struct op_attrs *a = emit(L, OP_CLIP, LANE_COMPUTE);

@@ -271,7 +271,13 @@ static const char *lane_purpose(enum lane l)
                                           "the host's cores",
                                           "messages among all ranks (world)",
                                           "messages among ranks that share heads (ulysses)",
-                                          "messages around the ring"};
+                                          "messages around the ring",
+                                          "messages among ranks that share experts out (ep)",
+                                          "messages among ranks with the same experts",
+                                          "messages among slices of layers (tp)",
+                                          "messages among ranks with the same slices (zero)",
+                                          "messages among the ranks of a stage",
+                                          "messages between stages (pp)"};
     return purpose[l];
 }
 

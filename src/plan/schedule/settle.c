@@ -6,7 +6,8 @@
 
 static int is_reduction(const struct instr *in)
 {
-    return in->lane == LANE_WORLD && (in->op == OP_REDUCE_SCATTER || in->op == OP_ALL_REDUCE);
+    return (in->lane == LANE_WORLD || in->lane == LANE_ZERO || in->lane == LANE_STAGE) &&
+           (in->op == OP_REDUCE_SCATTER || in->op == OP_ALL_REDUCE);
 }
 
 /* Returns 1 if instruction i waits for an instruction that is part of settling. */

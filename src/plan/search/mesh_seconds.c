@@ -276,7 +276,7 @@ enum status mesh_seconds(const struct model *m, const struct mesh_products *prod
     double there = 0;
     TRY(plan_fixed(m, s, &x.fixed));
     TRY(seq_shape_create_pieces(s->seq_len, s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], SEQ_AUTO,
-                                model_least_piece(m), &x.shape));
+                                model_least_piece(m), mesh_degree(&s->mesh, MESH_TP), &x.shape));
     plan_cost_model(s, &x.cost);
     add_products(&x, products);
     add_attention(&x);

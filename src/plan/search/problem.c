@@ -3,6 +3,7 @@
 
 #include "base/mix.h"
 #include "machine/rank_cost.h"
+#include "model/part.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -100,7 +101,8 @@ static void set_layer(struct model_config *c, int64_t l, const struct model *m, 
     if (!a)
         return;
     const struct attention_shape *s = &m->shapes[a->shape];
-    struct layer_config own = {s->heads, s->kv_heads, s->head_dim, window};
+    const int slices = m->part.slices;
+    struct layer_config own = {s->heads * slices, s->kv_heads * slices, s->head_dim, window};
     int i = 1;
     while (c->own[i].heads > 0 && memcmp(&c->own[i], &own, sizeof own) != 0)
         i++;
@@ -130,11 +132,12 @@ static void level_layers(const struct model *m, int64_t tokens, int64_t layers, 
 
 enum status problem_shortened(const struct problem *p, int64_t layers, struct model **out)
 {
-    struct model_config c = p->model->config;
+    struct model_config c;
+    model_part_config(p->model, &c);
     if (p->model->n_kinds > 1 && layers < c.layers)
         level_layers(p->model, p->request.seq_len, layers, &c);
     c.layers = layers;
-    return model_create(&c, (const char *const *)p->request.freeze.item, p->request.freeze.n, out);
+    return model_part_create_like(p->model, &c, (const char *const *)p->request.freeze.item, p->request.freeze.n, out);
 }
 
 enum status problem_few(const struct problem *p, int64_t layers, int64_t more, int kind, int of_kind[MODEL_KINDS],
@@ -142,12 +145,14 @@ enum status problem_few(const struct problem *p, int64_t layers, int64_t more, i
 {
     const struct model *m = p->model;
     const int64_t first = m->config.layers - layers;
-    struct model_config c = m->config;
+    struct model_config c, all;
+    model_part_config(m, &all);
+    c = all;
     memset(of_kind, 0, MODEL_KINDS * sizeof *of_kind);
     c.layers = layers + more;
     for (int64_t l = 0; l < layers; l++) {
         if (m->n_kinds > 1)
-            config_copy_layer(&c, more + l, &m->config, first + l);
+            config_copy_layer(&c, more + l, &all, first + l);
         of_kind[m->layers[first + l].kind]++;
     }
     int64_t at = first;
@@ -156,11 +161,11 @@ enum status problem_few(const struct problem *p, int64_t layers, int64_t more, i
             while (of_kind[m->layers[at].kind] < 2)
                 at++;
             of_kind[m->layers[at].kind]--;
-            config_copy_layer(&c, more + at++ - first, &m->config, m->kinds[k].first);
+            config_copy_layer(&c, more + at++ - first, &all, m->kinds[k].first);
             of_kind[k]++;
         }
     for (int64_t l = 0; l < more && m->n_kinds > 1; l++)
-        config_copy_layer(&c, l, &m->config, m->kinds[kind].first);
+        config_copy_layer(&c, l, &all, m->kinds[kind].first);
     of_kind[kind < 0 ? 0 : kind] += (int)more;
-    return model_create(&c, (const char *const *)p->request.freeze.item, p->request.freeze.n, out);
+    return model_part_create_like(m, &c, (const char *const *)p->request.freeze.item, p->request.freeze.n, out);
 }

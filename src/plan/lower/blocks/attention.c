@@ -251,6 +251,8 @@ static void gradient(struct lowering *L, struct block *b)
     int ahead = prepares_ahead(L), n = work_of(L, b)->heads->n_q;
     for (int c = 0; block_has_gradient(L, b) && c < L->n_chunks; c++)
         attended_gradient(L, b, c);
+    for (int c = 0; L->tp > 1 && c < L->n_chunks; c++)
+        share_gradient(L, b, c);
     for (int t = 0; t < n + ahead; t++) {
         if (t < n)
             prepare_backward(L, b, t);

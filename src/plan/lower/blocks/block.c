@@ -4,25 +4,94 @@
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"
 #include "plan/lower/pieces.h"
+#include "plan/lower/update.h"
 #include "plan/lower/visit.h"
+
+/* --- Rows of slices --- */
+
+/* Returns chunk c of the stream as a share of the chunk's rows, for messages between slices. */
+static struct group rows_of_slice(const struct value *whole, const struct value *own, int c)
+{
+    const struct tile *all = &whole->tiles[c], *share = &own->tiles[c];
+    return (struct group){all->row0, all->row1, share->row0, share->row1, LANE_TP};
+}
+
+static void gather_rows(struct lowering *L, struct value *whole, struct value *own, int c)
+{
+    gather_group(L, whole, own, rows_of_slice(whole, own, c), 0);
+}
+
+/* Returns L->acc as far as the stream has rows: summed over slices by sum_slices. */
+static struct value *summed(struct lowering *L)
+{
+    return L->tp > 1 ? &L->own_acc : &L->acc;
+}
+
+/* Sums chunk c of L->acc over the slices; each gets the sums of its rows. */
+static void sum_slices(struct lowering *L, int c)
+{
+    if (L->tp == 1)
+        return;
+    const struct group g = rows_of_slice(&L->acc, &L->own_acc, c);
+    value_new(L, &L->own_acc, c);
+    struct op_attrs *a = emit(L, OP_REDUCE_SCATTER, LANE_TP);
+    a->comm.n = (g.end - g.first) * L->m->config.dim;
+    a->comm.share = (g.shard_end - g.shard_first) * L->m->config.dim;
+    a->comm.type = (int32_t)L->s.key.wire;
+    a->comm.element = 4;
+    arg_read(L, 0, &L->acc, g.first, g.end, TIER_DEVICE);
+    arg_write(L, 1, &L->own_acc, g.shard_first, g.shard_end, TIER_DEVICE);
+    emit_done(L, 0);
+}
+
+static void drop_sum(struct lowering *L, int c)
+{
+    if (L->tp > 1)
+        value_drop(L, &L->own_acc, c);
+}
 
 void block_norm(struct lowering *L, const struct block *b, int c)
 {
     if (value_on_device(b->normed, c))
         return;
     value_get(L, b->source, c);
-    lower_norm_forward(L, b->norm, b->normed, b->source, c);
+    lower_norm_forward(L, b->norm, L->tp > 1 ? &L->own_normed : b->normed, b->source, c);
+    if (L->tp == 1)
+        return;
+    gather_rows(L, b->normed, &L->own_normed, c);
+    value_drop(L, &L->own_normed, c);
 }
 
-/* Returns the block's branch in storage type, without norm and scale: L->acc plus the bias of w. */
+void block_norm_backward(struct lowering *L, const struct block *b, int c)
+{
+    sum_slices(L, c);
+    lower_norm_backward(L, b->norm, b->source, summed(L), c);
+    drop_sum(L, c);
+}
+
+struct value *block_whole_gradient(struct lowering *L, const struct block *b)
+{
+    return L->tp > 1 ? &L->all_dx : block_gradient(L, b);
+}
+
+void block_gather_gradient(struct lowering *L, const struct block *b, int c)
+{
+    if (L->tp > 1)
+        gather_rows(L, &L->all_dx, block_gradient(L, b), c);
+}
+
+/* --- Branches --- */
+
+/* Returns the block's branch in storage type, without norm and scale: the sum of L->acc over slices plus the bias
+ * of w. */
 static struct value *branch(struct lowering *L, const struct block *b, const struct model_linear *w, int c)
 {
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     const int biased = w && w->bias >= 0;
     if (L->s.key.dtype == F32 && !biased)
-        return &L->acc;
+        return summed(L);
     value_new(L, &L->f, c);
-    lower_cast_rows(L, &L->f, r0, L->s.key.dtype, &L->acc, r0, F32, r1 - r0);
+    lower_cast_rows(L, &L->f, r0, L->s.key.dtype, summed(L), r0, F32, r1 - r0);
     if (biased)
         lower_bias(L, w, &L->f, r0, r1);
     return &L->f;
@@ -48,15 +117,15 @@ static void add(struct lowering *L, const struct block *b, struct value *out, co
     const struct model_norm *after = &b->weights->after;
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     if (after->kind == NORM_NONE) {
-        lower_add(L, out, b->in, &L->acc, w, c);
+        lower_add(L, out, b->in, summed(L), w, c);
         return;
     }
     lower_norm_forward(L, after, &L->f_normed, branch(L, b, w, c), c);
     value_drop(L, &L->f, c);
     struct value *delta = &L->f_normed;
     if (L->s.key.dtype != F32) {
-        lower_cast_rows(L, &L->acc, r0, F32, &L->f_normed, r0, L->s.key.dtype, r1 - r0);
-        delta = &L->acc;
+        lower_cast_rows(L, summed(L), r0, F32, &L->f_normed, r0, L->s.key.dtype, r1 - r0);
+        delta = summed(L);
     }
     lower_add(L, out, b->in, delta, NULL, c);
     value_drop(L, &L->f_normed, c);
@@ -64,7 +133,9 @@ static void add(struct lowering *L, const struct block *b, struct value *out, co
 
 void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c)
 {
+    sum_slices(L, c);
     add(L, b, out, w, c);
+    drop_sum(L, c);
     if (scalar_of(L, b) >= 0)
         lower_multiply(L, out, scalar_of(L, b), c);
 }
@@ -87,18 +158,20 @@ void block_make_gradient(struct lowering *L, const struct block *b, const struct
         lower_scale(L, &L->df, &L->dx, L->m->config.residual_scale, c);
         return;
     }
+    sum_slices(L, c);
     struct value *f = branch(L, b, w, c), *dy = &L->dx;
     if (L->m->config.residual_scale > 0.0) {
         lower_scale(L, &L->f_normed, &L->dx, L->m->config.residual_scale, c);
         dy = &L->f_normed;
     }
     if (L->s.key.dtype != F32) {
-        lower_cast_rows(L, &L->acc, r0, F32, dy, r0, L->s.key.dtype, r1 - r0);
-        dy = &L->acc;
+        lower_cast_rows(L, summed(L), r0, F32, dy, r0, L->s.key.dtype, r1 - r0);
+        dy = summed(L);
     }
     lower_norm_gradient(L, after, &L->df, f, dy, c);
     value_drop(L, &L->f_normed, c);
     value_drop(L, &L->f, c);
+    drop_sum(L, c);
 }
 
 int block_passes_gradient(const struct lowering *L, const struct block *b)

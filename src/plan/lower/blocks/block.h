@@ -55,10 +55,15 @@ struct block_lowering {
 #define BLOCK(KIND, name, ...) extern const struct block_lowering name##_lowering;
 #include "model/blocks.h"
 
-/* Makes sure that chunk c of b->normed is on the device. */
+/* Makes sure that chunk c of b->normed is on the device.
+ *
+ * Between slices of layers (--mesh tp) the stream, its gradients and what is added to it have a rank's share of every chunk's rows;
+ * b->normed and what a block's maps make have all rows of the chunk. The functions below gather the former and sum the latter. */
 void block_norm(struct lowering *L, const struct block *b, int c);
-/* Computes chunk c of out = in + the branch. The branch is L->acc plus the bias of w (NULL: none), normalised and scaled as block
- * and model ask. If the layer has a factor for its output, the layer's last block multiplies `out` by that factor. */
+/* Adds the gradient of the norm's input to L->dx, given that of its output in L->acc, and makes the gradients of its weights. */
+void block_norm_backward(struct lowering *L, const struct block *b, int c);
+/* Computes chunk c of out = in + the branch. The branch is L->acc, summed over slices, plus the bias of w (NULL: none), normalised and
+ * scaled as block and model ask. If the layer has a factor for its output, the layer's last block multiplies `out` by that factor. */
 void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c);
 /* Gets chunk c of L->dx, the gradient of `out`, for the block's backward pass, once for each chunk. If the layer's output has a
  * factor, the last block multiplies the gradient by it. */
@@ -70,6 +75,10 @@ void block_get_gradient(struct lowering *L, const struct block *b, int c);
 int block_has_gradient(const struct lowering *L, const struct block *b);
 struct value *block_gradient(struct lowering *L, const struct block *b);
 void block_make_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, int c);
+/* Returns the gradient of the block's branch with all rows of its chunks; block_gather_gradient: makes chunk c of it from
+ * block_gradient, on the device. Both are one value without slices. */
+struct value *block_whole_gradient(struct lowering *L, const struct block *b);
+void block_gather_gradient(struct lowering *L, const struct block *b, int c);
 /* Tells whether anything that comes before the block, its norm included, is trained. If not, the gradient of its input is not
  * needed. */
 int block_passes_gradient(const struct lowering *L, const struct block *b);

@@ -76,7 +76,7 @@ void gate_forward(struct lowering *L, const struct block *b, int t, int i)
     struct value *o = &a->o[t], *gate = &a->gate[t];
     int64_t r0 = o->tiles[i].row0, r1 = o->tiles[i].row1;
     int c = i % L->n_chunks;
-    int64_t x0 = b->in->tiles[c].row0;
+    int64_t x0 = b->normed->tiles[c].row0;
     value_get(L, gate, i);
     value_new(L, &W->gated, c);
     emit_gate(L, b, OP_SWIGLU, r1 - r0);
@@ -100,7 +100,7 @@ void gate_backward(struct lowering *L, const struct block *b, int t, int i)
     struct attention_layer *a = b->values;
     struct attention_work *W = attention_work(L, &b->weights->attention);
     struct value *o = &a->o[t], *gate = &a->gate[t], *d_o = &W->d_o[t], *dgate = &W->dgate[t];
-    int64_t r0 = o->tiles[i].row0, r1 = o->tiles[i].row1, x0 = b->in->tiles[i % L->n_chunks].row0;
+    int64_t r0 = o->tiles[i].row0, r1 = o->tiles[i].row1, x0 = b->normed->tiles[i % L->n_chunks].row0;
     value_get(L, gate, i);
     copy(L, dgate, gate, i);
     value_drop(L, gate, i);

@@ -163,7 +163,7 @@ static const struct model_linear *last(const struct block *b)
 static void branch(struct lowering *L, const struct block *b, int c, int accumulate)
 {
     struct value *act = &mlp_work(L, b)->act;
-    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    int64_t r0 = b->normed->tiles[c].row0, r1 = b->normed->tiles[c].row1;
     activate(L, b, c);
     rows_begin(L, c, accumulate);
     lower_linear(L, &(struct linear_call){last(b), .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {act, r0, L->s.key.dtype},
@@ -188,7 +188,7 @@ static void drop(struct lowering *L, const struct block *b, int c)
 static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct linear_side dy, int c,
                            int accumulate)
 {
-    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    int64_t r0 = b->normed->tiles[c].row0, r1 = b->normed->tiles[c].row1;
     struct linear_call call = {w, .rows = r1 - r0, .y = dy, .x = {b->normed, r0, L->s.key.dtype}};
     lower_linear_dw(L, &call);
     lower_bias_grad_of(L, w, &dy, r1 - r0);
@@ -201,15 +201,15 @@ static void gradient(struct lowering *L, const struct block *b, struct value *df
 {
     const struct mlp_block *w = &b->weights->mlp;
     struct mlp_layer *v = b->values;
-    struct value *dact = &mlp_work(L, b)->dact;
+    struct value *dact = &mlp_work(L, b)->dact, *own = block_gradient(L, b);
     enum dtype T = L->s.key.dtype;
-    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    int64_t r0 = b->normed->tiles[c].row0, r1 = b->normed->tiles[c].row1;
     value_new(L, dact, c);
     struct linear_call call = {&w->down, .rows = r1 - r0, .y = {df, r0, T}, .x = {dact, r0, T}};
     lower_linear_dx(L, &call);
     activate_backward(L, b, c);
     lower_linear_dw(L, &call);
-    lower_bias_grad(L, &w->down, df, T, r0, r1);
+    lower_bias_grad(L, &w->down, own, T, own->tiles[c].row0, own->tiles[c].row1);
     value_drop(L, dact, c);
     block_norm(L, b, c);
     rows_begin(L, c, accumulate);

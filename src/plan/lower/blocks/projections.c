@@ -71,7 +71,7 @@ static void apply(struct lowering *L, const struct block *b, const struct model_
                   int64_t r1, int c)
 {
     enum dtype T = L->s.key.dtype;
-    lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {y, r0, T}, .x = {b->normed, b->in->tiles[c].row0, T}});
+    lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = {y, r0, T}, .x = {b->normed, b->normed->tiles[c].row0, T}});
     lower_bias(L, w, y, r0, r1);
 }
 
@@ -131,7 +131,7 @@ static void rotate(struct lowering *L, const struct block *b, const struct after
 /* Normalises all heads of chunk c together, unless that is done already. */
 static void norm_all(struct lowering *L, const struct block *b, const struct after *after, int c)
 {
-    int64_t x0 = b->in->tiles[c].row0, x1 = b->in->tiles[c].row1;
+    int64_t x0 = b->normed->tiles[c].row0, x1 = b->normed->tiles[c].row1;
     if (value_on_device(after->all, c))
         return;
     value_new(L, after->raw, c);
@@ -154,7 +154,7 @@ void drop_all_heads(struct lowering *L, const struct block *b, int c)
 static void make_raw(struct lowering *L, const struct block *b, const struct model_linear *w, const struct after *after,
                      int64_t rows, int c)
 {
-    int64_t x0 = b->in->tiles[c].row0;
+    int64_t x0 = b->normed->tiles[c].row0;
     value_new(L, after->raw, c);
     apply(L, b, w, after->raw, x0, x0 + rows, c);
     if (after->norm_last)
@@ -166,7 +166,7 @@ static void make_raw(struct lowering *L, const struct block *b, const struct mod
 static void project(struct lowering *L, struct value *v, int i, const struct model_linear *w, struct after after)
 {
     int c = i % L->n_chunks;
-    int64_t r0 = v->tiles[i].row0, r1 = v->tiles[i].row1, x0 = v->block->in->tiles[c].row0;
+    int64_t r0 = v->tiles[i].row0, r1 = v->tiles[i].row1, x0 = v->block->normed->tiles[c].row0;
     block_norm(L, v->block, c);
     value_new(L, v, i);
     if (after.all) {
@@ -226,7 +226,7 @@ static struct linear_side heads_out(struct lowering *L, const struct block *b, i
     if (!has_gates(b))
         return (struct linear_side){&a->o[t], a->o[t].tiles[i].row0, L->s.key.dtype};
     gate_forward(L, b, t, i);
-    return (struct linear_side){&work_of(L, b)->gated, b->in->tiles[i % L->n_chunks].row0, L->s.key.dtype};
+    return (struct linear_side){&work_of(L, b)->gated, b->normed->tiles[i % L->n_chunks].row0, L->s.key.dtype};
 }
 
 static void drop_gated(struct lowering *L, const struct block *b, int c)
@@ -241,7 +241,7 @@ static void add_heads(struct lowering *L, const struct block *b, int c)
     const struct model_linear *w = &b->weights->attention.o;
     const struct head_tiles *h = heads_at(L, b);
     struct attention_layer *a = b->values;
-    int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    int64_t r0 = b->normed->tiles[c].row0, r1 = b->normed->tiles[c].row1;
     value_new(L, &L->acc, c);
     for (int t = 0; t < h->n_q; t++)
         for (int m = 0; m < L->ulysses; m++) {
@@ -282,12 +282,23 @@ void attended_gradient(struct lowering *L, const struct block *b, int c)
     value_drop(L, &L->dx, c);
 }
 
+void share_gradient(struct lowering *L, const struct block *b, int c)
+{
+    struct value *own = block_gradient(L, b);
+    value_get(L, own, c);
+    block_gather_gradient(L, b, c);
+    lower_bias_grad(L, &b->weights->attention.o, own, L->s.key.dtype, own->tiles[c].row0, own->tiles[c].row1);
+    value_put(L, &L->all_dx, c);
+    value_drop(L, &L->all_dx, c);
+    value_drop(L, own, c);
+}
+
 /* Computes the gradient of tile i of o from the gradient of the block's branch; with gates, by way of W->gated. */
 static void map_backward(struct lowering *L, const struct block *b, int m, int t, int c)
 {
     struct attention_layer *kept = b->values;
     struct attention_work *W = work_of(L, b);
-    struct value *o = &kept->o[t], *d_o = &W->d_o[t], *df = block_gradient(L, b);
+    struct value *o = &kept->o[t], *d_o = &W->d_o[t], *df = block_whole_gradient(L, b);
     int i = m * L->n_chunks + c, gates = has_gates(b);
     const struct head_tiles *h = heads_at(L, b);
     int64_t r0 = o->tiles[i].row0, x0 = df->tiles[c].row0;
@@ -312,7 +323,7 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
     struct attention_layer *kept = b->values;
     struct attention_work *W = work_of(L, b);
     enum dtype T = L->s.key.dtype;
-    struct value *o = &kept->o[t], *d_o = &W->d_o[t], *delta = &W->delta[t], *df = block_gradient(L, b);
+    struct value *o = &kept->o[t], *d_o = &W->d_o[t], *delta = &W->delta[t], *df = block_whole_gradient(L, b);
     int64_t x0 = df->tiles[c].row0, x1 = df->tiles[c].row1;
     value_get(L, df, c);
     for (int m = 0; m < L->ulysses; m++) {
@@ -332,7 +343,7 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
         emit_done(L, 0);
         value_drop(L, o, i);
     }
-    if (t == 0)
+    if (t == 0 && L->tp == 1)
         lower_bias_grad(L, w, df, T, x0, x1);
     value_drop(L, df, c);
     gates_leave_input(L, b, c);
@@ -345,7 +356,7 @@ static void head_norm_backward(struct lowering *L, const struct block *b, const 
 {
     const struct heads heads = heads_in(heads_at(L, b), after, w);
     struct attention_work *W = work_of(L, b);
-    int64_t x0 = b->in->tiles[c].row0, rows = r1 - r0;
+    int64_t x0 = b->normed->tiles[c].row0, rows = r1 - r0;
     make_raw(L, b, w, after, rows, c);
     value_new(L, after->draw, c);
     if (dy_type == F32) {
@@ -411,7 +422,7 @@ static void add_replicas(struct lowering *L, const struct head_tiles *h, struct 
 static void all_backward(struct lowering *L, const struct block *b, const struct after *after, int c, int accumulate)
 {
     struct attention_work *W = work_of(L, b);
-    int64_t x0 = b->in->tiles[c].row0, x1 = b->in->tiles[c].row1;
+    int64_t x0 = b->normed->tiles[c].row0, x1 = b->normed->tiles[c].row1;
     struct value *dall = after->whole == &b->weights->attention.q ? &W->dall_q : &W->dall_k;
     value_new(L, after->raw, c);
     apply(L, b, after->whole, after->raw, x0, x1, c);
@@ -436,7 +447,7 @@ static void gather_gradient(struct lowering *L, const struct block *b, const str
                             enum dtype dy_type, int i, const struct after *after, struct value *dall, int keep)
 {
     int c = i % L->n_chunks;
-    int64_t r0 = dy->tiles[i].row0, r1 = dy->tiles[i].row1, x0 = b->in->tiles[c].row0;
+    int64_t r0 = dy->tiles[i].row0, r1 = dy->tiles[i].row1, x0 = b->normed->tiles[c].row0;
     value_get(L, dy, i);
     rotate(L, b, after, w, dy_type, 1, dy, r0, r1, x0);
     if (!keep)
@@ -509,7 +520,7 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
     value_drop(L, b->normed, c);
     if (block_passes_gradient(L, b)) {
         value_get(L, &L->dx, c);
-        lower_norm_backward(L, b->norm, b->source, &L->acc, c);
+        block_norm_backward(L, b, c);
         value_put(L, &L->dx, c);
         value_drop(L, &L->dx, c);
     }

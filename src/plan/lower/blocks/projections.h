@@ -13,6 +13,8 @@ value_produce produce_q, produce_k, produce_v, produce_gate, produce_attended;
 
 /* Makes chunk c of the gradient of the block's branch, unless the stream's gradient serves. */
 void attended_gradient(struct lowering *L, const struct block *b, int c);
+/* Makes chunk c of this gradient with all rows, which all tiles read, and the gradient of the output's bias; only between slices. */
+void share_gradient(struct lowering *L, const struct block *b, int c);
 /* Drops all heads of chunk c that were normalised together, at the end of a visit of q, k and v. */
 void drop_all_heads(struct lowering *L, const struct block *b, int c);
 /* Makes do and delta of chunk c for tile t, and the gradient of the output projection's weights. */

@@ -69,11 +69,14 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
     fetch(L, b, c);
     if (df != &L->dx)
         make_gradient(L, b, c);
+    block_gather_gradient(L, b, c);
     for (const struct block *p = first; p <= b; p++)
-        p->lowering->rows->gradient(L, p, df, c, p != first);
+        p->lowering->rows->gradient(L, p, block_whole_gradient(L, b), c, p != first);
+    if (L->tp > 1)
+        value_forget(&L->all_dx, c);
     if (df != &L->dx)
         value_drop(L, df, c);
-    lower_norm_backward(L, b->norm, b->source, &L->acc, c);
+    block_norm_backward(L, b, c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);
     drop(L, b, c);
