@@ -43,7 +43,8 @@ static int numbers_alike(const struct model_block *x, const struct model_block *
 static int blocks_alike(struct model_block x, struct model_block y)
 {
     struct fields a, b;
-    if (x.kind != y.kind || x.parallel != y.parallel || !norms_alike(&x.norm, &y.norm) || !norms_alike(&x.after, &y.after))
+    if (x.kind != y.kind || x.parallel != y.parallel || !norms_alike(&x.norm, &y.norm) || !norms_alike(&x.inner, &y.inner) ||
+        !norms_alike(&x.after, &y.after))
         return 0;
     block_fields(&x, &a);
     block_fields(&y, &b);

@@ -302,7 +302,7 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     assert(layer->n_blocks < LAYER_BLOCKS);
     struct model_block *block = &layer->blocks[layer->n_blocks++];
     block->kind = kind;
-    block->norm = block->after = no_norm();
+    block->norm = block->inner = block->after = no_norm();
     if (kind == BLOCK_ATTENTION) {
         block->attention.q_norm = block->attention.k_norm = block->attention.v_norm = no_norm();
         block->attention.gate = build_no_linear();
@@ -312,8 +312,10 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     }
     if (kind == BLOCK_MLP)
         block->mlp.scalar = build_no_linear();
-    if (kind == BLOCK_EXPERTS)
-        block->experts.router_bias = -1;
+    if (kind == BLOCK_EXPERTS) {
+        block->experts.router_bias = block->experts.factors = -1;
+        block->experts.router_norm = no_norm();
+    }
     if (kind == BLOCK_CONV)
         block->conv.bias = -1;
     if (kind == BLOCK_RECURRENT) {

@@ -177,7 +177,7 @@ static struct layer_numbers numbers_of(const struct model_layer *layer, enum win
         x.of[n] = b->kind;
         x.of[n + 1] = windows == WINDOWS_ALIKE && mask > 0 ? 0 : mask;
         x.of[n + 2] = b->parallel + 2 * b->joined;
-        x.of[n + 3] = b->norm.kind * 256 + b->after.kind;
+        x.of[n + 3] = (b->inner.kind * 256 + b->norm.kind) * 256 + b->after.kind;
         block_signature(b, &x.of[n + 4]);
     }
     return x;

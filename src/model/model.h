@@ -262,8 +262,11 @@ enum router_kind { ROUTER_SOFTMAX, ROUTER_TOP, ROUTER_SIGMOID };
 
 /* Experts: MLPs of which each token gets `used`, weighed by a router. Sizes of the stacks' maps are those of an expert. */
 struct experts_block {
-    struct model_linear router; /* map to a logit for each expert */
-    int router_bias;            /* param index of the bias that chooses; -1: none */
+    struct model_linear router;    /* map to a logit for each expert */
+    int router_bias;               /* param index of the bias that chooses; -1: none */
+    struct model_norm router_norm; /* norm of the block's input that the router reads; NORM_NONE: it reads what experts read */
+    float router_factor;           /* factor of logits; 0: none */
+    int factors;                   /* param index of factors of the weights, a number for each expert; -1: none */
     enum router_kind kind;
     int normalises;              /* 1: weights are divided by their sum, at least `floor` */
     float scale, floor;          /* factor of weights; least divisor, 0: none */
@@ -316,8 +319,9 @@ struct toy_block { /* tests only (tests/toy) */
 struct model_block {
     enum block_kind kind;
     int parallel;            /* 1: f reads the input of the block before this one, not that block's sum */
-    int joined;              /* 1 (parallel blocks): f is added to that block's f; both have the same norms */
-    struct model_norm norm;  /* NORM_NONE: f reads its input unchanged */
+    int joined;              /* 1 (parallel blocks): f is added to that block's f */
+    struct model_norm norm;  /* NORM_NONE: f reads its input unchanged. Joined blocks share it, unless they have inner norms */
+    struct model_norm inner; /* norm of f of joined blocks before they are added; NORM_NONE: none */
     struct model_norm after; /* norm of f's output before it is added; NORM_NONE: none */
     union {
 #define BLOCK(KIND, name, ...) struct name##_block name;

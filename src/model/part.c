@@ -240,6 +240,7 @@ static void move_layer(const int *to, struct model_layer *l)
         struct fields f;
         block_fields(b, &f);
         move_norm(to, &b->norm);
+        move_norm(to, &b->inner);
         move_norm(to, &b->after);
         for (int k = 0; k < MOST_MAPS && f.into[k]; k++)
             move_linear(to, f.into[k]);

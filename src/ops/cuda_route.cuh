@@ -110,6 +110,7 @@ inline route_shape shape_of(const struct op_attrs *attrs)
     s.eps = attrs->route.eps;
     s.least = attrs->route.least;
     s.aux = attrs->route.aux;
+    s.logit_factor = attrs->route.logit_factor != 0.0f ? attrs->route.logit_factor : 1.0f;
     return s;
 }
 

@@ -221,13 +221,13 @@ __global__ void __launch_bounds__(THREADS) sum_columns(bias_args a)
     *to = (at.sound ? (float)sum : NAN) + (a.of.adds ? *to : 0.0f);
 }
 
-enum status check_experts(const char *op, const struct op_attrs *attrs, int32_t a_type, int32_t b_type)
+enum status check_experts(const char *op, const struct op_attrs *attrs, bool multiplies, int32_t a_type, int32_t b_type)
 {
     const auto &x = attrs->experts;
     TRY(check_storage(op, x.x_type));
     TRY(check_storage(op, x.w_type));
     TRY(check_storage(op, x.y_type));
-    if (a_type == F32 && b_type == F32)
+    if (multiplies && a_type == F32 && b_type == F32)
         return status_fail(ERR_INVALID, "%s on cuda: one operand at least is bf16: use --dtype bf16", op);
     if (x.rows < 0 || x.rows > INT32_MAX - SIDE || x.experts < 1 || x.experts > ROUTE_EXPERTS || x.count < 0 || x.first < 0 ||
         x.count > x.experts - x.first || x.in < 1 || x.out < 1 || x.in > INT32_MAX - SIDE || x.out > INT32_MAX - SIDE ||
@@ -304,7 +304,7 @@ kernel_of *kernel_of_columns(const experts_args &a)
 
 enum status ops_cuda_experts(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    TRY(check_experts("experts", attrs, attrs->experts.x_type, attrs->experts.w_type));
+    TRY(check_experts("experts", attrs, true, attrs->experts.x_type, attrs->experts.w_type));
     experts_args a = args_of(attrs);
     const int transposed = attrs->experts.transposed;
     a.c = arg[0];
@@ -324,7 +324,7 @@ enum status ops_cuda_experts(const struct op_attrs *attrs, void *const *arg, voi
 
 enum status ops_cuda_experts_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
-    TRY(check_experts("experts_grad", attrs, attrs->experts.x_type, attrs->experts.y_type));
+    TRY(check_experts("experts_grad", attrs, arg[0] != nullptr, attrs->experts.x_type, attrs->experts.y_type));
     experts_args a = args_of(attrs);
     const bool gathers_dy = attrs->experts.gathers == GATHERS_DY;
     const operand dy = operand_of(attrs, arg[1], a.out, attrs->experts.y_type, gathers_dy ? arg[4] : nullptr);

@@ -104,9 +104,10 @@ CLONES static float dot(const void *x, int64_t x_at, const void *y, int64_t y_at
 /* Returns columns [j, j + n) of a row of gate_up. */
 static struct span span_of(const struct gated_shape *s, int64_t row, int64_t j)
 {
-    const int64_t at = row * (s->f.kind == GATE_ALONE ? 1 : 2) * s->dim, step = s->interleaved ? 2 : 1;
+    const int alone = s->f.kind == GATE_ALONE, alternate = s->interleaved && !alone;
+    const int64_t at = row * (alone ? 1 : 2) * s->dim, step = alternate ? 2 : 1;
     return (struct span){.gate = at + j * step,
-                         .up = at + j * step + (s->interleaved ? 1 : s->dim),
+                         .up = at + j * step + (alternate ? 1 : s->dim),
                          .step = step,
                          .act = row * s->dim + j,
                          .n = min_i64(ROWS_BLOCK, s->dim - j)};

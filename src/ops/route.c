@@ -5,6 +5,7 @@
 #include "ops/simd.h"
 #include "ops/vexp.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum { BLOCK = 64 }; /* rows whose counts are added up by one task */
@@ -117,7 +118,7 @@ static float divisor_of(const struct route_shape *s, float sum)
     return !s->normalise ? 1.0f : sum + s->eps < s->least ? s->least : sum + s->eps;
 }
 
-static void weigh(const struct route_shape *s, const float *score, const int32_t *ids, float *p)
+static void weigh(const struct route_shape *s, const float *score, const int32_t *ids, const float *factors, float *p)
 {
     float sum = 0;
     for (int32_t i = 0; i < s->k; i++) {
@@ -129,6 +130,8 @@ static void weigh(const struct route_shape *s, const float *score, const int32_t
     const float divisor = s->kind == ROUTE_CHOSEN ? 1.0f : divisor_of(s, sum);
     for (int32_t i = 0; i < s->k; i++)
         p[i] = p[i] / divisor * s->scale;
+    for (int32_t i = 0; i < (factors ? s->k : 0); i++)
+        p[i] *= factors[ids[i]];
 }
 
 /* Adds a token to its block's counts. probabilities: its softmax, or NULL if nobody asks for what is counted by it. */
@@ -146,22 +149,40 @@ static void count(const struct route_shape *s, const struct tally *t, const int3
         t->sums[e] += probabilities[e];
 }
 
-static void route_block(const struct route_shape *s, const struct route_result *to, const float *logits, const float *bias,
-                        const int32_t *index, int64_t block, const struct tally *t)
+/* Arguments of routing, from which choices follow. */
+struct inputs {
+    const float *logits, *bias;
+    const int32_t *index;
+    const float *factors;
+};
+
+/* Returns a token's logits times their factor, if there is one. */
+static const float *logits_of(const struct route_shape *s, const float *logits, int64_t row, float *scaled)
 {
-    float score[ROUTE_EXPERTS], other[ROUTE_EXPERTS];
+    const float *x = logits + row * s->experts;
+    if (s->logit_factor == 1.0f)
+        return x;
+    for (int32_t e = 0; e < s->experts; e++)
+        scaled[e] = s->logit_factor * x[e];
+    return scaled;
+}
+
+static void route_block(const struct route_shape *s, const struct route_result *to, const struct inputs *in, int64_t block,
+                        const struct tally *t)
+{
+    float score[ROUTE_EXPERTS], other[ROUTE_EXPERTS], scaled[ROUTE_EXPERTS];
     const int wants = to->plain || to->sums;
     memset(t->counts, 0, (size_t)(3 * s->experts) * 4);
     for (int64_t i = block * BLOCK; i < min_i64(s->rows, (block + 1) * BLOCK); i++) {
-        const float *x = logits + i * s->experts, *by = s->kind == ROUTE_CHOSEN ? x : score;
+        const float *x = logits_of(s, in->logits, i, scaled), *by = s->kind == ROUTE_CHOSEN ? x : score;
         int32_t *ids = to->ids + i * s->k;
         if (s->kind == ROUTE_SOFTMAX)
             softmax(score, x, s->experts);
         else if (s->kind == ROUTE_SIGMOID)
             sigmoids(score, x, s->experts);
-        choose(s, by, bias, ids);
-        weigh(s, by, ids, to->p + i * s->k);
-        if (index && index[i] < 0)
+        choose(s, by, in->bias, ids);
+        weigh(s, by, ids, in->factors, to->p + i * s->k);
+        if (in->index && in->index[i] < 0)
             continue;
         if (wants && s->kind != ROUTE_SOFTMAX)
             softmax(other, x, s->experts);
@@ -194,25 +215,26 @@ int64_t ops_route_workspace(const struct route_shape *s)
 }
 
 void ops_route(const struct route_shape *s, const struct route_result *to, const float *logits, const float *bias,
-               const int32_t *index, void *work)
+               const int32_t *index, const float *factors, void *work)
 {
+    const struct inputs in = {logits, bias, index, factors};
+    assert(!factors || s->kind != ROUTE_CHOSEN);
 #pragma omp parallel for schedule(static) if (s->rows * s->experts > ROWS_SERIAL)
     for (int64_t b = 0; b < ceil_div(s->rows, BLOCK); b++) {
         const struct tally t = tally_of(s, work, b);
-        route_block(s, to, logits, bias, index, b, &t);
+        route_block(s, to, &in, b, &t);
     }
     for (int32_t e = 0; e < s->experts; e++)
         total(s, to, work, e);
 }
 
-/* Computes a token's dv, the gradients of its chosen scores, from dp. v: those scores. */
-static void score_gradients(const struct route_shape *s, const float *v, const float *p, const float *dp, float *dv)
+/* Computes a token's dv, the gradients of its chosen scores, from dp. v: those scores; product: sum of the weights' gradients times
+ * the weights. */
+static void score_gradients(const struct route_shape *s, const float *v, float product, const float *dp, float *dv)
 {
-    float sum = 0, product = 0;
-    for (int32_t i = 0; i < s->k; i++) {
+    float sum = 0;
+    for (int32_t i = 0; i < s->k; i++)
         sum += v[i];
-        product += dp[i] * p[i];
-    }
     const float divisor = divisor_of(s, sum);
     const int moves = s->normalise && sum + s->eps >= s->least; /* 0: the divisor is a constant */
     for (int32_t i = 0; i < s->k; i++)
@@ -235,19 +257,42 @@ CLONES static void add_softmax_gradient(float *d, const float *y, const float *g
         d[j] += y[j] * (g[j] - mean);
 }
 
+/* Multiplies dp, the gradients of a token's weights, by the experts' factors, and puts the factors' own gradients in dfactor. v: the
+ * chosen scores. */
+static void factor_gradients(const struct route_shape *s, const struct route_choice *c, int64_t row, const float *v, float *dp)
+{
+    const int32_t *ids = c->ids + row * s->k;
+    float sum = 0;
+    for (int32_t i = 0; i < s->k; i++)
+        sum += v[i];
+    const float divisor = divisor_of(s, sum);
+    for (int32_t i = 0; i < s->k; i++) {
+        if (c->dfactor)
+            c->dfactor[c->place[row * s->k + i]] = dp[i] * (v[i] / divisor * s->scale);
+        dp[i] *= c->factors[ids[i]];
+    }
+}
+
 /* Turns a token's logits into their gradient. dp: gradients of its weights, by expert; balance: gradient of the balancing loss by
  * the mean softmax, or NULL. */
-static void token_gradient(const struct route_shape *s, float *logits, const int32_t *ids, const float *p, const float *dp,
+static void token_gradient(const struct route_shape *s, float *logits, const struct route_choice *c, int64_t row, float *dp,
                            const float *balance)
 {
-    float y[ROUTE_EXPERTS], d[ROUTE_EXPERTS] = {0}, g[ROUTE_EXPERTS] = {0}, v[ROUTE_K], dv[ROUTE_K], product = 0;
+    const int32_t *ids = c->ids + row * s->k;
+    const float *p = c->p + row * s->k;
+    float y[ROUTE_EXPERTS], d[ROUTE_EXPERTS] = {0}, g[ROUTE_EXPERTS] = {0}, v[ROUTE_K], dv[ROUTE_K], scaled[ROUTE_EXPERTS];
+    float product = 0;
+    const float *x = logits_of(s, logits, row, scaled);
+    logits += row * s->experts;
     if (s->kind == ROUTE_SOFTMAX || balance)
-        softmax(y, logits, s->experts);
+        softmax(y, x, s->experts);
     for (int32_t i = 0; i < s->k; i++) {
-        v[i] = s->kind == ROUTE_SOFTMAX ? y[ids[i]] : vsigmoid(logits[ids[i]]);
+        v[i] = s->kind == ROUTE_SOFTMAX ? y[ids[i]] : vsigmoid(x[ids[i]]);
         product += dp[i] * p[i];
     }
-    score_gradients(s, v, p, dp, dv);
+    if (c->factors)
+        factor_gradients(s, c, row, v, dp);
+    score_gradients(s, v, product, dp, dv);
     for (int32_t i = 0; i < s->k; i++)
         if (s->kind == ROUTE_SOFTMAX)
             g[ids[i]] = dv[i];
@@ -257,7 +302,8 @@ static void token_gradient(const struct route_shape *s, float *logits, const int
         add_softmax_gradient(d, y, g, s->experts);
     if (balance)
         add_softmax_gradient(d, y, balance, s->experts);
-    memcpy(logits, d, (size_t)s->experts * sizeof *d);
+    for (int32_t e = 0; e < s->experts; e++)
+        logits[e] = s->logit_factor * d[e];
 }
 
 /* Collects dp of a token's pairs. Returns 0 if an index does not exist. */
@@ -297,7 +343,7 @@ enum status ops_route_grad(const struct route_shape *s, float *logits, const str
         float dp[ROUTE_K];
         const int counts = balances && !(c->index && c->index[i] < 0);
         if (gather_gradients(s, c, i, dp))
-            token_gradient(s, logits + i * s->experts, c->ids + i * s->k, c->p + i * s->k, dp, counts ? balance : NULL);
+            token_gradient(s, logits, c, i, dp, counts ? balance : NULL);
         else
             bad = 1;
     }
@@ -318,14 +364,15 @@ struct route_shape route_shape_of(const struct op_attrs *a)
                                 .scale = a->route.scale != 0.0f ? a->route.scale : 1.0f,
                                 .eps = a->route.eps,
                                 .least = a->route.least,
-                                .aux = a->route.aux};
+                                .aux = a->route.aux,
+                                .logit_factor = a->route.logit_factor != 0.0f ? a->route.logit_factor : 1.0f};
 }
 
 enum status ops_cpu_route(const struct op_attrs *a, void *const *arg, void *stream)
 {
     (void)stream;
     const struct route_shape s = route_shape_of(a);
-    ops_route(&s, &(struct route_result){arg[0], arg[1], arg[2], arg[3], arg[4]}, arg[5], arg[6], arg[7], arg[8]);
+    ops_route(&s, &(struct route_result){arg[0], arg[1], arg[2], arg[3], arg[4]}, arg[5], arg[6], arg[7], arg[8], arg[9]);
     return OK;
 }
 
@@ -333,5 +380,5 @@ enum status ops_cpu_route_grad(const struct op_attrs *a, void *const *arg, void 
 {
     (void)stream;
     const struct route_shape s = route_shape_of(a);
-    return ops_route_grad(&s, arg[0], &(struct route_choice){arg[1], arg[2], arg[3], arg[4], arg[5], arg[6]});
+    return ops_route_grad(&s, arg[0], &(struct route_choice){arg[1], arg[2], arg[3], arg[4], arg[5], arg[6], arg[7], arg[8]});
 }

@@ -11,7 +11,7 @@ struct route_args {
     route_shape s;
     int32_t *ids, *counts, *plain;
     float *p, *sums;
-    const float *logits, *bias;
+    const float *logits, *bias, *factors;
     const int32_t *index;
     int32_t *tally; /* counts of blocks: [block][3][experts]; the third ones are fp32 sums */
 };
@@ -114,7 +114,7 @@ __device__ __forceinline__ void list_chosen(const float (&score)[PER], uint32_t 
 }
 
 /* Turns the chosen scores v into weights. */
-__device__ __forceinline__ void weigh(const route_shape &s, const float *v, float *p)
+__device__ __forceinline__ void weigh(const route_shape &s, const float *v, const int32_t *ids, const float *factors, float *p)
 {
     constexpr int PER = ROUTE_K / LT_WARP;
     const int lane = threadIdx.x % LT_WARP;
@@ -132,8 +132,10 @@ __device__ __forceinline__ void weigh(const route_shape &s, const float *v, floa
     }
 #pragma unroll
     for (int i = 0; i < PER; i++)
-        if (i * LT_WARP + lane < s.k)
-            p[i * LT_WARP + lane] = __fmul_rn(__fdiv_rn(weight[i], divisor), s.scale);
+        if (i * LT_WARP + lane < s.k) {
+            const float w = __fmul_rn(__fdiv_rn(weight[i], divisor), s.scale);
+            p[i * LT_WARP + lane] = factors ? __fmul_rn(w, factors[ids[i * LT_WARP + lane]]) : w;
+        }
 }
 
 /* Keeps a token's softmax, and marks the experts that it alone would choose. */
@@ -163,7 +165,9 @@ __device__ __forceinline__ void route_token(const route_args &a, int64_t row, in
     float logit[PER], score[PER];
 #pragma unroll
     for (int i = 0; i < PER; i++)
-        logit[i] = i * LT_WARP + lane < a.s.experts ? a.logits[row * a.s.experts + i * LT_WARP + lane] : 0.0f;
+        logit[i] = i * LT_WARP + lane < a.s.experts
+                       ? __fmul_rn(a.s.logit_factor, a.logits[row * a.s.experts + i * LT_WARP + lane])
+                       : 0.0f;
     if (a.s.kind == ROUTE_SOFTMAX) {
         softmax(score, logit, a.s.experts);
     } else {
@@ -172,7 +176,7 @@ __device__ __forceinline__ void route_token(const route_args &a, int64_t row, in
             score[i] = a.s.kind == ROUTE_SIGMOID ? vsigmoid(logit[i]) : logit[i];
     }
     list_chosen(score, choose(score, a, warp, space), a.ids + row * a.s.k, warp, space);
-    weigh(a.s, space.v[warp], a.p + row * a.s.k);
+    weigh(a.s, space.v[warp], a.ids + row * a.s.k, a.factors, a.p + row * a.s.k);
     if (lane == 0)
         space.counted[warp] = !(a.index && a.index[row] < 0);
     if (!a.plain && !a.sums)
@@ -292,7 +296,8 @@ enum status ops_cuda_route(const struct op_attrs *attrs, void *const *arg, void 
     a.logits = (const float *)arg[5];
     a.bias = (const float *)arg[6];
     a.index = (const int32_t *)arg[7];
-    a.tally = (int32_t *)arg[8];
+    a.factors = (const float *)arg[8];
+    a.tally = (int32_t *)arg[9];
     if (a.s.experts <= 128)
         return run_route<4>(a, stream);
     return a.s.experts <= 256 ? run_route<8>(a, stream) : run_route<32>(a, stream);

@@ -1,7 +1,8 @@
 /* Routing: a choice of k experts for each token, with weights, and its gradient (op_table.h).
  *
  * Scores are the softmax of a token's logits, the logits themselves (ROUTE_CHOSEN) or their sigmoids. Experts are chosen by scores
- * plus bias, weighed by scores alone: p = scale v / max(sum v + eps, least) if weights are normalised, else scale v. */
+ * plus bias, weighed by scores alone: p = scale v / max(sum v + eps, least) if weights are normalised, else scale v. These may be
+ * multiplied by a factor of each expert (not those of ROUTE_CHOSEN). */
 #ifndef LTRAIN_OPS_ROUTE_H
 #define LTRAIN_OPS_ROUTE_H
 
@@ -15,7 +16,7 @@ enum { ROUTE_EXPERTS = 1024, ROUTE_K = 64 }; /* most experts, and most of a toke
 struct route_shape {
     int64_t rows;
     int32_t experts, k, kind, normalise, groups, group_k, accumulate, parts;
-    float scale, eps, least, aux;
+    float scale, eps, least, aux, logit_factor;
 };
 
 struct route_result {
@@ -31,7 +32,8 @@ struct route_shape route_shape_of(const struct op_attrs *a);
 /* Returns the bytes of `work`: counts of blocks of rows. */
 int64_t ops_route_workspace(const struct route_shape *s);
 void ops_route(const struct route_shape *s, const struct route_result *to, const float *logits,
-               const float *bias /* NULL: none */, const int32_t *index /* NULL: all tokens count */, void *work);
+               const float *bias /* NULL: none */, const int32_t *index /* NULL: all tokens count */,
+               const float *factors /* [experts]; NULL: none */, void *work);
 
 /* A token's choice, and the gradient of its weights. */
 struct route_choice {
@@ -39,6 +41,8 @@ struct route_choice {
     const float *p;     /* [rows,k] */
     const float *dp;    /* [n]: by row of a pair */
     const int32_t *place, *plain /* [parts,experts] */, *index;
+    const float *factors; /* [experts]; NULL: none */
+    float *dfactor;       /* [n]: gradient of each pair's factor, by row; NULL: not wanted */
 };
 
 /* Turns logits into their gradient. The balancing loss is aux E sum of f P: f is an expert's part of the tokens that `plain`

@@ -11,7 +11,8 @@ struct grad_args {
     route_shape s;
     float *logits;
     const int32_t *ids, *place, *plain, *index;
-    const float *p, *dp;
+    const float *p, *dp, *factors;
+    float *dfactor;
 };
 
 template <int PER> struct grad_space {
@@ -95,13 +96,28 @@ __device__ __forceinline__ void load_scores(const grad_args &a, const float (&y)
     __syncwarp();
     for (int i = lane; i < a.s.k; i += LT_WARP) {
         const int32_t id = a.ids[row * a.s.k + i];
-        space.v[warp][i] = a.s.kind == ROUTE_SOFTMAX ? space.g[warp][id] : vsigmoid(a.logits[row * a.s.experts + id]);
+        space.v[warp][i] = a.s.kind == ROUTE_SOFTMAX ? space.g[warp][id]
+                                                     : vsigmoid(__fmul_rn(a.s.logit_factor, a.logits[row * a.s.experts + id]));
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < PER; i++)
         space.g[warp][i * LT_WARP + lane] = 0.0f;
     __syncwarp();
+}
+
+/* Returns the gradient of the i-th weight of a token without its expert's factor, whose own gradient goes to dfactor. */
+template <int PER>
+__device__ __forceinline__ float through_factor(const grad_args &a, int64_t row, int i, float divisor, int warp,
+                                                const grad_space<PER> &space)
+{
+    const int64_t pair = row * a.s.k + i;
+    const float dp = space.dp[warp][i];
+    if (!a.factors)
+        return dp;
+    if (a.dfactor)
+        a.dfactor[a.place[pair]] = __fmul_rn(dp, __fmul_rn(__fdiv_rn(space.v[warp][i], divisor), a.s.scale));
+    return __fmul_rn(dp, a.factors[a.ids[pair]]);
 }
 
 /* Puts the gradient of each chosen expert's score (softmax) or logit into g. */
@@ -118,7 +134,7 @@ __device__ __forceinline__ void score_gradients(const grad_args &a, int64_t row,
     const float divisor = divisor_of(s, sum);
     const bool moves = s.normalise && __fadd_rn(sum, s.eps) >= s.least; /* false: the divisor is a constant */
     for (int i = lane; i < s.k; i += LT_WARP) {
-        const float v = space.v[warp][i], dp = space.dp[warp][i], p = space.p[warp][i];
+        const float v = space.v[warp][i], p = space.p[warp][i], dp = through_factor(a, row, i, divisor, warp, space);
         const float dv = __fdiv_rn(__fsub_rn(__fmul_rn(s.scale, dp), moves ? product : 0.0f), divisor);
         space.g[warp][a.ids[row * s.k + i]] = s.kind == ROUTE_SOFTMAX ? dv
                                               : s.kind == ROUTE_SIGMOID
@@ -138,7 +154,7 @@ __device__ __forceinline__ void token_gradient(const grad_args &a, int64_t row, 
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         d[i] = y[i] = 0;
-        logit[i] = i * LT_WARP + lane < n ? logits[i * LT_WARP + lane] : 0.0f;
+        logit[i] = i * LT_WARP + lane < n ? __fmul_rn(a.s.logit_factor, logits[i * LT_WARP + lane]) : 0.0f;
     }
     if (sound) {
         if (a.s.kind == ROUTE_SOFTMAX || balances)
@@ -158,7 +174,7 @@ __device__ __forceinline__ void token_gradient(const grad_args &a, int64_t row, 
 #pragma unroll
     for (int i = 0; i < PER; i++)
         if (i * LT_WARP + lane < n)
-            logits[i * LT_WARP + lane] = sound ? d[i] : NAN;
+            logits[i * LT_WARP + lane] = sound ? __fmul_rn(a.s.logit_factor, d[i]) : NAN;
     __syncwarp();
 }
 
@@ -194,6 +210,8 @@ enum status ops_cuda_route_grad(const struct op_attrs *attrs, void *const *arg, 
     a.place = (const int32_t *)arg[4];
     a.plain = (const int32_t *)arg[5];
     a.index = (const int32_t *)arg[6];
+    a.factors = (const float *)arg[7];
+    a.dfactor = (float *)arg[8];
     if (a.s.experts <= 128)
         return run_gradient<4>(a, stream);
     return a.s.experts <= 256 ? run_gradient<8>(a, stream) : run_gradient<32>(a, stream);

@@ -132,11 +132,12 @@ OP(GELU_GRAD, gelu_grad, ELEMENTWISE, NEVER, a->act.dtype, 19.0 * a->act.rows * 
 /* Chooses k experts for each token, in ascending order of their numbers, and gives them weights p: the greatest of f(logits) (+
  * bias), f by attrs.route.kind. A NaN is greater than all numbers; of equal ones the lower expert is taken. Groups rank by the sum
  * of their two greatest. counts (+)= tokens of each expert, plain (+)= those of a choice by the softmax alone, sums (+)= the softmax
- * of each expert; tokens whose index is negative count nowhere: ids, p [rows,k], counts, plain, sums, bias [experts], logits
- * [rows,experts], index [rows] */
+ * of each expert; tokens whose index is negative count nowhere. Weights are multiplied by their expert's factor: ids, p [rows,k],
+ * counts, plain, sums, bias, factors [experts], logits [rows,experts], index [rows] */
 OP(ROUTE, route, ELEMENTWISE, NEVER, F32, 6.0 * a->route.rows * a->route.experts,
    OUT(ids, I32), OUT(p, F32), OPT_SUM(counts, I32, route.accumulate), OPT_SUM(plain, I32, route.accumulate),
-   OPT_SUM(sums, F32, route.accumulate), IN(logits, F32), OPT_IN(bias, F32), OPT_IN(index, I32), WORK(work))
+   OPT_SUM(sums, F32, route.accumulate), IN(logits, F32), OPT_IN(bias, F32), OPT_IN(index, I32), OPT_IN(factors, F32),
+   WORK(work))
 
 /* Sorts pairs by expert: order[n]: each row's pair, place [rows,k]: each pair's row, offsets [experts+1], ids [rows,k] */
 OP(PERMUTE, permute, ELEMENTWISE, NEVER, F32, 0,
@@ -183,10 +184,11 @@ CPU_OP(ARRIVE, arrive, ELEMENTWISE, NEVER, F32, 0,
 CPU_OP(SPREAD, spread, ELEMENTWISE, NEVER, a->spread.dtype, 0, OUT(y, T(spread)), IN(x, T(spread)), IN(index, I32))
 
 /* logits become their gradient, from dp, by row. With `plain`, the counts of all that the balancing loss spans, in parts, it
- * includes that loss's, for tokens whose index is not negative: logits [rows,experts], ids, p, place [rows,k], dp [n], plain
- * [parts,experts], index [rows] */
+ * includes that loss's, for tokens whose index is not negative. dfactor: each pair's gradient of its factor, by row: logits
+ * [rows,experts], ids, p, place [rows,k], dp, dfactor [n], plain [parts,experts], index [rows], factors [experts] */
 OP(ROUTE_GRAD, route_grad, ELEMENTWISE, NEVER, F32, 8.0 * a->route.rows * a->route.experts,
-   INOUT(logits, F32), IN(ids, I32), IN(p, F32), IN(dp, F32), IN(place, I32), OPT_IN(plain, I32), OPT_IN(index, I32))
+   INOUT(logits, F32), IN(ids, I32), IN(p, F32), IN(dp, F32), IN(place, I32), OPT_IN(plain, I32), OPT_IN(index, I32),
+   OPT_IN(factors, F32), OPT_OUT(dfactor, F32))
 
 /* --- Attention: attrs.attn (layouts and mask: attention/attention.h), attrs.heads --- */
 

@@ -3,14 +3,17 @@
 
 struct rule {
     int kind, normalise, groups, group_k, bias;
-    float scale, eps, least;
+    float scale, eps, least, logit_factor;
+    int factors; /* 1: weights are multiplied by factors of experts */
 };
 
 /* Rows of families, and what else is possible (tests/ops/test_route.c). */
-static const struct rule RULES[] = {{ROUTE_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},      {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0},
-                                    {ROUTE_CHOSEN, 0, 0, 0, 0, 0, 0, 0},       {ROUTE_SIGMOID, 1, 4, 2, 1, 2.5f, 1e-20f, 0},
-                                    {ROUTE_SIGMOID, 1, 0, 0, 1, 0, 1e-20f, 0}, {ROUTE_SIGMOID, 0, 0, 0, 1, 1.5f, 0, 0},
-                                    {ROUTE_SOFTMAX, 1, 0, 0, 1, 0, 0, 0.25f},  {ROUTE_CHOSEN, 0, 4, 3, 1, 0.5f, 0, 0}};
+static const struct rule RULES[] = {
+    {ROUTE_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},          {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0},
+    {ROUTE_CHOSEN, 0, 0, 0, 0, 0, 0, 0},           {ROUTE_SIGMOID, 1, 4, 2, 1, 2.5f, 1e-20f, 0},
+    {ROUTE_SIGMOID, 1, 0, 0, 1, 0, 1e-20f, 0},     {ROUTE_SIGMOID, 0, 0, 0, 1, 1.5f, 0, 0},
+    {ROUTE_SOFTMAX, 1, 0, 0, 1, 0, 0, 0.25f},      {ROUTE_CHOSEN, 0, 4, 3, 1, 0.5f, 0, 0},
+    {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0, 0.6f, 1}, {ROUTE_SIGMOID, 1, 0, 0, 1, 1.5f, 0, 0, 1.7f, 1}};
 enum { N_RULES = sizeof RULES / sizeof *RULES };
 
 /* Tokens, experts and experts of a token. */
@@ -31,6 +34,7 @@ static void set_rule(struct twin_case *c, const struct rule *r, const struct sha
     c->attrs.route.scale = r->scale;
     c->attrs.route.eps = r->eps;
     c->attrs.route.least = r->least;
+    c->attrs.route.logit_factor = r->logit_factor;
 }
 
 /* Makes logits of which some are equal, or not numbers. */
@@ -55,6 +59,14 @@ static int32_t *make_index(int64_t rows)
     for (int64_t i = 0; i < rows; i++)
         index[i] = i % 5 == 3 ? -1 : (int32_t)i;
     return index;
+}
+
+static void add_factors(struct twin_case *c, const struct rule *r, const struct shape *s)
+{
+    if (r->factors)
+        case_arg(c, array_random(s->experts, F32, 1.0), s->experts, F32, IN);
+    else
+        case_absent(c);
 }
 
 /* with: bits 0 to 2: counts, plain and sums are asked for; bit 3: they are added to; bit 4: some tokens do not count. Integers are
@@ -84,6 +96,7 @@ static void check_route(const struct rule *r, const struct shape *s, int with)
         case_arg(&c, make_index(s->rows), s->rows, I32, IN);
     else
         case_absent(&c);
+    add_factors(&c, r, s);
     case_work(&c);
     case_run(&c);
     arrays_free();
@@ -136,6 +149,11 @@ static void check_route_grad(const struct rule *r, const struct shape *s, int ba
         case_absent(&c);
         case_absent(&c);
     }
+    add_factors(&c, r, s);
+    if (r->factors)
+        case_arg(&c, array_new(n * 4), n, F32, OUT);
+    else
+        case_absent(&c);
     case_run(&c);
     arrays_free();
 }
@@ -283,7 +301,7 @@ static void check_bad_choice(void)
         op_kernel *table[OP_COUNT] = {0};
         case_start(&c, OP_ROUTE_GRAD, "route_grad with %s that does not exist", bad ? "an expert" : "a row");
         set_rule(&c, &RULES[0], &s);
-        void *arg[] = {want, ids, p, dp, place, NULL, NULL};
+        void *arg[] = {want, ids, p, dp, place, NULL, NULL, NULL, NULL};
         if (ops_cpu_kernels(table) != OK || table[OP_ROUTE_GRAD](&c.attrs, arg, NULL) != OK)
             fail("%s", status_message());
         for (int e = 0; e < EXPERTS; e++)
@@ -294,8 +312,8 @@ static void check_bad_choice(void)
         case_arg(&c, p, N, F32, IN);
         case_arg(&c, dp, N, F32, IN);
         case_arg(&c, place, N, I32, IN);
-        case_absent(&c);
-        case_absent(&c);
+        for (int absent = 0; absent < 4; absent++)
+            case_absent(&c);
         case_run_call(&c, call_cuda, &c, 0, want);
         arrays_free();
     }

@@ -75,6 +75,9 @@ struct golden_marks {
  * gradients cancel: a norm of 6e-4; 2.6%. Adapters of queries beside quantised matrices, whose gradients have small norms: 0.03;
  * 2.3%, on an H200 2.6%.
  *
+ * Norms behind experts and behind an MLP, of a router, and factors of weights, whose gradients have small norms: PyTorch's bf16
+ * differs by up to 25% (67% where a choice flips) and a norm of 4% (7.5%).
+ *
  * Recurrent layers: 8% of the gradient of A_log, whose norm is small, also with products of fp32.
  *
  * A ReLU's slope jumps where bf16 flips a sign: 4.6% of the norm before it, parameters 5.4e-3. PyTorch flips 4 signs of 2592;
@@ -84,15 +87,25 @@ static inline struct golden_marks golden_bf16_marks(const char *name)
     static const struct {
         const char *begins; /* start of the case's name; the first matching entry counts */
         struct golden_marks marks;
-    } wider[] = {{"gemma3-wrapped", {0.15, 2e-3, 5e-2, 6e-3}}, {"gemma", {5e-2, 2e-3, 2.5e-2, 3e-3}},
-                 {"olmo", {5e-2, 2e-3, 2.5e-2, 3e-3}},         {"exaone4", {5e-2, 2e-3, 2.5e-2, 3e-3}},
-                 {"opt", {0.2, 2e-3, 1e-2, 1.5e-2}},           {"ernie4_5", {3.5e-2, 2e-3, 5e-3, 3e-3}},
-                 {"hunyuan", {3.5e-2, 2e-3, 5e-3, 3e-3}},      {"gpt-oss-one", {2.5e-2, 2e-3, 5e-3, 3e-3}},
-                 {"gpt-oss", {0.2, 2e-3, 2.5e-2, 1.5e-2}},     {"moe/gpt-oss", {0.2, 2e-3, 2.5e-2, 1.5e-2}},
-                 {"moe/", {3.5e-2, 2e-3, 5e-3, 3e-3}},         {"hybrid/qwen3_5", {0.12, 2e-3, 5e-3, 3e-3}},
-                 {"qwen3", {3.5e-2, 2e-3, 5e-3, 3e-3}},        {"lora-qwen3", {4.5e-2, 2e-3, 8e-3, 6e-3}},
-                 {"lora-gqa", {2.5e-2, 2e-3, 5e-3, 6e-2}},     {"lora-ends-gpt2", {2.5e-2, 2e-3, 8e-3, 6e-2}},
-                 {"lora-tied", {2.5e-2, 2e-3, 1e-2, 3e-3}},    {"qlora", {3.5e-2, 2e-3, 5e-3, 5e-3}},
+    } wider[] = {{"gemma3-wrapped", {0.15, 2e-3, 5e-2, 6e-3}},
+                 {"gemma", {5e-2, 2e-3, 2.5e-2, 3e-3}},
+                 {"olmo", {5e-2, 2e-3, 2.5e-2, 3e-3}},
+                 {"exaone4", {5e-2, 2e-3, 2.5e-2, 3e-3}},
+                 {"opt", {0.2, 2e-3, 1e-2, 1.5e-2}},
+                 {"ernie4_5", {3.5e-2, 2e-3, 5e-3, 3e-3}},
+                 {"hunyuan", {3.5e-2, 2e-3, 5e-3, 3e-3}},
+                 {"gpt-oss-one", {2.5e-2, 2e-3, 5e-3, 3e-3}},
+                 {"gpt-oss", {0.2, 2e-3, 2.5e-2, 1.5e-2}},
+                 {"moe/gpt-oss", {0.2, 2e-3, 2.5e-2, 1.5e-2}},
+                 {"moe/gemma4", {0.7, 2e-3, 8e-2, 1.5e-2}},
+                 {"moe/", {3.5e-2, 2e-3, 5e-3, 3e-3}},
+                 {"hybrid/qwen3_5", {0.12, 2e-3, 5e-3, 3e-3}},
+                 {"qwen3", {3.5e-2, 2e-3, 5e-3, 3e-3}},
+                 {"lora-qwen3", {4.5e-2, 2e-3, 8e-3, 6e-3}},
+                 {"lora-gqa", {2.5e-2, 2e-3, 5e-3, 6e-2}},
+                 {"lora-ends-gpt2", {2.5e-2, 2e-3, 8e-3, 6e-2}},
+                 {"lora-tied", {2.5e-2, 2e-3, 1e-2, 3e-3}},
+                 {"qlora", {3.5e-2, 2e-3, 5e-3, 5e-3}},
                  {"int8", {3.5e-2, 2e-3, 5e-3, 3e-3}}};
     for (size_t i = 0; i < sizeof wider / sizeof *wider; i++)
         if (strncmp(name, wider[i].begins, strlen(wider[i].begins)) == 0)

@@ -236,6 +236,7 @@ static const struct kind {
              {"moe/gpt-oss", 2, 1},
              {"moe/qwen2-moe", 2},
              {"moe/afmoe", 2},
+             {"moe/gemma4-moe", 2, 1},
              {"moe/mixtral-aux", 2, 1},
              {"lora-moe/qwen3-moe", 2, 1},
              {"lora-moe/gpt-oss", 2},

@@ -104,7 +104,7 @@ static void same_bits(const char *what)
 
 static void test_placements(void **state)
 {
-    static const char *const models[] = {"llama-gqa", "gemma3", "gemma4", "hybrid/qwen3_5"};
+    static const char *const models[] = {"llama-gqa", "gemma3", "gemma4", "moe/gemma4-moe", "hybrid/qwen3_5"};
     static const struct {
         enum device_kind device;
         enum offload params, cache;

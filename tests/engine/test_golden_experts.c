@@ -11,10 +11,10 @@
 #include <string.h>
 
 static const char *const cases[] = {
-    "moe/qwen3-moe",   "moe/mixtral",          "moe/olmoe",          "moe/qwen2-moe",    "moe/gpt-oss",
-    "moe/granitemoe",  "moe/granitemoeshared", "moe/glm4-moe",       "moe/dots1",        "moe/ernie4_5-moe",
-    "moe/hunyuan-moe", "moe/minimax-m2",       "moe/afmoe",          "moe/hy-v3",        "moe/exaone-moe",
-    "moe/solar-open",  "moe/mixtral-aux",      "moe/minimax-m2-aux", "moe/gpt-oss-mxfp4"};
+    "moe/qwen3-moe",   "moe/mixtral",          "moe/olmoe",          "moe/qwen2-moe",     "moe/gpt-oss",
+    "moe/granitemoe",  "moe/granitemoeshared", "moe/glm4-moe",       "moe/dots1",         "moe/ernie4_5-moe",
+    "moe/hunyuan-moe", "moe/minimax-m2",       "moe/afmoe",          "moe/hy-v3",         "moe/exaone-moe",
+    "moe/solar-open",  "moe/mixtral-aux",      "moe/minimax-m2-aux", "moe/gpt-oss-mxfp4", "moe/gemma4-moe"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Makes sure that the results have the parameter's gradient, and its value after the steps. */
@@ -118,6 +118,7 @@ CASE(solar_open, 15)
 CASE(mixtral_aux, 16)
 CASE(minimax_m2_aux, 17)
 CASE(gpt_oss_mxfp4, 18)
+CASE(gemma4_moe, 19)
 
 static void experts_nvme(struct settings *s)
 {
@@ -153,6 +154,7 @@ int main(void)
                                        cmocka_unit_test(mixtral),
                                        cmocka_unit_test(olmoe),
                                        cmocka_unit_test(qwen2_moe),
+                                       cmocka_unit_test(gemma4_moe),
                                        cmocka_unit_test(gpt_oss),
                                        cmocka_unit_test(granitemoe),
                                        cmocka_unit_test(granitemoeshared),

@@ -102,7 +102,7 @@ static void expect(const struct cell_of_ranks *c, const struct settings *s, cons
     int64_t micro = micro_batches(c), d = rank / (c->mesh.degree[MESH_ULYSSES] * c->mesh.degree[MESH_RING]);
     memset(e, 0, sizeof *e);
     if (seq_shape_create_pieces(c->seq_len, c->mesh.degree[MESH_ULYSSES], c->mesh.degree[MESH_RING], SEQ_AUTO,
-                                model_least_piece(m), &shape) != OK ||
+                                model_least_piece(m), 1, &shape) != OK ||
         shape.padded > MAX_TOKENS)
         exit(1);
     struct seq_volume v = seq_volume(&shape, &heads, SEQ_RESEND_QKV);

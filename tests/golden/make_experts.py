@@ -34,6 +34,8 @@ CASES = {
     "minimax_m2": dict(**K, num_local_experts=4),
     "afmoe": dict(**WIDE, num_experts=4, num_shared_experts=1, num_dense_layers=1, num_hidden_layers=4, sliding_window=16),
     "hy_v3": dict(**WIDE, num_experts=4, num_shared_experts=1),
+    "gemma4_text": dict(enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=12, attention_k_eq_v=True, global_head_dim=16, num_global_key_value_heads=1,
+                        hidden_size_per_layer_input=0, vocab_size_per_layer_input=32, num_kv_shared_layers=0, sliding_window=16),
 }
 
 
@@ -45,7 +47,7 @@ def make(case):
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     with torch.no_grad():
         for name, buffer in list(model.named_buffers()) + list(model.named_parameters()):
-            if "bias" in name or "sinks" in name:
+            if "bias" in name or "sinks" in name or "scale" in name:
                 buffer.normal_()
     folders = [(case, True)] + ([(case + "-joined", False)] if case == "qwen3_moe" else [])
     for folder, original in folders:

@@ -56,6 +56,11 @@ CASES = {
     "exaone-moe": ("exaone_moe", dict(hidden_size=8, num_hidden_layers=2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=8, num_shared_experts=1, sliding_window=7,
                                       layer_types=[SLIDE, FULL], mlp_layer_types=["dense", "sparse"], n_group=2, topk_group=1), 5, DOCUMENTS),
     "solar-open": ("solar_open", dict(n_routed_experts=7, num_experts_per_tok=3, moe_intermediate_size=8, n_shared_experts=1, norm_topk_prob=False), -1, DOCUMENTS),
+    # experts beside an MLP, a router with a norm of its own, factors of weights
+    "gemma4-moe": ("gemma4_text", dict(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, num_global_key_value_heads=1, global_head_dim=16,
+                                       attention_k_eq_v=True, rope_parameters={SLIDE: golden.DEFAULT_ROPE, FULL: dict(rope_type="proportional", rope_theta=1e6, partial_rotary_factor=0.25)},
+                                       layer_types=[SLIDE, FULL], sliding_window=7, hidden_size_per_layer_input=0, vocab_size_per_layer_input=32, num_kv_shared_layers=0,
+                                       final_logit_softcapping=5.0, enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=8), -1, DOCUMENTS),
     # the auxiliary loss, of two layers together; of a choice by sigmoids and a bias, from which the softmax's differs
     "mixtral-aux": ("mixtral", dict(hidden_size=8, num_hidden_layers=2, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.5), -1, DOCUMENTS),
     "minimax-m2-aux": ("minimax_m2", dict(hidden_size=8, num_local_experts=6, num_experts_per_tok=2, rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.5),
@@ -75,8 +80,8 @@ def randomize(model, dead, seed):
                 if dead >= 0:
                     p[..., dead] = -3.0
         for module in routers_of(model):
-            p = module.weight
-            p.copy_(0.4 * torch.randn(p.shape, generator=g))
+            p = getattr(module, "proj", module).weight
+            p.copy_((1.2 if hasattr(module, "proj") else 0.4) * torch.randn(p.shape, generator=g))
             if dead >= 0:
                 p[dead] = 0
                 p[dead, 0] = -4.0
@@ -84,7 +89,7 @@ def randomize(model, dead, seed):
 
 def routers_of(model):
     """Returns the modules whose weight [experts, hidden] is a router's."""
-    return [m for name, m in model.named_modules() if re.search(r"\.(gate|router|router\.gate|gate\.wg)$", name) and getattr(m, "weight", None) is not None]
+    return [m for name, m in model.named_modules() if re.search(r"\.(gate|router|router\.gate|gate\.wg)$", name) and getattr(getattr(m, "proj", m), "weight", None) is not None]
 
 
 def exact(source):
@@ -104,12 +109,12 @@ def with_aux(forward):
     """As golden.forward; the loss includes the auxiliary loss if the configuration says so, as transformers' own loss does."""
     def full(model, batch):
         loss, logits = forward(model, batch)
-        return loss + (model.aux_now if model.config.output_router_logits else 0), logits
+        return loss + (model.aux_now if getattr(model.config, "output_router_logits", False) else 0), logits
     return full
 
 
 def without_aux(check):
-    return lambda model, batch, lengths, loss: check(model, batch, lengths, loss - (model.aux_now.item() if model.config.output_router_logits else 0))
+    return lambda model, batch, lengths, loss: check(model, batch, lengths, loss - (model.aux_now.item() if getattr(model.config, "output_router_logits", False) else 0))
 
 
 def use_fp64(model):
@@ -190,7 +195,7 @@ def attempt(name, family, keys, dead, lengths, seed, convert=None):
     if convert:
         model = convert(folder)
     use_fp64(model)
-    if config.output_router_logits:
+    if getattr(config, "output_router_logits", False):
         use_aux(model)
     trained = {names[k]: p for k, p in model.named_parameters() if p.requires_grad}
     window = None if golden.mixes_windows(config) else getattr(config, "sliding_window", None)

@@ -1185,7 +1185,9 @@ static void test_own(void **state)
     assert_true(c.own[c.own_of[5]].head_dim == 128 && c.own_of[6] == 0);
     refuse(LIKE("gemma4_text", ""), "hidden_size_per_layer_input is null; embeddings for each layer");
     refuse(GEMMA4(", \"num_kv_shared_layers\": 2"), "num_kv_shared_layers is 2; layers that attend other layers' keys");
-    refuse(GEMMA4(", \"enable_moe_block\": true"), "enable_moe_block is true; experts are not supported");
+    refuse(GEMMA4(", \"enable_moe_block\": true"), "num_experts");
+    refuse(GEMMA4(", \"enable_moe_block\": true, \"num_experts\": 4"), "top_k_experts");
+    refuse(GEMMA4(", \"rope_parameters\": {}"), "rope_parameters is {}");
     c = read_text(LIKE("qwen3",
                        FULL_SLIDES ", \"per_layer_config\": {\"1\": {\"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
                                    "\"head_dim\": 64, \"sliding_window\": 9}, \"0\": {\"sliding_window\": null}}"));

@@ -66,7 +66,8 @@ static const struct published {
                  {"Trinity-Nano-Preview", 6, 1},
                  {"Solar-Open-100B", 102.6, 12},
                  {"K-EXAONE-236B-A23B", 236, 23},
-                 {"Hy3-preview", 295, 21}};
+                 {"Hy3-preview", 295, 21},
+                 {"gemma-4-26B-A4B-it", 25.2, 3.8}};
 
 /* Compares with published numbers. Makers count as active all that a token gets, or leave out the embedding, the head or both; and
  * they round, or count layers that predict further tokens: 4% in all, 5% of active parameters. */
@@ -194,7 +195,7 @@ static void limits_are_those_of_routing(void **state)
 
 static const char *const families_here[] = {"qwen3_moe",        "mixtral",    "olmoe", "qwen2_moe",  "gpt_oss",    "granitemoe",
                                             "granitemoeshared", "glm4_moe",   "dots1", "solar_open", "exaone_moe", "ernie4_5_moe",
-                                            "hunyuan_v1_moe",   "minimax_m2", "hy_v3", "afmoe"};
+                                            "hunyuan_v1_moe",   "minimax_m2", "hy_v3", "afmoe",      "gemma4_text"};
 
 static uint64_t turn;
 

@@ -484,7 +484,7 @@ static void test_layer(void **state)
         layer.at[i] = v[i]->val;
     }
     multiply(logits, v[X]->store, v[ROUTER]->store, T_, E_, H, 0, 1);
-    run_op(OP_ROUTE, &route, (void *[]){ids, p, NULL, NULL, NULL, logits, NULL, NULL, work});
+    run_op(OP_ROUTE, &route, (void *[]){ids, p, NULL, NULL, NULL, logits, NULL, NULL, NULL, work});
     run_op(OP_PERMUTE, &route, (void *[]){order, place, offsets, ids});
     run_op(OP_EXPERTS, &up, (void *[]){gate_up, v[X]->store, v[GATE_UP]->store, offsets, order, v[GATE_UP_BIAS]->store, work});
     run_op(OP_GATED, &gated, (void *[]){act, gate_up, p, place});
@@ -509,7 +509,7 @@ static void test_layer(void **state)
            (void *[]){gradient[GATE_UP], gate_up, v[X]->store, offsets, order, gradient[GATE_UP_BIAS], NULL, work});
     run_op(OP_EXPERTS, &up_dx, (void *[]){y, gate_up, v[GATE_UP]->store, offsets, NULL, NULL, work});
     run_op(OP_COMBINE, &combine, (void *[]){gradient[X], y, place, NULL, NULL, NULL});
-    run_op(OP_ROUTE_GRAD, &route, (void *[]){logits, ids, p, dp, place, NULL, NULL});
+    run_op(OP_ROUTE_GRAD, &route, (void *[]){logits, ids, p, dp, place, NULL, NULL, NULL, NULL});
     multiply(gradient[ROUTER], logits, v[X]->store, E_, H, T_, 1, 0);
     multiply(dx, logits, v[ROUTER]->store, T_, H, E_, 0, 0);
     for (int i = 0; i < OPERANDS; i++) {

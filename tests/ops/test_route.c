@@ -8,14 +8,17 @@ enum { EXPERTS = 256, K = 16 };
 
 struct rule {
     int kind, normalise, groups, group_k, bias;
-    float scale, eps, least;
+    float scale, eps, least, logit_factor;
+    int factors; /* 1: weights are multiplied by factors of experts */
 };
 
 /* The rows of families (softmax, then k; k, then softmax; sigmoids with groups; without; ernie's), and what else is possible. */
-static const struct rule RULES[] = {{ROUTE_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},      {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0},
-                                    {ROUTE_CHOSEN, 0, 0, 0, 0, 0, 0, 0},       {ROUTE_SIGMOID, 1, 4, 2, 1, 2.5f, 1e-20f, 0},
-                                    {ROUTE_SIGMOID, 1, 0, 0, 1, 0, 1e-20f, 0}, {ROUTE_SIGMOID, 0, 0, 0, 1, 1.5f, 0, 0},
-                                    {ROUTE_SOFTMAX, 1, 0, 0, 1, 0, 0, 0.25f},  {ROUTE_CHOSEN, 0, 4, 3, 1, 0.5f, 0, 0}};
+static const struct rule RULES[] = {
+    {ROUTE_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},          {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0},
+    {ROUTE_CHOSEN, 0, 0, 0, 0, 0, 0, 0},           {ROUTE_SIGMOID, 1, 4, 2, 1, 2.5f, 1e-20f, 0},
+    {ROUTE_SIGMOID, 1, 0, 0, 1, 0, 1e-20f, 0},     {ROUTE_SIGMOID, 0, 0, 0, 1, 1.5f, 0, 0},
+    {ROUTE_SOFTMAX, 1, 0, 0, 1, 0, 0, 0.25f},      {ROUTE_CHOSEN, 0, 4, 3, 1, 0.5f, 0, 0},
+    {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0, 0.6f, 1}, {ROUTE_SIGMOID, 1, 0, 0, 1, 1.5f, 0, 0, 1.7f, 1}};
 enum { N_RULES = sizeof RULES / sizeof *RULES };
 
 static const int64_t SHAPES[][3] = {{1, 8, 1}, {3, 8, 4}, {63, 16, 3}, {64, 64, 8}, {65, 128, 8}, {300, 256, 16}, {257, 20, 2}};
@@ -32,8 +35,22 @@ static void softmax(const double *x, int64_t n, double *y)
         y[e] = exp(x[e] - most) / sum;
 }
 
-static void scores_of(const struct rule *r, const double *x, int64_t n, double *score)
+/* Returns an expert's factor, exact in fp32. */
+static double factor_of(int64_t e)
 {
+    return 0.5 + (double)(e % 5) / 4;
+}
+
+static double logit_factor_of(const struct rule *r)
+{
+    return r->logit_factor != 0 ? (double)r->logit_factor : 1;
+}
+
+static void scores_of(const struct rule *r, const double *logits, int64_t n, double *score)
+{
+    double x[EXPERTS];
+    for (int64_t e = 0; e < n; e++)
+        x[e] = logit_factor_of(r) * logits[e];
     if (r->kind == ROUTE_SOFTMAX)
         softmax(x, n, score);
     for (int64_t e = 0; e < n && r->kind != ROUTE_SOFTMAX; e++)
@@ -83,11 +100,13 @@ static int choose(const struct rule *r, const double *score, const double *bias,
 /* Computes the weights of the taken experts, in ascending order. */
 static void weigh(const struct rule *r, const double *score, const int *taken, int64_t n, double *p)
 {
-    double v[K] = {0}, sum = 0;
+    double v[K] = {0}, factor[K], sum = 0;
     int64_t k = 0;
     for (int64_t e = 0; e < n; e++)
-        if (taken[e])
+        if (taken[e]) {
+            factor[k] = r->factors ? factor_of(e) : 1;
             v[k++] = score[e];
+        }
     if (r->kind == ROUTE_CHOSEN)
         softmax(v, k, v);
     for (int64_t i = 0; i < k; i++)
@@ -97,7 +116,7 @@ static void weigh(const struct rule *r, const double *score, const int *taken, i
     else
         sum = fmax(sum + (double)r->eps, (double)r->least);
     for (int64_t i = 0; i < k; i++)
-        p[i] = v[i] / sum * (r->scale != 0 ? (double)r->scale : 1);
+        p[i] = v[i] / sum * (r->scale != 0 ? (double)r->scale : 1) * factor[i];
 }
 
 static void set_rule(struct op_case *c, const struct rule *r, const int64_t shape[3])
@@ -112,6 +131,23 @@ static void set_rule(struct op_case *c, const struct rule *r, const int64_t shap
     c->attrs.route.scale = r->scale;
     c->attrs.route.eps = r->eps;
     c->attrs.route.least = r->least;
+    c->attrs.route.logit_factor = r->logit_factor;
+}
+
+/* Returns the factors of experts; NULL: the rule has none. */
+static struct tensor *factors_of(const struct rule *r, int64_t n)
+{
+    struct tensor *factors = r->factors ? tensor_new(n, F32) : NULL;
+    for (int64_t e = 0; factors && e < n; e++)
+        tensor_set(factors, e, factor_of(e));
+    return factors;
+}
+
+/* Computes the softmax of a token's logits, times their factor. */
+static void probabilities_of(const struct rule *r, const double *logits, int64_t n, double *y)
+{
+    const struct rule by_softmax = {.kind = ROUTE_SOFTMAX, .logit_factor = r->logit_factor};
+    scores_of(&by_softmax, logits, n, y);
 }
 
 struct results {
@@ -143,6 +179,7 @@ static struct results route(const struct rule *r, const int64_t shape[3], struct
     case_tensor(&c, logits, IN);
     case_tensor(&c, r->bias ? bias : NULL, IN);
     case_tensor(&c, index, IN);
+    case_tensor(&c, factors_of(r, shape[1]), IN);
     case_work(&c);
     case_run(&c);
     return x;
@@ -168,7 +205,7 @@ static void check_route(const struct rule *r, const int64_t shape[3], int with)
         int taken[EXPERTS], plainly[EXPERTS];
         const int counted = !(with & 16 && i % 5 == 3);
         scores_of(r, logits->val + i * n, n, score);
-        softmax(logits->val + i * n, n, probabilities);
+        probabilities_of(r, logits->val + i * n, n, probabilities);
         int sure = choose(r, score, bias->val, n, k, taken);
         sure &= !(with & 2) || choose(&by_softmax, probabilities, NULL, n, k, plainly);
         unsure += !sure;
@@ -297,7 +334,7 @@ static double loss_of(const double *logits, void *ctx)
     weigh(x->r, score, x->taken, x->n, p);
     for (int64_t j = 0; j < x->k; j++)
         loss += x->dp[j] * p[j];
-    softmax(logits, x->n, score);
+    probabilities_of(x->r, logits, x->n, score);
     for (int64_t e = 0; e < x->n && x->plain; e++)
         loss += x->aux * (double)x->n * x->plain[e] / x->tokens * score[e] / x->tokens;
     return loss;
@@ -310,6 +347,7 @@ static void check_gradient(const struct rule *r, const int64_t shape[3], int bal
     struct tensor *dp = tensor_random(pairs, F32, 1.0), *place = tensor_new(pairs, I32), *want = tensor_new(rows * n, F64);
     const int64_t parts = 1 + n % 3;
     struct tensor *plain = tensor_new(parts * n, I32), *index = tensor_new(rows, I32);
+    struct tensor *dfactor = r->factors ? tensor_new(pairs, F32) : NULL, *want_dfactor = tensor_new(pairs, F64);
     const struct results x = route(r, shape, logits, bias, NULL, 0);
     double total = 0, of_all[EXPERTS] = {0};
     for (int64_t i = 0; i < parts * n; i++) {
@@ -327,6 +365,9 @@ static void check_gradient(const struct rule *r, const int64_t shape[3], int bal
             of_pairs[j] = dp->val[pairs - 1 - (i * k + j)];
             taken[(int64_t)x.ids->val[i * k + j]] = 1;
         }
+        for (int64_t j = 0; j < k; j++) /* a weight is proportional to its factor */
+            tensor_set(want_dfactor, pairs - 1 - (i * k + j),
+                       of_pairs[j] * x.p->val[i * k + j] / factor_of((int64_t)x.ids->val[i * k + j]));
         struct problem problem = {r, n, k, taken, of_pairs, balances && i % 4 != 2 ? of_all : NULL, 0.375, total / (double)k};
         finite_difference(loss_of, &problem, logits->val + i * n, n, gradient);
         for (int64_t e = 0; e < n; e++)
@@ -344,7 +385,11 @@ static void check_gradient(const struct rule *r, const int64_t shape[3], int bal
     case_tensor(&c, place, IN);
     case_tensor(&c, balances ? plain : NULL, IN);
     case_tensor(&c, balances ? index : NULL, IN);
+    case_tensor(&c, factors_of(r, n), IN);
+    case_tensor(&c, dfactor, OUT);
     case_run(&c);
+    if (dfactor)
+        check_error("dfactor", dfactor->val, want_dfactor->val, pairs, TOL_F32);
     check_error("dlogits", logits->val, want->val, rows * n, 3e-6); /* differences of p's fp32 rounding add up over k */
     tensors_free(NULL);
 }

@@ -38,7 +38,7 @@ const char *experts_first(const struct experts_form *f)
 
 /* ---- parameters ---- */
 
-static void describe_block(struct builder *b, struct experts_block *e)
+void experts_describe(struct builder *b, struct experts_block *e)
 {
     const struct model_config *c = &b->m->config;
     const struct experts_form *f = b->experts;
@@ -95,7 +95,7 @@ void experts_mlp(struct builder *b, int l, const char *norm)
         common_mlp(b, &block->mlp, 0);
         return;
     }
-    describe_block(b, &block->experts);
+    experts_describe(b, &block->experts);
     if (c->shared_ffn > 0)
         build_shared(b, l, &block->norm);
 }
@@ -123,6 +123,8 @@ void experts_router(struct builder *b, int l)
     snprintf(name, sizeof name, "%s.bias", f->gate);
     if (f->biased)
         e->router.bias = build_vector(b, name, c->experts, 0);
+    if (f->factors)
+        e->factors = build_vector_of(b, f->factors, c->experts, INIT_ONES);
     if (f->bias)
         e->router_bias = build_frozen_vector(b, f->bias, c->experts, f->bias_rows);
 }

@@ -15,6 +15,7 @@ struct experts_form {
     int biased;
     const char *bias;           /* vector that is added to choose experts; NULL: none */
     int bias_rows;              /* 1: files have that vector as a matrix with one row */
+    const char *factors;        /* vector of factors of the weights; NULL: none */
     const char *gate_up, *down; /* stacks */
     const char *const *gate_up_parts,
         *const *down_parts; /* ends of names of files' tensors for each expert; NULL: stacks are whole */
@@ -47,6 +48,8 @@ const char *experts_module(const struct experts_form *f);
 const char *experts_first(const struct experts_form *f);
 /* Declares what follows a layer's attention, with the norm before it; all but router and experts. */
 void experts_mlp(struct builder *b, int l, const char *norm);
+/* Sets the numbers of a block of experts, for families that do not declare it by experts_mlp. */
+void experts_describe(struct builder *b, struct experts_block *e);
 /* Declares the router of a layer that has experts, in a unit of its own. */
 void experts_router(struct builder *b, int l);
 /* Declares the stacks of such a layer, in another unit. */

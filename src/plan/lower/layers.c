@@ -2,7 +2,7 @@
 #include "plan/lower/layers.h"
 
 #include "plan/lower/activation.h"
-#include "plan/lower/blocks/block.h"
+#include "plan/lower/blocks/rows.h"
 #include "plan/lower/ends.h"
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"
@@ -93,7 +93,7 @@ static void create_layer_values(struct lowering *L, const struct layer *layer)
     for (int i = 0; L->st == OK && i < n; i++) {
         struct block *b = &layer->blocks[i];
         b->source = b->weights->parallel ? b[-1].source : b->in;
-        b->normed = b->weights->joined ? b[-1].normed : &L->normed[i];
+        b->normed = b->weights->joined && b->weights->inner.kind == NORM_NONE ? b[-1].normed : &L->normed[i];
         b->lowering->layer_values(L, b);
         if (i == n - 1)
             break;
@@ -186,6 +186,7 @@ void layers_values(struct lowering *L)
                        &(struct activation){&L->dx, "dx", L->m->config.dim, L->s.key.dtype, STREAM});
     if (branches_norm(L))
         branch_values(L);
+    rows_values(L);
     if (branches_norm(L) || L->m->config.residual_scale > 0.0)
         activation_of_work(L, L->s.placement.passing, -1,
                            &(struct activation){&L->df, "df", L->m->config.dim, L->s.key.dtype, STREAM});

@@ -52,6 +52,8 @@ static struct extent extent_of(enum op_kind op, int arg, const struct op_attrs *
         return arg == 5 ? (struct extent){a->loss.rows, a->loss.vocab, a->loss.ld} : flat(arg == 4 ? a->loss.rows : 1);
     case OP_ROUTE:
         return flat(arg < 2 ? a->route.rows * a->route.k : a->route.experts);
+    case OP_ROUTE_GRAD:
+        return flat(a->route.rows * (arg == 8 ? a->route.k : a->route.experts));
     case OP_PERMUTE:
         return flat(arg < 2 ? a->route.rows * a->route.k : a->route.experts + 1);
     case OP_EXPERTS:

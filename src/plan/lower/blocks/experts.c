@@ -23,37 +23,58 @@ static void read_offsets(struct lowering *L, int arg, int c)
 
 /* --- The router --- */
 
-static int converts_input(const struct lowering *L)
+static int has_own_norm(const struct block *b)
 {
-    return L->s.key.dtype != F32;
+    return experts_weights(b)->router_norm.kind != NORM_NONE;
+}
+
+/* Tells whether the router reads values of its own: a norm that experts do not read, or numbers in fp32 in bf16 runs. */
+static int has_own_input(const struct lowering *L, const struct block *b)
+{
+    return has_own_norm(b) || L->s.key.dtype != F32;
 }
 
 /* Returns the router's product, which is in fp32 in bf16 runs, too. */
 static struct linear_call router_call(const struct lowering *L, const struct block *b, const struct expert_rows *r)
 {
-    struct value *x = converts_input(L) ? &experts_work_of(L)->input : b->normed;
+    struct value *x = has_own_input(L, b) ? &experts_work_of(L)->input : b->normed;
     return (struct linear_call){&experts_weights(b)->router, .rows = r->n, .y = {&experts_work_of(L)->logits, r->first, F32},
                                 .x = {x, r->first, F32}};
+}
+
+/* Computes the router's input, if that is a value of its own. */
+static void compute_input(struct lowering *L, const struct block *b, const struct expert_rows *r, int c)
+{
+    struct value *normed = b->normed;
+    if (has_own_norm(b)) {
+        normed = &L->f_normed;
+        value_get(L, b->source, c);
+        lower_norm_forward(L, &experts_weights(b)->router_norm, normed, b->source, c);
+    } else {
+        block_norm(L, b, c);
+    }
+    if (!has_own_input(L, b))
+        return;
+    value_new(L, &experts_work_of(L)->input, c);
+    lower_cast_rows(L, &experts_work_of(L)->input, r->first, F32, normed, r->first, L->s.key.dtype, r->n);
+    if (has_own_norm(b))
+        value_drop(L, normed, c);
 }
 
 static void compute_logits(struct lowering *L, const struct block *b, int c)
 {
     const struct expert_rows r = experts_rows_of(b, c);
     const struct linear_call call = router_call(L, b, &r);
-    block_norm(L, b, c);
-    if (converts_input(L)) {
-        value_new(L, &experts_work_of(L)->input, c);
-        lower_cast_rows(L, &experts_work_of(L)->input, r.first, F32, b->normed, r.first, L->s.key.dtype, r.n);
-    }
+    compute_input(L, b, &r, c);
     value_new(L, &experts_work_of(L)->logits, c);
     linear_product(L, &call);
     lower_bias_of(L, call.w, &call.y, r.n);
 }
 
-static void drop_logits(struct lowering *L, int c)
+static void drop_logits(struct lowering *L, const struct block *b, int c)
 {
     value_drop(L, &experts_work_of(L)->logits, c);
-    if (converts_input(L))
+    if (has_own_input(L, b))
         value_drop(L, &experts_work_of(L)->input, c);
 }
 
@@ -73,6 +94,7 @@ static struct op_attrs *emit_route(struct lowering *L, const struct block *b, en
     a->route.scale = e->scale;
     a->route.eps = e->kind == ROUTER_SIGMOID ? 1e-20f : 0;
     a->route.least = e->floor;
+    a->route.logit_factor = e->router_factor;
     return a;
 }
 
@@ -90,33 +112,72 @@ static void produce_choice(struct lowering *L, struct value *v, int c)
     experts_read(L, 5, &experts_work_of(L)->logits, &r);
     if (experts_weights(b)->router_bias >= 0)
         arg_param(L, 6, experts_weights(b)->router_bias);
+    if (experts_weights(b)->factors >= 0)
+        arg_param(L, 8, experts_weights(b)->factors);
     emit_done(L, 0);
-    drop_logits(L, c);
+    drop_logits(L, b, c);
     value_put(L, v == &x->ids ? &x->p : &x->ids, c);
 }
 
-/* Adds the gradient through the router to L->acc, from that of p. */
-static void router_backward(struct lowering *L, const struct block *b, int c)
+/* Adds up the gradients of the weights' factors, which stand in pairs' rows, expert by expert. */
+static void sum_factor_gradients(struct lowering *L, const struct block *b, const struct expert_rows *r, int c)
+{
+    struct experts_work *W = experts_work_of(L);
+    const struct experts_block *e = experts_weights(b);
+    struct op_attrs *a = experts_emit(L, b, OP_EXPERTS_GRAD, &(struct model_linear){.in = 1, .out = 1, .transposed = 1}, r->n);
+    a->experts.x_type = a->experts.w_type = a->experts.y_type = F32;
+    a->experts.gathers = GATHERS_X;
+    experts_read(L, 1, &W->dfactor, r);
+    experts_read(L, 2, &W->dfactor, r);
+    read_offsets(L, 3, c);
+    a->experts.result = arg_grad(L, 5, e->factors, 0, e->experts) ? GEMM_ADDS : GEMM_WRITES;
+    emit_done(L, 0);
+    value_drop(L, &W->dfactor, c);
+}
+
+/* Turns the logits into their gradient, and makes that of the weights' factors. */
+static void route_backward(struct lowering *L, const struct block *b, const struct expert_rows *r, int c)
 {
     struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
+    const int factors = experts_weights(b)->factors;
+    struct op_attrs *a = emit_route(L, b, OP_ROUTE_GRAD, r->n);
+    arg_update(L, 0, &W->logits, r->first, r->end, DEV);
+    experts_read(L, 1, &x->ids, r);
+    experts_read(L, 2, &x->p, r);
+    experts_read(L, 3, &W->dp, r);
+    experts_read(L, 4, &W->place, r);
+    load_balance(L, a, r->first, r->end);
+    if (factors >= 0)
+        arg_param(L, 7, factors);
+    if (trained(L, factors))
+        experts_write(L, 8, &W->dfactor, r, c);
+    emit_done(L, 0);
+    if (trained(L, factors))
+        sum_factor_gradients(L, b, r, c);
+}
+
+/* Makes the gradients of the router's parameters, from that of p, and adds that of its input to L->acc; if the router has a norm of
+ * its own, that of the stream to L->dx. */
+static void router_backward(struct lowering *L, const struct block *b, int c)
+{
+    struct experts_work *W = experts_work_of(L);
     const struct expert_rows r = experts_rows_of(b, c);
     struct linear_call call = router_call(L, b, &r);
     compute_logits(L, b, c);
-    struct op_attrs *a = emit_route(L, b, OP_ROUTE_GRAD, r.n);
-    arg_update(L, 0, &W->logits, r.first, r.end, DEV);
-    experts_read(L, 1, &x->ids, &r);
-    experts_read(L, 2, &x->p, &r);
-    experts_read(L, 3, &W->dp, &r);
-    experts_read(L, 4, &W->place, &r);
-    load_balance(L, a, r.first, r.end);
-    emit_done(L, 0);
+    route_backward(L, b, &r, c);
     linear_product_dw(L, &call);
     lower_bias_grad_of(L, call.w, &call.y, r.n);
-    call.x = (struct linear_side){&L->acc, r.first, F32};
-    call.accumulate = 1;
-    linear_product_dx(L, &call);
-    drop_logits(L, c);
+    if (has_own_norm(b)) {
+        call.accumulate = 0; /* the gradient takes the input's place */
+        linear_product_dx(L, &call);
+        lower_norm_backward(L, &experts_weights(b)->router_norm, b->source, &W->input, c);
+    } else {
+        call.x = (struct linear_side){&L->acc, r.first, F32};
+        call.accumulate = 1;
+        linear_product_dx(L, &call);
+    }
+    drop_logits(L, b, c);
     value_drop(L, &W->dp, c);
 }
 
@@ -362,16 +423,29 @@ static void layer_values(struct lowering *L, struct block *b)
             &(struct activation){&x->gate_up, "gate_up", e->used * e->gate_up.out, L->s.key.dtype, CHUNKS, produce_gate_up});
 }
 
+/* Returns the first layer's block of experts. */
+static const struct block *first_block(const struct lowering *L)
+{
+    const struct block *b = L->layers[0].blocks;
+    for (int l = 0, i = 0; b->weights->kind != BLOCK_EXPERTS; b = &L->layers[l].blocks[i])
+        if (++i >= L->layers[l].n_blocks)
+            l++, i = 0;
+    return b;
+}
+
 /* Creates the values that all layers share; experts are alike in all layers of a model. */
 static void chunk_values(struct lowering *L)
 {
     struct experts_work *W = L->shared[BLOCK_EXPERTS] = memory_new(L, 1, sizeof *W);
     const struct model_config *c = &L->m->config;
     const enum dtype T = L->s.key.dtype;
+    const struct block *b = first_block(L);
     if (!W)
         return;
-    if (converts_input(L))
+    if (has_own_input(L, b))
         experts_value(L, &W->input, "input.router", c->dim, F32);
+    if (trained(L, experts_weights(b)->factors))
+        experts_value(L, &W->dfactor, "dfactor", c->experts_used, F32);
     experts_value(L, &W->logits, "logits.router", c->experts, F32);
     experts_value(L, &W->order, "order", c->experts_used, I32);
     experts_value(L, &W->place, "place", c->experts_used, I32);

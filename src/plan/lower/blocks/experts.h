@@ -27,12 +27,13 @@ struct sent_work {
 
 /* Values that all layers share. */
 struct experts_work {
-    struct value input;                 /* fp32: the router's input, in bf16 runs */
+    struct value input;                 /* fp32: the router's input, in bf16 runs or if it has a norm of its own */
     struct value logits;                /* fp32, then their gradient */
     struct value order, place, offsets; /* pairs sorted by expert (ops/permute.h) */
     struct value act, dact;             /* columns between an expert's maps, by pair, if a rank has all experts */
     struct value y;                     /* outputs of experts, or gradients of their inputs, by pair */
     struct value dp;                    /* gradient of p */
+    struct value dfactor;               /* gradients of the weights' factors, by pair; only if there are factors */
     struct stack_work adapter;
     struct sent_work sent; /* unused if a rank has all experts */
 };

@@ -1,7 +1,8 @@
 /* Blocks whose branch depends on each token's row alone: an MLP, experts. Their output and their gradients are made chunk by chunk.
  *
  * A joined block shares the norm, the sum and the gradient of the block before it: both add to L->acc, first the one before. The
- * last of such blocks computes the output of all. Private to src/plan/lower. */
+ * last of such blocks computes the output of all. Joined blocks with inner norms each have a norm of the stream, too, and their
+ * normalised branches are added up. Private to src/plan/lower. */
 #ifndef LTRAIN_PLAN_LOWER_BLOCKS_ROWS_H
 #define LTRAIN_PLAN_LOWER_BLOCKS_ROWS_H
 
@@ -27,6 +28,8 @@ value_produce rows_output;
 /* Makes the gradients of b and of those that it is joined to, as `backward` of struct block_lowering. */
 void rows_backward(struct lowering *L, struct block *b);
 
+/* Creates the values of joined blocks with inner norms, if there are such blocks. */
+void rows_values(struct lowering *L);
 /* Makes room for L->acc, unless it is added to. */
 void rows_begin(struct lowering *L, int c, int accumulate);
 
