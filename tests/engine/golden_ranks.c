@@ -340,9 +340,10 @@ static void check_shared(void)
         must(golden_model(&g, &m), "model");
         const int most = (int)gcd_i64(size, m->config.experts);
         const int side = model_aux(&m->config) > 0 ? 1 : size / 2; /* the balancing loss depends on the number of sequences */
-        const struct layout layouts[] = {{.mesh = {{side, 1, size / side, most}}, .zero = i % 4, .nvme = i % 2},
-                                         {.mesh = {{side, 2, size / side / 2, 2}}, .zero = (i + 1) % 4, .nvme = (i + 1) % 2},
-                                         {.mesh = {{1, 1, size, most}}, .zero = (i + 3) % 4, .nvme = i % 2}};
+        const struct layout layouts[] = {
+            {.mesh = {{[MESH_DP] = side, 1, size / side, [MESH_EP] = most}}, .zero = i % 4, .nvme = i % 2},
+            {.mesh = {{[MESH_DP] = side, 2, size / side / 2, [MESH_EP] = 2}}, .zero = (i + 1) % 4, .nvme = (i + 1) % 2},
+            {.mesh = {{[MESH_DP] = 1, 1, size, [MESH_EP] = most}}, .zero = (i + 3) % 4, .nvme = i % 2}};
         for (int j = 0; j < 3; j++)
             check(&g, &layouts[j]);
         model_destroy(m);

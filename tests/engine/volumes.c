@@ -6,6 +6,7 @@
 
 #include "comm/launch.h"
 #include "extent.h"
+#include "plan/lower/heads.h"
 #include "plan/cells.h"
 #include "seqpar/volumes.h"
 
@@ -38,6 +39,11 @@ struct expected {
     int64_t ring_unpruned;
 };
 
+static int slices(const struct cell_of_ranks *c)
+{
+    return mesh_degree(&c->mesh, MESH_TP);
+}
+
 static int64_t attention_layers(const struct cell_of_ranks *c)
 {
     return c->hybrid ? 1 : LAYERS;
@@ -69,19 +75,57 @@ static void expect_ring(const struct cell_of_ranks *c, const struct seq_shape *s
     seq_layout_destroy(layout);
 }
 
-/* Adds the bytes of elements [0, n) of a unit, all with the same decay, group by group. once: the unit is used, and so gathered,
- * once in a micro-batch, as embedding and head are. */
-static void expect_groups(const struct cell_of_ranks *c, const struct settings *s, int64_t n, int once, struct expected *e)
+/* Ranks that share elements: the members of a lane, and the rank's index among them. small: bytes of a sum of squares that the rank
+ * sends, and the lane it sends them on. */
+struct sharers {
+    enum lane lane;
+    int members, member, zero, small;
+    enum lane small_lane;
+};
+
+/* Adds the bytes of elements [0, n) of a unit, all with the same decay and the same sharers, group by group. once: the unit is used,
+ * and so gathered, once in a micro-batch, as embedding and head are. */
+static void expect_groups(const struct cell_of_ranks *c, const struct settings *s, int64_t n, int once, const struct sharers *x,
+                          struct expected *e)
 {
     int64_t micro = micro_batches(c), b = dtype_size(c->dtype), wire = dtype_size(c->wire);
     for (int64_t at = 0; at < n; at += s->plan.group) {
-        int64_t g = min_i64(s->plan.group, n - at), share = ceil_div(g, size), own = min_i64(max_i64(g - rank * share, 0), share);
-        int64_t bytes = seq_zero_bytes(c->zero, g, size, rank, (int)micro, b, wire);
-        if (c->zero == 3 && once)
-            bytes -= micro * own * (size - 1) * b;
-        e->lane[0] += bytes;
-        e->small += c->zero > 0 ? (size - 1) * 8 : 0; /* a message that carries a sum of squares */
+        int64_t g = min_i64(s->plan.group, n - at), share = ceil_div(g, x->members),
+                own = min_i64(max_i64(g - x->member * share, 0), share);
+        int64_t bytes = seq_zero_bytes(x->zero, g, x->members, x->member, (int)micro, b, wire);
+        if (x->zero == 3 && once)
+            bytes -= micro * own * (x->members - 1) * b;
+        e->lane[x->lane - LANE_WORLD] += bytes;
+        *(x->small_lane == LANE_WORLD ? &e->small : &e->lane[x->small_lane - LANE_WORLD]) += x->small;
     }
+}
+
+/* Adds the bytes of a layer in slices: matrices are shared by the ranks with the same slice, norms by all ranks. */
+static void expect_slices(const struct cell_of_ranks *c, const struct settings *s, const struct model_unit *u, struct expected *e)
+{
+    const int tp = slices(c), same = size / tp, zero = same > 1 ? c->zero : 0, world = c->zero > 0;
+    const struct sharers sliced =
+                             {LANE_ZERO, same, rank / tp, zero, 8 * (world ? size - 1 : tp - 1), world ? LANE_WORLD : LANE_TP},
+                         all = {LANE_WORLD, size, rank, zero, zero > 0 ? 8 * (size - 1) : 0, LANE_WORLD};
+    expect_groups(c, s, u->decay_elements / tp, 0, &sliced, e);
+    expect_groups(c, s, u->elements - u->decay_elements, 0, &all, e);
+}
+
+/* Adds the bytes of rows that slices gather and sum, in each layer and micro-batch. A chunk of which nothing is kept is normalised
+ * again for attention's tiles, and so is the sum between attention and MLP. */
+static void expect_rows(const struct cell_of_ranks *c, const struct strategy *s, const struct model *m, struct expected *e)
+{
+    const struct attention_shape slice = {m->config.heads / slices(c), m->config.kv_heads / slices(c), m->config.head_dim};
+    const int64_t tiles = heads_cut(&slice, &s->key.mesh, s->key.head_tile).n_q, dim = m->config.dim, tp = slices(c);
+    int64_t gathers = 0, sums = 0; /* rows */
+    for (int64_t first = 0, k = 0; first < s->rows && tp > 1; first += s->key.row_chunk, k++) {
+        const int64_t share = min_i64(s->key.row_chunk, s->rows - first) / tp;
+        const int again = k >= s->placement.kept_chunks;
+        gathers += share * (tiles * (1 + again) + 5);
+        sums += share * (4 + again);
+    }
+    e->lane[LANE_TP - LANE_WORLD] +=
+        micro_batches(c) * LAYERS * (tp - 1) * dim * (gathers * dtype_size(c->dtype) + sums * dtype_size(c->wire));
 }
 
 /* Adds the bytes of states that pass between the ranks of one sequence. */
@@ -94,15 +138,17 @@ static void expect_states(const struct cell_of_ranks *c, const struct seq_shape 
     e->lane[lane - LANE_WORLD] += micro_batches(c) * (m->config.layers - 1) * (v.forward + v.backward);
 }
 
-static void expect(const struct cell_of_ranks *c, const struct settings *s, const struct model *m, const struct sequence *batch,
-                   struct expected *e)
+static void expect(const struct cell_of_ranks *c, const struct settings *s, const struct strategy *st, const struct model *m,
+                   const struct sequence *batch, struct expected *e)
 {
     struct seq_shape shape;
-    const struct seq_heads heads = {m->config.heads, m->config.kv_heads, m->config.head_dim, dtype_size(c->dtype)};
-    int64_t micro = micro_batches(c), d = rank / (c->mesh.degree[MESH_ULYSSES] * c->mesh.degree[MESH_RING]);
+    const struct seq_heads heads = {m->config.heads / slices(c), m->config.kv_heads / slices(c), m->config.head_dim,
+                                    dtype_size(c->dtype)};
+    const struct sharers all = {LANE_WORLD, size, rank, c->zero, c->zero > 0 ? 8 * (size - 1) : 0, LANE_WORLD};
+    int64_t micro = micro_batches(c), d = rank / mesh_sharing(&c->mesh);
     memset(e, 0, sizeof *e);
     if (seq_shape_create_pieces(c->seq_len, c->mesh.degree[MESH_ULYSSES], c->mesh.degree[MESH_RING], SEQ_AUTO,
-                                model_least_piece(m), 1, &shape) != OK ||
+                                model_least_piece(m), slices(c), &shape) != OK ||
         shape.padded > MAX_TOKENS)
         exit(1);
     struct seq_volume v = seq_volume(&shape, &heads, SEQ_RESEND_QKV);
@@ -116,10 +162,15 @@ static void expect(const struct cell_of_ranks *c, const struct settings *s, cons
         int once = !model_unit_in_layer(m, u);
         /* if state is sharded, elements with and without weight decay are in different groups */
         int64_t decay = c->zero > 0 ? m->units[u].decay_elements : 0;
-        expect_groups(c, s, decay, once, e);
-        expect_groups(c, s, m->units[u].elements - decay, once, e);
+        if (slices(c) > 1 && !once) {
+            expect_slices(c, s, &m->units[u], e);
+            continue;
+        }
+        expect_groups(c, s, decay, once, &all, e);
+        expect_groups(c, s, m->units[u].elements - decay, once, &all, e);
     }
-    int64_t loss_tiles = ceil_div(seq_rank_rows(&shape), s->plan.loss_tile);
+    expect_rows(c, st, m, e);
+    int64_t loss_tiles = ceil_div(seq_rank_rows(&shape) / slices(c), s->plan.loss_tile);
     e->small += micro * (size - 1) * loss_tiles * 8;
 }
 
@@ -149,9 +200,9 @@ static void read_counters(int64_t sent[LANES_HERE])
 
 static void cell_print(const struct cell_of_ranks *c, FILE *f)
 {
-    fprintf(f, "%d ranks dp=%d ulysses=%d ring=%d zero=%d %s of %" PRId64 " tokens %s grads %s", size, c->mesh.degree[MESH_DP],
-            c->mesh.degree[MESH_ULYSSES], c->mesh.degree[MESH_RING], c->zero, DATA_NAMES[c->data], c->seq_len,
-            dtype_name(c->dtype), dtype_name(c->wire));
+    char mesh[MESH_TEXT];
+    fprintf(f, "%d ranks %s zero=%d %s of %" PRId64 " tokens %s grads %s", size, mesh_format(&c->mesh, mesh), c->zero,
+            DATA_NAMES[c->data], c->seq_len, dtype_name(c->dtype), dtype_name(c->wire));
 }
 
 static void compare(const struct cell_of_ranks *c, const char *what, int step, int64_t sent, int64_t formula)
@@ -174,7 +225,7 @@ static void sum_up(const struct cell_of_ranks *c, const struct model *m, const i
         cell_print(c, stdout);
         printf(": parameters and gradients %.0f, norm and losses %.0f, ulysses %.0f, ring %.0f (unpruned %.0f)\n", x[0], x[1],
                x[2], x[3], x[4]);
-        if (c->zero == 3 && !c->hybrid)
+        if (c->zero == 3 && !c->hybrid && slices(c) == 1)
             compare(c, "of parameters and gradients from all ranks", STEADY - 1, (int64_t)x[0], three_times_parameters(c, m));
         if (c->data == DATA_WINDOW && c->mesh.degree[MESH_RING] >= 4 && !(x[3] < x[4])) {
             failures++;
@@ -192,6 +243,7 @@ static void settle(struct rig *r, const struct cell_of_ranks *c)
     s->plan.mesh.degree[MESH_DP] = c->mesh.degree[MESH_DP];
     s->plan.mesh.degree[MESH_ULYSSES] = c->mesh.degree[MESH_ULYSSES];
     s->plan.mesh.degree[MESH_RING] = c->mesh.degree[MESH_RING];
+    s->plan.mesh.degree[MESH_TP] = slices(c);
     s->plan.zero = c->zero;
     s->plan.dtype = c->dtype;
     s->plan.grad_dtype = c->wire;
@@ -222,7 +274,7 @@ static enum status run_steps(const struct cell_of_ranks *c, struct rig *r, const
     struct expected e;
     int64_t before[LANES_HERE], sent[LANES_HERE];
     double loss, norm;
-    expect(c, &r->settings, r->model, batch, &e);
+    expect(c, &r->settings, &r->session->plan->strategy, r->model, batch, &e);
     TRY(rig_step(r, batch, BATCH, &loss, &norm)); /* in the first step no update is pending */
     read_counters(before);
     for (int i = 0; i < STEADY; i++) {
@@ -236,6 +288,8 @@ static enum status run_steps(const struct cell_of_ranks *c, struct rig *r, const
         compare(c, "among all ranks", i, sent[0], e.lane[0] + e.small);
         compare(c, "in all-to-alls", i, sent[1], e.lane[1]);
         compare(c, "around the ring", i, sent[2], e.lane[2]);
+        for (int l = LANE_TP - LANE_WORLD; l < LANES_HERE; l++)
+            compare(c, lane_name((enum lane)(LANE_WORLD + l)), i, sent[l], e.lane[l]);
     }
     sum_up(c, r->model, sent, &e);
     return OK;
@@ -307,6 +361,28 @@ static void small_cells(int all)
     }
 }
 
+/* Runs cells in which pairs of ranks have a slice each, beside every mesh of half as many ranks. */
+static void sliced_cells(void)
+{
+    struct mesh mesh[32];
+    size /= 2;
+    int n = meshes(mesh);
+    size *= 2;
+    for (int i = 0; i < n; i++)
+        for (int zero = 0; zero < 4; zero++) {
+            mesh[i].degree[MESH_TP] = 2;
+            if (mesh[i].degree[MESH_ULYSSES] > 2 || (size >= 4 && zero != 3 && zero != i % 3))
+                continue;
+            run_cell(&(struct cell_of_ranks){.mesh = mesh[i],
+                                             .zero = zero,
+                                             .data = (i + zero) % DATA_KINDS,
+                                             .dtype = zero % 2 ? BF16 : F32,
+                                             .wire = (i + zero) % 2 ? F32 : BF16,
+                                             .seq_len = 150,
+                                             .alpha = zero < 2 ? 1 : 0.5});
+        }
+}
+
 /* Runs cells long enough for the balanced layout. */
 static void balanced_cells(void)
 {
@@ -343,6 +419,8 @@ int main(void)
     small_cells(extent_is_long());
     balanced_cells();
     hybrid_cells();
+    if (size > 1)
+        sliced_cells();
     double all = failures;
     if (comm_sum(comm, &all, 1) != OK)
         return 1;
