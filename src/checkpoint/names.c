@@ -3,6 +3,7 @@
 
 #include "base/steps.h"
 #include "base/sys.h"
+#include "base/tell.h"
 #include "checkpoint/files.h"
 #include "checkpoint/lineage.h"
 
@@ -42,7 +43,7 @@ static void remove_rest(const char *dir, const struct steps *l, const char *kept
         if (ckpt_rename(path, dead) == OK)
             ckpt_remove_dir(dead);
         else
-            printf("an older checkpoint was not removed: %s; the next save tries again\n", status_message());
+            tell("an older checkpoint was not removed: %s; the next save tries again\n", status_message());
     }
 }
 
@@ -58,8 +59,8 @@ void names_prune(const char *dir, int64_t step, int keep)
         choose_kept(&l, step, keep, kept);
         remove_rest(dir, &l, kept);
     } else {
-        printf("older checkpoints were not removed: %s; the next save tries again\n",
-               st == OK ? "out of memory" : status_message());
+        tell("older checkpoints were not removed: %s; the next save tries again\n",
+             st == OK ? "out of memory" : status_message());
     }
     free(kept);
     steps_free(&l);

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "base/tell.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -182,7 +183,7 @@ void board_add(struct board *b, const struct step_metrics *m)
     if (write_record(b->f, &event))
         return;
     b->failed = 1;
-    printf("step %lld: cannot write %s: %s; TensorBoard sees no later step\n", (long long)m->step, b->path, strerror(errno));
+    tell("step %lld: cannot write %s: %s; TensorBoard sees no later step\n", (long long)m->step, b->path, strerror(errno));
 }
 
 void board_close(struct board *b)

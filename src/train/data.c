@@ -6,6 +6,7 @@
 #include "base/cgroup.h"
 #include "base/num.h"
 #include "base/sys.h"
+#include "base/tell.h"
 #include "data/stream.h"
 #include "settings/read.h"
 
@@ -113,7 +114,7 @@ static enum status refuse_option(const struct settings *s, const struct option *
     if (settings_is_typed(s, o->key))
         return status_fail(ERR_INVALID, "--%s is of %s, of which the data have none%s: leave it out", o->key, o->what, why);
     if (!s->plan.evaluation) /* evaluations print no remarks, since their output may be JSON */
-        printf("remark: %s is of %s, of which the data have none%s: it does nothing\n", o->key, o->what, why);
+        tell("remark: %s is of %s, of which the data have none%s: it does nothing\n", o->key, o->what, why);
     return OK;
 }
 
@@ -276,7 +277,7 @@ static enum status read_by(const struct reading *x, const char *tokenizer)
     TRY(tokenizer_open(tokenizer, &t));
     tokenizer_fit(t, x->model->config.vocab);
     if (tokenizer_remark(t)[0] && !x->s->plan.evaluation) /* evaluations print no remarks, since their output may be JSON */
-        printf("remark: %s\n", tokenizer_remark(t));
+        tell("remark: %s\n", tokenizer_remark(t));
     enum status st = read_with(x, t);
     tokenizer_close(t);
     return st;

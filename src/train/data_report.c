@@ -4,6 +4,7 @@
 #include "train/run.h"
 
 #include "base/sys.h"
+#include "base/tell.h"
 #include "base/units.h"
 #include "data/stream.h"
 #include "settings/curriculum.h"
@@ -132,16 +133,16 @@ static void print_tokenizer(const struct run *r, const struct corpus_report *d)
 {
     const struct stream *first = corpus_get_source(r->inputs.corpus, 0).documents;
     if (!r->inputs.tokenizer[0] && stream_has_ids(first)) {
-        printf("ids below %lld, as they are\n", (long long)stream_ids(first));
+        tell("ids below %lld, as they are\n", (long long)stream_ids(first));
         return;
     }
     if (!r->inputs.tokenizer[0]) {
-        printf("text as bytes%s\n", r->s->tokenizer || model_is_preset(r->s->model) ? "" : ": the model has no tokenizer");
+        tell("text as bytes%s\n", r->s->tokenizer || model_is_preset(r->s->model) ? "" : ": the model has no tokenizer");
         return;
     }
-    printf("tokens of %s, %.2f bytes each%s\n", r->inputs.tokenizer, (double)d->bytes / (double)d->tokens,
-           d->cached ? ", kept from an earlier run" : "");
-    data_print_repaired(d->repaired, d->repaired_path, stdout);
+    tell("tokens of %s, %.2f bytes each%s\n", r->inputs.tokenizer, (double)d->bytes / (double)d->tokens,
+         d->cached ? ", kept from an earlier run" : "");
+    data_print_repaired(d->repaired, d->repaired_path, tell_stream());
 }
 
 void run_print_data(const struct run *r)
@@ -151,30 +152,30 @@ void run_print_data(const struct run *r)
     const struct corpus_report *d = corpus_get_report(r->inputs.corpus);
     const struct packing_report *p = &d->packed;
     double full = (double)p->train_tokens / (double)(d->train_sequences * run_length(r));
-    printf("data: %lld document%s (%lld split, %lld dropped, %lld truncated), %s tokens kept, %s dropped, %s truncated",
-           (long long)d->documents, d->documents == 1 ? "" : "s", (long long)p->documents_split, (long long)p->documents_dropped,
-           (long long)p->documents_truncated, units_format_count(p->tokens_kept, a), units_format_count(p->tokens_dropped, b),
-           units_format_count(p->tokens_truncated, c));
+    tell("data: %lld document%s (%lld split, %lld dropped, %lld truncated), %s tokens kept, %s dropped, %s truncated",
+         (long long)d->documents, d->documents == 1 ? "" : "s", (long long)p->documents_split, (long long)p->documents_dropped,
+         (long long)p->documents_truncated, units_format_count(p->tokens_kept, a), units_format_count(p->tokens_dropped, b),
+         units_format_count(p->tokens_truncated, c));
     if (p->tokens_untrained)
-        printf(", %s without a target", units_format_count(p->tokens_untrained, a));
-    printf("; %lld training and %lld held-out sequences, %.1f%% full; unigram entropy %.4f nats/token; ",
-           (long long)d->train_sequences, (long long)d->eval_sequences, 100 * full, d->unigram_entropy);
+        tell(", %s without a target", units_format_count(p->tokens_untrained, a));
+    tell("; %lld training and %lld held-out sequences, %.1f%% full; unigram entropy %.4f nats/token; ",
+         (long long)d->train_sequences, (long long)d->eval_sequences, 100 * full, d->unigram_entropy);
     print_tokenizer(r, d);
-    data_print_chats(&d->chats, stdout);
-    data_print_remarks(r->inputs.corpus, stdout);
+    data_print_chats(&d->chats, tell_stream());
+    data_print_remarks(r->inputs.corpus, tell_stream());
     if (full < 0.8)
-        printf(
+        tell(
             "remark: %.0f%% of what is computed is padding, as documents do not fill sequences: a shorter --seq-len, or --packing "
             "concat, wastes less\n",
             100 * (1 - full));
     if (d->eval_sequences > 0 && s->plan.eval_every > s->plan.steps && !s->plan.eval_before)
-        printf("remark: --eval-every %lld is longer than the run of %lld steps: nothing is evaluated\n",
-               (long long)s->plan.eval_every, (long long)s->plan.steps);
+        tell("remark: --eval-every %lld is longer than the run of %lld steps: nothing is evaluated\n",
+             (long long)s->plan.eval_every, (long long)s->plan.steps);
     if (d->eval_sequences > 0 && s->plan.eval_every == 0 && !s->plan.eval_before)
-        printf("remark: what %s gives is never evaluated: --eval-every N or --eval-before says when\n",
-               s->eval_data.n > 0 ? "--eval-data" : "--eval-fraction");
+        tell("remark: what %s gives is never evaluated: --eval-every N or --eval-before says when\n",
+             s->eval_data.n > 0 ? "--eval-data" : "--eval-fraction");
     if (d->remembered)
-        printf("data: no file was touched since an earlier start, which has read them all\n");
+        tell("data: no file was touched since an earlier start, which has read them all\n");
 }
 
 enum status run_print_lengths(struct run *r)
@@ -183,8 +184,8 @@ enum status run_print_lengths(struct run *r)
     for (int i = 0; i < r->plans.all.n && r->plans.all.n > 1; i++) {
         const int64_t length = plan_length(r->plans.all.plan[i]);
         TRY(train_say_length(r->s, length, corpus_cut(r->inputs.corpus, length)));
-        printf("data: ");
-        data_print_packed(r->inputs.corpus, stdout);
+        tell("data: ");
+        data_print_packed(r->inputs.corpus, tell_stream());
     }
     return corpus_cut(r->inputs.corpus, was);
 }
@@ -224,10 +225,10 @@ static void take(const struct run *r, struct taking *t, int64_t seq_len)
     }
     t->cursor += taken;
     if (curriculum_stretches(r->s) > 1)
-        printf("data: %s take%s %s tokens in sequences of %s, of which there are %s to train (%.3g epochs)\n",
-               format_steps(t->first, t->end, steps), t->end - t->first == 1 ? "s" : "",
-               units_format_count((int64_t)(read + 0.5), tokens), units_format_count(seq_len, length),
-               units_format_count(d->train_sequences, sequences), mean);
+        tell("data: %s take%s %s tokens in sequences of %s, of which there are %s to train (%.3g epochs)\n",
+             format_steps(t->first, t->end, steps), t->end - t->first == 1 ? "s" : "",
+             units_format_count((int64_t)(read + 0.5), tokens), units_format_count(seq_len, length),
+             units_format_count(d->train_sequences, sequences), mean);
 }
 
 /* Prints sources by weight and their epochs in the coming steps. One source with sequences of one length gets a short line. */
@@ -241,14 +242,14 @@ static void print_sources(const struct run *r, const double *epochs)
     if (r->progress.at.step == 0)
         snprintf(steps, sizeof steps, "%lld step%s", (long long)s->plan.steps, s->plan.steps == 1 ? "" : "s");
     if (n == 1 && curriculum_stretches(s) == 1)
-        printf("data: %.3g epochs in %s\n", epochs[0], steps);
+        tell("data: %.3g epochs in %s\n", epochs[0], steps);
     for (int i = 0; i < n; i++)
         all += corpus_get_source(r->inputs.corpus, i).weight;
     for (int i = 0; i < n && n > 1; i++) {
         struct corpus_source x = corpus_get_source(r->inputs.corpus, i);
         char tokens[32];
-        printf("data: %s: %.4g%% of the tokens; %s tokens in %lld sequences, %.3g epochs in %s\n", x.name, 100 * x.weight / all,
-               units_format_count(x.packed->train_tokens, tokens), (long long)x.packed->train_sequences, epochs[i], steps);
+        tell("data: %s: %.4g%% of the tokens; %s tokens in %lld sequences, %.3g epochs in %s\n", x.name, 100 * x.weight / all,
+             units_format_count(x.packed->train_tokens, tokens), (long long)x.packed->train_sequences, epochs[i], steps);
     }
 }
 

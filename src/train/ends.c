@@ -3,6 +3,7 @@
 
 #include "base/num.h"
 #include "base/sys.h"
+#include "base/tell.h"
 #include "checkpoint/checkpoint.h"
 #include "data/stream.h"
 
@@ -104,7 +105,7 @@ static enum status keep(const struct chat_counts *chats, const struct tokenizer 
     if (st == OK && names.n > 0)
         st = write_generation(*generation, *list, dir);
     if (st == OK && names.n > 0)
-        printf(
+        tell(
             "generation: the chats end turns at %.*s, which ended no text before: eos_token_id of the result's generation_config.json has %s\n",
             (int)names.n, (const char *)names.data,
             adapter ? "it once adapters are merged (ltrain export); "
@@ -161,7 +162,7 @@ static enum status say_end(const struct corpus_source *source, const struct toke
     char *own = json_dumps(list, JSON_ENCODE_ANY);
     enum status st = own ? name_of(t, id, &name) : status_fail(ERR_NOMEM, "out of memory: a remark");
     if (st == OK)
-        printf(
+        tell(
             "remark: documents of %s end at %.*s, and the model's texts at other ids (eos_token_id %s): the result will not stop "
             "there by itself: add %d to eos_token_id of its generation_config.json, or end the rows with an id of that list\n",
             source->name, (int)name.n, (const char *)name.data, own, id);

@@ -4,6 +4,7 @@
 #include "base/mix.h"
 #include "base/progress.h"
 #include "base/sys.h"
+#include "base/tell.h"
 #include "base/units.h"
 #include "data/fingerprint.h"
 #include "data/safetensors.h"
@@ -160,14 +161,14 @@ void run_remember_data(const struct run *r)
 {
     char path[RUN_PATH];
     if (run_known_data(r->s->out, path) && corpus_remember(r->inputs.corpus, path) != OK)
-        printf("data: %s: the next start reads them again\n", status_message());
+        tell("data: %s: the next start reads them again\n", status_message());
 }
 
 void run_begin_reading(const struct run *r)
 {
-    fflush(stdout);
+    fflush(tell_stream());
     train_show_progress(r->s, r->comm);
-    if (comm_rank(r->comm) == 0 && (comm_size(r->comm) > 1 || !isatty(STDERR_FILENO)))
+    if (tell_stream() == stdout && comm_rank(r->comm) == 0 && (comm_size(r->comm) > 1 || !isatty(STDERR_FILENO)))
         progress_lines(STDOUT_FILENO, PROGRESS_AFTER_NS, PROGRESS_LINE_NS);
 }
 
@@ -181,8 +182,8 @@ static void begin_rereading(void *user, const char *path, int64_t bytes)
 {
     const struct run *r = user;
     char size[32];
-    printf("%sdata: %s was touched while the run goes on: all of it (%s) is read again, to see whether it is the same\n",
-           isatty(STDOUT_FILENO) ? "\n" : "", path, units_format_bytes(bytes, size));
+    tell("%sdata: %s was touched while the run goes on: all of it (%s) is read again, to see whether it is the same\n",
+         tell_is_terminal() ? "\n" : "", path, units_format_bytes(bytes, size));
     run_begin_reading(r);
 }
 
@@ -191,8 +192,8 @@ static void end_rereading(void *user, const char *path, enum status st)
     (void)user;
     run_end_reading();
     if (st == OK)
-        printf("data: %s is the same: training goes on\n", path);
-    fflush(stdout);
+        tell("data: %s is the same: training goes on\n", path);
+    fflush(tell_stream());
 }
 
 void run_say_rereading(struct run *r, const atomic_int *stop)

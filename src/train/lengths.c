@@ -1,6 +1,7 @@
 /* The session of a run: begun, and changed where sequences change their length. */
 #include "train/run.h"
 
+#include "base/tell.h"
 #include "base/units.h"
 #include "offload/drives.h"
 #include "settings/curriculum.h"
@@ -79,9 +80,9 @@ enum status run_change_length(struct run *r)
     TRY(run_use_stretch(r, curriculum_at(r->s, r->progress.at.step)));
     TRY(checkpoint_load(r->session, path));
     TRY(run_describe_numerics(r, r->progress.at.numerics, sizeof r->progress.at.numerics));
-    printf("step %lld: sequences of %s tokens from here on; the state went on through %s\n", (long long)r->progress.at.step + 1,
-           units_format_count(run_length(r), tokens), path);
-    fflush(stdout);
+    tell("step %lld: sequences of %s tokens from here on; the state went on through %s\n", (long long)r->progress.at.step + 1,
+         units_format_count(run_length(r), tokens), path);
+    fflush(tell_stream());
     return OK;
 }
 

@@ -2,6 +2,7 @@
 #include "train/run.h"
 
 #include "base/sys.h"
+#include "base/tell.h"
 #include "base/units.h"
 #include "engine/source.h"
 #include "engine/weights.h"
@@ -284,7 +285,7 @@ static enum status check_adapter(const struct settings *s, const struct model *m
 static enum status open_inputs(struct run *r)
 {
     TRY(train_open_model(r->s, &r->model));
-    TRY(run_check_weights(r->s, r->model, stdout));
+    TRY(run_check_weights(r->s, r->model, tell_stream()));
     TRY(check_adapter(r->s, r->model));
     return drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out);
 }

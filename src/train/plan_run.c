@@ -4,6 +4,7 @@
 #include "base/mix.h"
 #include "base/progress.h"
 #include "base/sys.h"
+#include "base/tell.h"
 #include "base/units.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
@@ -23,7 +24,7 @@
 
 void train_show_progress(const struct settings *s, const struct comm *comm)
 {
-    if (comm_size(comm) == 1 && !(s->json && isatty(STDOUT_FILENO)))
+    if (tell_stream() == stdout && comm_size(comm) == 1 && !(s->json && tell_is_terminal()))
         progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
 }
 
@@ -37,7 +38,7 @@ static int64_t planning_silence_ns(void)
 
 void train_show_planning(const struct settings *s, const struct comm *comm)
 {
-    if (comm_rank(comm) != 0 || (comm_size(comm) == 1 && s->json && isatty(STDOUT_FILENO)))
+    if (tell_stream() != stdout || comm_rank(comm) != 0 || (comm_size(comm) == 1 && s->json && tell_is_terminal()))
         return;
     progress_begin_kept(STDERR_FILENO, planning_silence_ns(), PROGRESS_LINE_NS);
 }
@@ -49,7 +50,7 @@ static void adapt_tiles(struct settings *s)
     char mesh[MESH_TEXT];
     if (!mesh_is_decided(&s->tiles_mesh) || (s->plan.open_degrees == 0 && mesh_equal(&s->tiles_mesh, &s->plan.mesh)))
         return;
-    printf("resume: the tiles were those of %s: they are chosen anew\n", mesh_format(&s->tiles_mesh, mesh));
+    tell("resume: the tiles were those of %s: they are chosen anew\n", mesh_format(&s->tiles_mesh, mesh));
     s->plan.row_chunk = s->plan.head_tile = s->plan.loss_tile = AUTO;
     settings_list_clear(settings_key_find("length-tiles"), s);
 }

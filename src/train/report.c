@@ -5,6 +5,7 @@
 #include "base/isa.h"
 #include "base/memory.h"
 #include "base/sys.h"
+#include "base/tell.h"
 #include "base/units.h"
 #include "base/watch.h"
 #include "machine/hardware.h"
@@ -57,10 +58,10 @@ static void print_config(const struct run *r)
     if (fclose(f) == 0) {
         while (size > 0 && text[size - 1] == '\n')
             text[--size] = 0;
-        printf("config: {");
+        tell("config: {");
         for (const char *c = text; *c; c++)
-            *c == '\n' ? (void)fputs(", ", stdout) : (void)putchar(*c);
-        printf("}\n");
+            *c == '\n' ? tell(", ") : tell("%c", *c);
+        tell("}\n");
     }
     free(text);
 }
@@ -69,23 +70,22 @@ static void print_plan(const struct plan *p)
 {
     char a[32], b[32], c[32], step[32], line[PLAN_TEXT];
     plan_describe(p, line, sizeof line);
-    printf("plan: fits: device %s, host %s, nvme %s; step %s (%s)\n      %s\n", units_format_bytes(p->arena[TIER_DEVICE], a),
-           units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c),
-           report_duration(p->seconds, step), p->cost.source, line);
+    tell("plan: fits: device %s, host %s, nvme %s; step %s (%s)\n      %s\n", units_format_bytes(p->arena[TIER_DEVICE], a),
+         units_format_bytes(p->arena[TIER_HOST], b), units_format_bytes(p->arena[TIER_NVME], c),
+         report_duration(p->seconds, step), p->cost.source, line);
 }
 
 static void print_checkpoints(const struct run *r)
 {
     const struct settings *s = r->s;
     if (s->save_every > 0)
-        printf("checkpoints: every %lld steps, the newest %lld are kept%s\n", (long long)s->save_every,
-               (long long)max_i64(1, s->keep), r->plans.all.n > 1 ? "; and before each other length" : "");
+        tell("checkpoints: every %lld steps, the newest %lld are kept%s\n", (long long)s->save_every,
+             (long long)max_i64(1, s->keep), r->plans.all.n > 1 ? "; and before each other length" : "");
     else if (r->plans.all.n > 1)
-        printf(
-            "checkpoints: before each other length, the newest %lld are kept (--save-every 0: no others); ^C and SIGTERM save\n",
-            (long long)max_i64(1, s->keep));
+        tell("checkpoints: before each other length, the newest %lld are kept (--save-every 0: no others); ^C and SIGTERM save\n",
+             (long long)max_i64(1, s->keep));
     else
-        printf("checkpoints: none (--save-every 0): a run that is killed leaves nothing to resume; ^C and SIGTERM save\n");
+        tell("checkpoints: none (--save-every 0): a run that is killed leaves nothing to resume; ^C and SIGTERM save\n");
 }
 
 #define TAKES_LONG (1LL << 30) /* bytes; more memory takes seconds to get, and hundreds of GiB take minutes */
@@ -100,9 +100,9 @@ void run_print_taking(const struct run *r)
         sum += all[t];
     }
     if (sum >= TAKES_LONG)
-        printf("memory: taking %s on the device, %s on the host and %s on drives\n", units_format_bytes(all[TIER_DEVICE], a),
-               units_format_bytes(all[TIER_HOST], b), units_format_bytes(all[TIER_NVME], c));
-    fflush(stdout);
+        tell("memory: taking %s on the device, %s on the host and %s on drives\n", units_format_bytes(all[TIER_DEVICE], a),
+             units_format_bytes(all[TIER_HOST], b), units_format_bytes(all[TIER_NVME], c));
+    fflush(tell_stream());
 }
 
 /* Warns of more threads than cores (OMP_NUM_THREADS of another machine, or a run resumed on fewer cores). */
@@ -110,15 +110,15 @@ static void print_crowded(int threads)
 {
     const int cores = cgroup_cores();
     if (threads > cores)
-        printf("remark: %d threads take turns on %d core%s, which is slower than one for each: --threads %d\n", threads, cores,
-               cores == 1 ? "" : "s", cores);
+        tell("remark: %d threads take turns on %d core%s, which is slower than one for each: --threads %d\n", threads, cores,
+             cores == 1 ? "" : "s", cores);
 }
 
 /* Warns that the default learning rate is for random parameters. */
 static void print_rate(const struct settings *s)
 {
     if (s->plan.lora.rank == 0 && !s->resume && !model_is_preset(s->model) && s->lr >= 2e-4)
-        printf(
+        tell(
             "remark: --lr %.1e suits training from scratch; whole models that have been trained take 1e-5 to 5e-5, and forget at more\n",
             s->lr);
 }
@@ -128,9 +128,9 @@ static void print_in_memory(const struct run *r)
 {
     const char *path = drives_in_memory((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out);
     if (r->session->store && path)
-        printf("remark: what is stored in %s takes the machine's memory (tmpfs), as the host tier does: --nvme-path names a "
-               "directory on a drive\n",
-               path);
+        tell("remark: what is stored in %s takes the machine's memory (tmpfs), as the host tier does: --nvme-path names a "
+             "directory on a drive\n",
+             path);
 }
 
 void run_print_before(struct run *r)
@@ -139,62 +139,62 @@ void run_print_before(struct run *r)
     const struct settings *s = r->s;
     const struct plan *p = r->session->plan;
     print_config(r);
-    train_print_notes(s, r->model, stdout);
+    train_print_notes(s, r->model, tell_stream());
     if (s->gpu_name[0])
-        printf("device: %s%s%s; MFU refers to %.3g TFLOP/s, %s; %d threads for the host's part (%s kernels)\n",
-               r->session->backend->name, r->session->carrier.library[0] ? ", " : "", r->session->carrier.library,
-               r->measured.peak_flops * 1e-12, r->measured.peak_reference, s->plan.threads, isa_name(isa_of_processor()));
+        tell("device: %s%s%s; MFU refers to %.3g TFLOP/s, %s; %d threads for the host's part (%s kernels)\n",
+             r->session->backend->name, r->session->carrier.library[0] ? ", " : "", r->session->carrier.library,
+             r->measured.peak_flops * 1e-12, r->measured.peak_reference, s->plan.threads, isa_name(isa_of_processor()));
     else
-        printf("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n", r->session->backend->name, s->plan.threads,
-               r->measured.peak_flops * 1e-9, isa_name(isa_of_processor()));
+        tell("device: %s, %d threads, sgemm %.0f GFLOP/s measured (%s kernels)\n", r->session->backend->name, s->plan.threads,
+             r->measured.peak_flops * 1e-9, isa_name(isa_of_processor()));
     print_crowded(s->plan.threads);
     print_rate(s);
     if (s->unused_gpu[0])
-        printf("remark: no GPU is used: %s\n", s->unused_gpu);
+        tell("remark: no GPU is used: %s\n", s->unused_gpu);
     if (places_remark(comm_local_size(r->comm))[0])
-        printf("remark: %s\n", places_remark(comm_local_size(r->comm)));
+        tell("remark: %s\n", places_remark(comm_local_size(r->comm)));
     if (s->verbose) {
         places_describe(line, sizeof line);
-        printf("places: %s\n", line);
+        tell("places: %s\n", line);
     }
-    printf("budgets: device %s, host %s, nvme %s", units_format_bytes(r->plans.limit[TIER_DEVICE], a),
-           units_format_bytes(r->plans.limit[TIER_HOST], b), units_format_bytes(r->plans.limit[TIER_NVME], c));
+    tell("budgets: device %s, host %s, nvme %s", units_format_bytes(r->plans.limit[TIER_DEVICE], a),
+         units_format_bytes(r->plans.limit[TIER_HOST], b), units_format_bytes(r->plans.limit[TIER_NVME], c));
     if (budget_is_free_space(p, &s->plan))
-        printf(" (all that is free, --nvme-max gives %s)", units_format_bytes(s->plan.nvme_max, a));
+        tell(" (all that is free, --nvme-max gives %s)", units_format_bytes(s->plan.nvme_max, a));
     else if (s->plan.nvme_max < 0 && drives_in_memory((const char *const *)s->nvme_path.item, s->nvme_path.n, s->out))
-        printf(" (in memory)");
+        tell(" (in memory)");
     else if (s->plan.nvme_max < 0)
-        printf(" (%d%% left free)", HARDWARE_LEFT_FREE);
+        tell(" (%d%% left free)", HARDWARE_LEFT_FREE);
     for (int t = 0; t < TIERS; t++)
         if (s->plan.scarce[t][0] && (t == 0 || strcmp(s->plan.scarce[t], s->plan.scarce[t - 1]) != 0))
-            printf("; of %s %s", tier_name((enum tier)t), s->plan.scarce[t]);
-    printf(s->plan.memory_limit[0] ? "; memory: %s\n" : "\n", s->plan.memory_limit);
-    printf("host memory: %s%s", arena_describe(r->session->host), r->session->backend->pin ? ", pinned by the GPU's driver" : "");
+            tell("; of %s %s", tier_name((enum tier)t), s->plan.scarce[t]);
+    tell(s->plan.memory_limit[0] ? "; memory: %s\n" : "\n", s->plan.memory_limit);
+    tell("host memory: %s%s", arena_describe(r->session->host), r->session->backend->pin ? ", pinned by the GPU's driver" : "");
     if (r->session->bounce)
-        printf("; %s beside it for what ranks send", units_format_bytes(session_message_bytes(p), a));
-    printf("\n");
-    printf("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
+        tell("; %s beside it for what ranks send", units_format_bytes(session_message_bytes(p), a));
+    tell("\n");
+    tell("%s\n", r->session->store ? store_describe(r->session->store) : "nvme: not used");
     print_in_memory(r);
     comm_describe(r->comm, text, sizeof text);
-    printf("mesh: %s; zero %d%s%s\n", text, s->plan.zero, r->session->carrier.text[0] ? "; " : "", r->session->carrier.text);
+    tell("mesh: %s; zero %d%s%s\n", text, s->plan.zero, r->session->carrier.text[0] ? "; " : "", r->session->carrier.text);
     comm_describe_span(r->comm, text, sizeof text);
     if (text[0])
-        printf("%s\n", text);
+        tell("%s\n", text);
     if (drives_describe(s->nvme_path.n ? s->nvme_path.n : 1, comm_local_size(r->comm), line, sizeof line)[0] && r->session->store)
-        printf("%s\n", line);
-    plan_print_sharing(p, stdout);
+        tell("%s\n", line);
+    plan_print_sharing(p, tell_stream());
     run_print_data(r);
     print_checkpoints(r);
     if (s->warmup > s->plan.steps)
-        printf("remark: --warmup %lld is longer than the run of %lld steps: the learning rate ends at %g, below --lr %g\n",
-               (long long)s->warmup, (long long)s->plan.steps, s->lr * (double)s->plan.steps / (double)s->warmup, s->lr);
+        tell("remark: --warmup %lld is longer than the run of %lld steps: the learning rate ends at %g, below --lr %g\n",
+             (long long)s->warmup, (long long)s->plan.steps, s->lr * (double)s->plan.steps / (double)s->warmup, s->lr);
     for (int i = r->plans.all.n - 1; i >= 0; i--) {
         if (r->plans.all.n > 1)
-            printf("sequences of %s tokens: ", units_format_count(plan_length(r->plans.all.plan[i]), a));
+            tell("sequences of %s tokens: ", units_format_count(plan_length(r->plans.all.plan[i]), a));
         print_plan(r->plans.all.plan[i]);
     }
-    plan_print_stretches(r->plans.all.plan[0], stdout);
-    fflush(stdout);
+    plan_print_stretches(r->plans.all.plan[0], tell_stream());
+    fflush(tell_stream());
 }
 
 /* Resident bytes of a rank: beside the arenas, and at its peak. */
@@ -209,14 +209,14 @@ static void print_ranks_memory(const struct run *r, int64_t planned, const struc
     int n = comm_size(r->comm), most = 0, least = 0;
     for (int k = 0; k < n; k++) {
         if (r->s->verbose)
-            printf("memory of rank %d: planned %lld + %lld outside the plan; peak resident %lld\n", k, (long long)planned,
-                   (long long)all[k].outside, (long long)all[k].peak);
+            tell("memory of rank %d: planned %lld + %lld outside the plan; peak resident %lld\n", k, (long long)planned,
+                 (long long)all[k].outside, (long long)all[k].peak);
         most = all[k].peak > all[most].peak ? k : most;
         least = all[k].peak < all[least].peak ? k : least;
     }
     if (n > 1)
-        printf("memory of ranks: peak resident %s (rank %d) to %s (rank %d)\n", units_format_bytes(all[least].peak, a), least,
-               units_format_bytes(all[most].peak, b), most);
+        tell("memory of ranks: peak resident %s (rank %d) to %s (rank %d)\n", units_format_bytes(all[least].peak, a), least,
+             units_format_bytes(all[most].peak, b), most);
 }
 
 /* Prints the GPU memory taken at the end, the planned part, and the part of kernels and libraries before the first step. */
@@ -228,13 +228,13 @@ static enum status print_gpu_memory(const struct run *r)
     if (x->free_opened == 0)
         return OK;
     TRY(backend_status(x->backend, x->backend->free_bytes(x->backend, &now)));
-    printf("GPU memory: planned %s + %s by kernels and libraries before the first step, of %s that were free beside the context; "
-           "taken at the end %s (%.1f%% of that)\n",
-           units_format_bytes(planned, a), units_format_bytes(max_i64(0, loaded), b), units_format_bytes(x->free_opened, c),
-           units_format_bytes(x->free_opened - now, d),
-           100.0 * (double)(x->free_opened - now) / (double)(x->free_opened - x->free_prepared));
+    tell("GPU memory: planned %s + %s by kernels and libraries before the first step, of %s that were free beside the context; "
+         "taken at the end %s (%.1f%% of that)\n",
+         units_format_bytes(planned, a), units_format_bytes(max_i64(0, loaded), b), units_format_bytes(x->free_opened, c),
+         units_format_bytes(x->free_opened - now, d),
+         100.0 * (double)(x->free_opened - now) / (double)(x->free_opened - x->free_prepared));
     if (session_check_device_memory(x, x->free_prepared) != OK)
-        printf("remark: %s\n", status_message());
+        tell("remark: %s\n", status_message());
     return OK;
 }
 
@@ -248,10 +248,10 @@ static enum status print_memory(const struct run *r)
         return status_fail(ERR_NOMEM, "out of memory");
     enum status st = comm_gather(r->comm, &own, sizeof own, all);
     if (st == OK)
-        printf("memory: planned %s (device %s, host %s) + %s outside the plan; peak resident %s (%.1f%% of that)\n",
-               units_format_bytes(planned, a), units_format_bytes(device, b), units_format_bytes(host, c),
-               units_format_bytes(own.outside, d), units_format_bytes(own.peak, e),
-               100.0 * (double)own.peak / (double)(planned + own.outside));
+        tell("memory: planned %s (device %s, host %s) + %s outside the plan; peak resident %s (%.1f%% of that)\n",
+             units_format_bytes(planned, a), units_format_bytes(device, b), units_format_bytes(host, c),
+             units_format_bytes(own.outside, d), units_format_bytes(own.peak, e),
+             100.0 * (double)own.peak / (double)(planned + own.outside));
     if (st == OK)
         print_ranks_memory(r, planned, all);
     free(all);
@@ -262,18 +262,18 @@ static enum status print_memory(const struct run *r)
 static void print_sent(const struct run *r)
 {
     char a[32], b[32];
-    printf("sent a step by all ranks:");
+    tell("sent a step by all ranks:");
     for (int l = LANE_WORLD; l < LANES; l++)
         if (r->measured.sent[l].same_host + r->measured.sent[l].other_hosts > 0)
-            printf("  %s %s inside hosts, %s to others", lane_name((enum lane)l),
-                   units_format_bytes(r->measured.sent[l].same_host / r->measured.steps, a),
-                   units_format_bytes(r->measured.sent[l].other_hosts / r->measured.steps, b));
-    printf("\n");
+            tell("  %s %s inside hosts, %s to others", lane_name((enum lane)l),
+                 units_format_bytes(r->measured.sent[l].same_host / r->measured.steps, a),
+                 units_format_bytes(r->measured.sent[l].other_hosts / r->measured.steps, b));
+    tell("\n");
 }
 
 static void print_pair(const char *what, const char *planned, const char *measured, const char *note)
 {
-    printf("  %-20s %22s %22s%s\n", what, planned, measured, note);
+    tell("  %-20s %22s %22s%s\n", what, planned, measured, note);
 }
 
 static void print_seconds(const char *what, double planned, double measured, const char *note)
@@ -329,7 +329,7 @@ static enum status print_steps(const struct run *r)
     double steps = (double)r->measured.alike.steps, seconds = r->measured.alike.seconds / steps;
     TRY(report_make(p, r->model, &planned));
     if (r->plans.all.n > 1)
-        printf("with sequences of %s tokens:\n", units_format_count(run_length(r), a));
+        tell("with sequences of %s tokens:\n", units_format_count(run_length(r), a));
     snprintf(note, sizeof note, "   (mean of %lld%s)", (long long)r->measured.alike.steps,
              r->measured.alike.updated ? " that began with an update" : ", without the update that comes with the next");
     print_pair("a step", "planned", "measured", note);
@@ -359,11 +359,11 @@ static enum status print_steps(const struct run *r)
 static void print_skipped(const struct run *r)
 {
     if (r->measured.skipped > 0)
-        printf("skipped: %lld of %lld steps, whose gradient norm was not finite\n", (long long)r->measured.skipped,
-               (long long)r->measured.steps);
+        tell("skipped: %lld of %lld steps, whose gradient norm was not finite\n", (long long)r->measured.skipped,
+             (long long)r->measured.steps);
     if (r->measured.empty > 0)
-        printf("skipped: %lld of %lld steps, whose documents have one token each or nothing that is trained\n",
-               (long long)r->measured.empty, (long long)r->measured.steps);
+        tell("skipped: %lld of %lld steps, whose documents have one token each or nothing that is trained\n",
+             (long long)r->measured.empty, (long long)r->measured.steps);
 }
 
 void run_print_thrown(const struct run *r, double seconds, int terminal)
@@ -374,13 +374,13 @@ void run_print_thrown(const struct run *r, double seconds, int terminal)
     char took[32];
     if (r->progress.thrown.micro_batch == 0)
         return;
-    printf("%sstep %lld is thrown away, %s into it (in %s%s", terminal ? "\n" : "", (long long)r->progress.at.step + 1,
-           report_duration(seconds, took), pass ? "the " : "", pass ? pass : "");
+    tell("%sstep %lld is thrown away, %s into it (in %s%s", terminal ? "\n" : "", (long long)r->progress.at.step + 1,
+         report_duration(seconds, took), pass ? "the " : "", pass ? pass : "");
     if (r->s->plan.grad_accum > 1)
-        printf("%smicro-batch %lld of %lld", pass ? " of " : "", (long long)r->progress.thrown.micro_batch,
-               (long long)r->s->plan.grad_accum);
-    printf("); the state is that after step %lld\n", (long long)r->progress.at.step);
-    fflush(stdout);
+        tell("%smicro-batch %lld of %lld", pass ? " of " : "", (long long)r->progress.thrown.micro_batch,
+             (long long)r->s->plan.grad_accum);
+    tell("); the state is that after step %lld\n", (long long)r->progress.at.step);
+    fflush(tell_stream());
 }
 
 enum status run_print_saving(const struct run *r)
@@ -398,9 +398,9 @@ enum status run_print_saving(const struct run *r)
         seconds = fmax(seconds, all[k]);
     free(all);
     if (st == OK)
-        printf("saving step %lld, %.3g s after %s; finished before: %.0f instructions of its update, %.0f others under way\n",
-               (long long)r->progress.at.step, seconds, signals_name(r->progress.signal), finished[0], finished[1]);
-    fflush(stdout);
+        tell("saving step %lld, %.3g s after %s; finished before: %.0f instructions of its update, %.0f others under way\n",
+             (long long)r->progress.at.step, seconds, signals_name(r->progress.signal), finished[0], finished[1]);
+    fflush(tell_stream());
     return st;
 }
 
@@ -418,18 +418,18 @@ enum status run_print_after(struct run *r, const char *model_path)
     if (r->session->store) {
         struct store_counters n;
         store_get_counters(r->session->store, &n);
-        printf("%s; read %s at %.2f GB/s, wrote %s at %.2f GB/s\n", store_describe(r->session->store),
-               units_format_bytes(n.read_bytes, a), n.read_ns ? (double)n.read_bytes / (double)n.read_ns : 0.0,
-               units_format_bytes(n.written_bytes, b), n.write_ns ? (double)n.written_bytes / (double)n.write_ns : 0.0);
+        tell("%s; read %s at %.2f GB/s, wrote %s at %.2f GB/s\n", store_describe(r->session->store),
+             units_format_bytes(n.read_bytes, a), n.read_ns ? (double)n.read_bytes / (double)n.read_ns : 0.0,
+             units_format_bytes(n.written_bytes, b), n.write_ns ? (double)n.written_bytes / (double)n.write_ns : 0.0);
     }
     if (model_path)
-        printf("model: %s\n", model_path);
+        tell("model: %s\n", model_path);
     else if (r->place.saved == r->progress.at.step)
-        printf("stopped by %s at step %lld of %lld, saved: continue with ltrain --resume %s\n", cause,
-               (long long)r->progress.at.step, (long long)r->s->plan.steps, r->s->out);
+        tell("stopped by %s at step %lld of %lld, saved: continue with ltrain --resume %s\n", cause,
+             (long long)r->progress.at.step, (long long)r->s->plan.steps, r->s->out);
     else
-        printf("stopped by %s at step %lld of %lld, which was skipped and is not saved: continue from step %lld with ltrain "
-               "--resume %s\n",
-               cause, (long long)r->progress.at.step, (long long)r->s->plan.steps, (long long)r->place.saved, r->s->out);
+        tell("stopped by %s at step %lld of %lld, which was skipped and is not saved: continue from step %lld with ltrain "
+             "--resume %s\n",
+             cause, (long long)r->progress.at.step, (long long)r->s->plan.steps, (long long)r->place.saved, r->s->out);
     return OK;
 }

@@ -2,6 +2,7 @@
 #include "train/run.h"
 
 #include "base/sys.h"
+#include "base/tell.h"
 #include "data/fingerprint.h"
 #include "settings/curriculum.h"
 #include "settings/keys.h"
@@ -44,7 +45,7 @@ static enum status compare_with_checkpoint(const struct run *r, const char *befo
             "--%s: not what the checkpoint was trained with: %s. --data-changed continue goes on all the same: %s; "
             "or give the former files by --%s",
             key, what, follows, key);
-    printf("resume: --%s differs (%s): %s\n", key, what, follows);
+    tell("resume: --%s differs (%s): %s\n", key, what, follows);
     return OK;
 }
 
@@ -65,7 +66,7 @@ static enum status compare_tokenizers(const struct run *r, const char *before)
                            "--tokenizer: the checkpoint's run read its data %s, and this one takes %s: give the former "
                            "options, or go on all the same by --data-changed continue",
                            was, now);
-    printf("resume: the data were read %s, and are by %s now: " ANEW "\n", was, now);
+    tell("resume: the data were read %s, and are by %s now: " ANEW "\n", was, now);
     return OK;
 }
 
@@ -82,7 +83,7 @@ static enum status compare_token_types(const struct run *r, const char *before)
             "--token-type: the checkpoint's run read ids of %d bytes from files without a header, and this one takes ids of %d, which "
             "are others: give --token-type u%d, or go on all the same by --data-changed continue",
             was.bare_bytes, now.bare_bytes, 8 * was.bare_bytes);
-    printf("resume: ids in files without a header have %d bytes and had %d: " ANEW "\n", now.bare_bytes, was.bare_bytes);
+    tell("resume: ids in files without a header have %d bytes and had %d: " ANEW "\n", now.bare_bytes, was.bare_bytes);
     return OK;
 }
 
@@ -98,18 +99,18 @@ static void say_layout(const struct run *r, const char *before)
     if (!corpus_read_layout(before, &was) || !corpus_read_layout(r->inputs.texts.data, &now))
         return;
     if (now.seq_len != was.seq_len)
-        printf("resume: sequences have %lld tokens and had %lld, so the data are cut anew: " ANEW "\n", now.seq_len, was.seq_len);
+        tell("resume: sequences have %lld tokens and had %lld, so the data are cut anew: " ANEW "\n", now.seq_len, was.seq_len);
     else if (strcmp(now.packing, was.packing) != 0)
-        printf("resume: %s; it was %s: " ANEW "\n", now.packing, was.packing);
+        tell("resume: %s; it was %s: " ANEW "\n", now.packing, was.packing);
     if (strstr(before, "\neval-data ") || strstr(r->inputs.texts.data, "\neval-data "))
         return;
     long long first = held_out_from(&now), former = held_out_from(&was);
     if (first == former || (now.seq_len != was.seq_len && llabs(first - former) < now.seq_len + was.seq_len))
         return;
-    printf("resume: %lld of %lld sequences are held out for evaluation, %lld of %lld were: %s", now.eval_sequences,
-           now.train_sequences + now.eval_sequences, was.eval_sequences, was.train_sequences + was.eval_sequences,
-           first < former ? "some that are held out now were trained before" : "some that were held out are trained now");
-    printf(now.seq_len == was.seq_len ? "; " ANEW "\n" : "\n");
+    tell("resume: %lld of %lld sequences are held out for evaluation, %lld of %lld were: %s", now.eval_sequences,
+         now.train_sequences + now.eval_sequences, was.eval_sequences, was.train_sequences + was.eval_sequences,
+         first < former ? "some that are held out now were trained before" : "some that were held out are trained now");
+    tell(now.seq_len == was.seq_len ? "; " ANEW "\n" : "\n");
 }
 
 /* ---- settings ---- */
@@ -148,7 +149,7 @@ static enum status say_settings(const struct run *r, const struct settings *befo
         return status_fail(ERR_NOMEM, "out of memory: what differs in the settings");
     enum status st = settings_write_changes(r->s, before, f);
     if (fclose(f) == 0 && st == OK && size > 0)
-        printf("resume: settings differ from the checkpoint's: %s\n", text);
+        tell("resume: settings differ from the checkpoint's: %s\n", text);
     free(text);
     return st;
 }
@@ -159,10 +160,10 @@ static void say_schedule(const struct run *r, const struct settings *before)
     int64_t step = r->progress.at.step;
     if (step == 0 || step >= now->plan.steps || run_learning_rate(now, step) == run_learning_rate(before, step))
         return;
-    printf(
-        "resume: the learning rate goes from %.3g in step %lld (%s over %lld steps) to %.3g in step %lld (%s over %lld steps)\n",
-        run_learning_rate(before, step - 1), (long long)step, settings_schedules[before->schedule], (long long)before->plan.steps,
-        run_learning_rate(now, step), (long long)step + 1, settings_schedules[now->schedule], (long long)now->plan.steps);
+    tell("resume: the learning rate goes from %.3g in step %lld (%s over %lld steps) to %.3g in step %lld (%s over %lld steps)\n",
+         run_learning_rate(before, step - 1), (long long)step, settings_schedules[before->schedule],
+         (long long)before->plan.steps, run_learning_rate(now, step), (long long)step + 1, settings_schedules[now->schedule],
+         (long long)now->plan.steps);
 }
 
 /* Compares settings and data with the checkpoint's (rank 0 only; the other ranks have the same). */
@@ -173,8 +174,8 @@ static enum status compare(const struct run *r, const char *path)
     int purged;
     TRY(settings_run_is_purged(r->s->resume, &purged));
     if (purged)
-        printf("resume: %s/config.yaml is gone or empty: the settings are those of the checkpoint, and of the command line\n",
-               r->s->resume);
+        tell("resume: %s/config.yaml is gone or empty: the settings are those of the checkpoint, and of the command line\n",
+             r->s->resume);
     TRY(checkpoint_read_texts(path, &was));
     enum status st = compare_tokenizers(r, was.data);
     if (st == OK)
@@ -208,23 +209,23 @@ static enum status resume(struct run *r)
     char path[4096], note[512], numerics[sizeof r->progress.at.numerics];
     TRY(checkpoint_find(c, s->resume, path, sizeof path, &r->progress.at, note, sizeof note));
     if (note[0])
-        printf("resume: %s\n", note);
+        tell("resume: %s\n", note);
     TRY(run_use_stretch(r, curriculum_at(s, max_i64(0, r->progress.at.step -
                                                            1)))); /* the checkpoint was saved with the length of its last step */
     TRY(run_describe_numerics(r, numerics, sizeof numerics));
     TRY(comm_agree(c, comm_rank(c) == 0 ? compare(r, path) : OK));
     TRY(run_use_stretch(r, curriculum_at(s, r->progress.at.step)));
     TRY(checkpoint_load(r->session, path));
-    printf("resume: step %lld from %s\n", (long long)r->progress.at.step, path);
+    tell("resume: step %lld from %s\n", (long long)r->progress.at.step, path);
     if (r->progress.at.step >= s->plan.steps)
-        printf("resume: all %lld steps are done: --steps N goes on to step N\n", (long long)s->plan.steps);
+        tell("resume: all %lld steps are done: --steps N goes on to step N\n", (long long)s->plan.steps);
     run_note_saved(r, r->progress.at.step);
     if (strcmp(numerics, r->progress.at.numerics) != 0)
-        printf("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", numerics,
-               r->progress.at.numerics);
+        tell("resume: the numerics key differs (%s; was %s): equal up to rounding, not bit for bit\n", numerics,
+             r->progress.at.numerics);
     if (r->progress.at.seed != s->seed)
-        printf("resume: the seed differs (%llu; was %llu): " ANEW "\n", (unsigned long long)s->seed,
-               (unsigned long long)r->progress.at.seed);
+        tell("resume: the seed differs (%llu; was %llu): " ANEW "\n", (unsigned long long)s->seed,
+             (unsigned long long)r->progress.at.seed);
     return OK;
 }
 

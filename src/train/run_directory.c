@@ -5,6 +5,7 @@
 
 #include "base/directory.h"
 #include "base/sys.h"
+#include "base/tell.h"
 #include "data/stream.h"
 
 #include <errno.h>
@@ -60,8 +61,8 @@ enum status run_keep_log(const char *run)
         return OK;
     if (sys_rename(path, aside) != 0)
         return status_fail(ERR_IO, "cannot rename %s to %s: %s", path, aside, strerror(errno));
-    printf("run: %s held a run that ended before its first checkpoint: it starts anew, and the former log is metrics-%d.jsonl\n",
-           run, n);
+    tell("run: %s held a run that ended before its first checkpoint: it starts anew, and the former log is metrics-%d.jsonl\n",
+         run, n);
     return OK;
 }
 
@@ -302,7 +303,7 @@ static enum status keep_template(const struct run *r)
     enum status st = write_template(r, t, dir);
     tokenizer_close(t);
     if (st == OK)
-        printf("template: the result gets that of %s (--chat-template)\n", r->s->chat_template);
+        tell("template: the result gets that of %s (--chat-template)\n", r->s->chat_template);
     return st;
 }
 
@@ -345,10 +346,9 @@ enum status run_keep_original(const struct run *r)
     snprintf(path, sizeof path, "%s/original", r->s->out);
     TRY(keep_original(r, tokenizer, path));
     if (tokenizer)
-        printf("tokenizer: the result gets that of %s%s\n", tokenizer,
-               model_is_preset(r->s->model) ? "" : ", not the model's own");
+        tell("tokenizer: the result gets that of %s%s\n", tokenizer, model_is_preset(r->s->model) ? "" : ", not the model's own");
     else if (reads_bytes(r))
-        printf("tokenizer: the result gets none, as its text was read as bytes (--tokenizer bytes)\n");
+        tell("tokenizer: the result gets none, as its text was read as bytes (--tokenizer bytes)\n");
     TRY(keep_template(r));
     TRY(keep_ends(r));
     return remark_ends(r);

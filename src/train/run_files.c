@@ -3,6 +3,7 @@
 
 #include "base/steps.h"
 #include "base/sys.h"
+#include "base/tell.h"
 #include "plan/report/json.h"
 #include "plan/report/text.h"
 #include "settings/read.h"
@@ -88,9 +89,9 @@ static enum status cut_log(const struct run *r, const char *path)
     int64_t last;
     TRY(metrics_cut(path, r->progress.at.step, &last));
     if (last > r->progress.at.step)
-        printf("resume: the run had come to step %lld, %s: what follows step %lld is trained again\n", (long long)last,
-               was_saved(r->s->resume, last) ? "whose checkpoint is passed over" : "which was not saved",
-               (long long)r->progress.at.step);
+        tell("resume: the run had come to step %lld, %s: what follows step %lld is trained again\n", (long long)last,
+             was_saved(r->s->resume, last) ? "whose checkpoint is passed over" : "which was not saved",
+             (long long)r->progress.at.step);
     return OK;
 }
 

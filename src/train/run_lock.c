@@ -18,6 +18,7 @@
 #include "base/mix.h"
 #include "base/process.h"
 #include "base/sys.h"
+#include "base/tell.h"
 #include "base/watch.h"
 
 #include <errno.h>
@@ -244,12 +245,12 @@ static enum status look(struct run_lock *l, struct sightings *seen, enum turn *t
     else
         *turn = WAITING;
     if (known && life == DEAD && st == OK)
-        printf("run directory: process %" PRId64 " on host %s has ended without releasing %s: its lock is taken over\n",
-               o.process.pid, o.process.host, l->dir);
+        tell("run directory: process %" PRId64 " on host %s has ended without releasing %s: its lock is taken over\n",
+             o.process.pid, o.process.host, l->dir);
     else if (announce && life == UNKNOWN)
-        printf("run directory: %s is of process %" PRId64 " on host %s: whether it lives shows within %.0f s\n", l->dir,
-               o.process.pid, o.process.host, l->rules.patience);
-    fflush(stdout);
+        tell("run directory: %s is of process %" PRId64 " on host %s: whether it lives shows within %.0f s\n", l->dir,
+             o.process.pid, o.process.host, l->rules.patience);
+    fflush(tell_stream());
     if (l->fd != fd)
         sys_close(fd);
     return st;

@@ -1,6 +1,7 @@
 #include "train/run_log.h"
 
 #include "base/sys.h"
+#include "base/tell.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -106,12 +107,12 @@ enum status run_log_add(struct run_log *l, const struct step_metrics *m)
     TRY(keep(l, m));
     int error = write_waiting(l);
     if (error && before == 0)
-        printf("step %lld: cannot write %s: %s; its line is kept, and tried again with the next\n", (long long)m->step, l->path,
-               strerror(error));
+        tell("step %lld: cannot write %s: %s; its line is kept, and tried again with the next\n", (long long)m->step, l->path,
+             strerror(error));
     else if (!error && before > 0)
-        printf("step %lld: %s is written again, with the lines of %lld steps that had been kept\n", (long long)m->step, l->path,
-               (long long)before);
-    fflush(stdout);
+        tell("step %lld: %s is written again, with the lines of %lld steps that had been kept\n", (long long)m->step, l->path,
+             (long long)before);
+    fflush(tell_stream());
     return OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/directory.h"
 #include "base/sys.h"
+#include "base/tell.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -104,7 +105,7 @@ static void take_original(const struct run *r, const char *path)
     char from[RUN_PATH], to[RUN_PATH + 16];
     snprintf(to, sizeof to, "%s/original", path);
     if (run_original(r->s, from) && checkpoint_keep_texts(from, NULL, to) != OK)
-        printf("the model's config.json and tokenizer were not copied to %s: %s\n", to, status_message());
+        tell("the model's config.json and tokenizer were not copied to %s: %s\n", to, status_message());
 }
 
 enum status run_export(struct run *r, const char *path)
@@ -186,9 +187,9 @@ enum status run_save_failed(struct run *r, enum status st, enum save_when when)
         return save_elsewhere(r, st);
     snprintf(cause, sizeof cause, "%s", status_message());
     run_describe_left(r, left, sizeof left);
-    printf("step %lld not saved: %s; training goes on, and the next save is that of step %lld; %s\n",
-           (long long)r->progress.at.step, cause, (long long)next_save(r->s, r->progress.at.step), left);
-    fflush(stdout);
+    tell("step %lld not saved: %s; training goes on, and the next save is that of step %lld; %s\n",
+         (long long)r->progress.at.step, cause, (long long)next_save(r->s, r->progress.at.step), left);
+    fflush(tell_stream());
     return OK;
 }
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/sys.h"
+#include "base/tell.h"
 #include "engine/expert_load.h"
 #include "train/router_bias.h"
 
@@ -84,7 +85,7 @@ static enum status run_traced(struct run *r, enum plan_program which, int64_t st
         if (kept == OK)
             kept = metrics_write_trace(path, p, events);
         if (kept != OK)
-            printf("step %lld: there is no trace: %s\n", (long long)step, status_message());
+            tell("step %lld: there is no trace: %s\n", (long long)step, status_message());
     }
     free(events);
     return st;

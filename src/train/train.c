@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "base/tell.h"
 #include "base/units.h"
 #include "settings/curriculum.h"
 #include "settings/read.h"
@@ -37,8 +38,8 @@ static enum status save(struct run *r, enum save_when when)
      * one. */
     const int keeps_older = r->progress.skipped_in_row > 0 && r->place.saved >= 0;
     if (keeps_older && !r->progress.signal && when != SAVE_TO_GO_ON) {
-        printf("step %lld not saved: it was skipped\n", (long long)r->progress.at.step);
-        fflush(stdout);
+        tell("step %lld not saved: it was skipped\n", (long long)r->progress.at.step);
+        fflush(tell_stream());
         return OK;
     }
     TRY(run_flush(r));
@@ -92,9 +93,9 @@ static enum status check_last_steps(struct run *r, const char *model_path)
 /* Goes on training without a reader of the steps' lines, or with their file full. */
 static void check_output(struct run *r)
 {
-    if (!ferror(stdout))
+    if (!ferror(tell_stream()))
         return;
-    clearerr(stdout);
+    clearerr(tell_stream());
     if (!r->mute)
         fprintf(stderr, "ltrain: standard output is closed or full: training goes on, and %s/metrics.jsonl has every step\n",
                 r->s->out);
@@ -138,14 +139,14 @@ static enum status evaluate_before(struct run *r)
     TRY(run_evaluate(r, &m.eval, &cut));
     if (cut)
         return OK;
-    metrics_print_evaluation(&m, stdout);
+    metrics_print_evaluation(&m, tell_stream());
     return add_line(r, &m);
 }
 
 static enum status loop(struct run *r)
 {
     const struct settings *s = r->s;
-    int terminal = isatty(STDOUT_FILENO) && comm_size(r->comm) == 1; /* mpiexec gives its ranks a terminal of their own */
+    int terminal = tell_is_terminal() && comm_size(r->comm) == 1; /* mpiexec gives its ranks a terminal of their own */
     int resumed = s->resume != NULL;
     TRY(evaluate_before(r));
     for (;;) {
@@ -172,10 +173,10 @@ static enum status loop(struct run *r)
         if (m.evaluated) {
             TRY(run_evaluate(r, &m.eval, &cut));
             if (cut)
-                printf("%sthe evaluation after step %lld is left out\n", terminal ? "\n" : "", (long long)r->progress.at.step);
+                tell("%sthe evaluation after step %lld is left out\n", terminal ? "\n" : "", (long long)r->progress.at.step);
             m.evaluated = !cut;
         }
-        metrics_print(&m, stdout, terminal);
+        metrics_print(&m, tell_stream(), terminal);
         check_output(r);
         TRY(add_line(r, &m));
         if (r->progress.skipped_in_row >= SKIPS_ALLOWED)
@@ -190,7 +191,7 @@ static enum status loop(struct run *r)
     }
     walltime_over(&r->walltime);
     if (terminal)
-        printf("\n");
+        tell("\n");
     return OK;
 }
 
@@ -210,8 +211,8 @@ static enum status count_steps(struct run *r)
                            (long long)SETTINGS_MOST_STEPS);
     s->plan.steps = (int64_t)steps;
     r->plans.all.stretches[0].end = s->plan.steps; /* the only stretch: settings allow one length */
-    printf("steps: %lld: %g epoch%s of %s sequence%s, %lld a step\n", (long long)s->plan.steps, s->epochs,
-           s->epochs == 1 ? "" : "s", units_format_count(n, sequences), n == 1 ? "" : "s", (long long)s->plan.batch);
+    tell("steps: %lld: %g epoch%s of %s sequence%s, %lld a step\n", (long long)s->plan.steps, s->epochs,
+         s->epochs == 1 ? "" : "s", units_format_count(n, sequences), n == 1 ? "" : "s", (long long)s->plan.batch);
     s->epochs = 0;
     if (s->trace != AUTO && s->trace > s->plan.steps)
         return status_fail(ERR_INVALID, "--trace: step %lld is after the last one, %lld", (long long)s->trace,

@@ -1,6 +1,7 @@
 #include "train/walltime.h"
 
 #include "base/clock.h"
+#include "base/tell.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -129,8 +130,7 @@ void walltime_print(const struct walltime *w)
     if (isinf(w->end))
         return;
     const long long left = (long long)(w->end - clock_seconds());
-    printf(
-        "walltime: %lld:%02lld:%02lld left; the run saves and ends with status %d before the last %.0f s, or when a step would "
-        "not end in time\n",
-        left / 3600, left / 60 % 60, left % 60, WALLTIME_EXIT, ceil(reserve(w)));
+    tell("walltime: %lld:%02lld:%02lld left; the run saves and ends with status %d before the last %.0f s, or when a step would "
+         "not end in time\n",
+         left / 3600, left / 60 % 60, left % 60, WALLTIME_EXIT, ceil(reserve(w)));
 }
