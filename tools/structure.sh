@@ -106,7 +106,7 @@ names=$(mktemp)
 trap 'rm -f "$offenders" "$names"' EXIT
 find "$build/src" -name '*.c.o' | while read -r object; do nm -P "$object"; done | awk '
 $2 == "U" { used[$1]; next }
-$2 ~ /^[TDBRVWC]$/ && $1 !~ /\./ && $1 != "main" { defined[$1] }
+$2 ~ /^[TDBRVWC]$/ && $1 !~ /\./ && $1 != "main" && $1 !~ /^ltrain_/ { defined[$1] }
 END { for (name in defined) if (!(name in used)) print name }' >"$names"
 # shellcheck disable=SC2046 # paths have no spaces
 awk -v allowed=tools/for-tests.txt -v names="$names" '

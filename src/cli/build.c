@@ -3,6 +3,7 @@
 
 #include "base/num.h"
 #include "base/sys.h"
+#include "build_config.h"
 #include "cli/build_commit.h"
 
 #include <errno.h>

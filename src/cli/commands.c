@@ -232,7 +232,7 @@ static enum status start_ranks(const struct settings *s, char **argv, int *code)
 enum status command_run(const struct command *x, struct comm *c, const struct command_line *line, int *code)
 {
     struct settings s;
-    TRY(ranks_read_settings(c, line->flags, x->keys, &s));
+    TRY(train_read_settings(c, line->flags, x->keys, &s));
     watch_set_timeouts(s.drive_timeout, s.device_timeout);
     FILE *notes = s.json || (x->is & ANSWERS) ? stderr : stdout;
     const char *instead = "give the model's directory by --model, and the adapter by --adapter";

@@ -4,7 +4,6 @@
 
 #include "base/status.h"
 #include "comm/comm.h"
-#include "settings/read.h"
 
 #include <stdio.h>
 
@@ -16,9 +15,6 @@ void ranks_hush(const struct launch *l);
  * SIGTERM, SIGINT and SIGHUP are passed on to the ranks, which save and leave. A second one ends them at once, a third one (or 10
  * s) ends mpiexec, too. */
 enum status ranks_start(int n, char **argv, FILE *notes, int *code);
-/* Reads settings on every rank as one: a failure is agreed, rank 0's clock names the run's directory, and the settings must be
- * equal. */
-enum status ranks_read_settings(struct comm *c, const struct settings_flags *f, enum settings_use use, struct settings *out);
 /* Prints a failure (an agreed one once, else each rank its own), leaves the communicator and returns the exit status. After a
  * failure that was not agreed it does not return. */
 int ranks_leave(struct comm *c, enum status st);

@@ -133,6 +133,7 @@ struct sequence {
     /* attended keys lo .. hi of each token: from its document's start, or from own number - window + 1 if that is later, to its own
      * number; both non-decreasing */
     int32_t *lo, *hi;
+    float *weights; /* factor of each token's loss; NULL: there are none. A corpus leaves them alone */
     int64_t n_targets;
     int64_t n_tokens; /* number of tokens before the padding; a padding token is 0, has no target and attends to itself alone */
     double pairs;     /* attended pairs of query and key: the sum of hi - lo + 1 over n_tokens */

@@ -11,6 +11,7 @@ struct batch {
     struct seq_shape shape;
     struct seq_layout *layout;
     int ring, ulysses, tp; /* this rank's indices in its groups */
+    float *weights;        /* weights of the whole sequence; NULL as `memory`, and without weights */
     int32_t *memory;       /* the five arrays of the whole sequence; NULL if this rank has its sequences to itself */
     int32_t *rows;         /* room for the rows that slices share; NULL without slices */
     struct sequence whole; /* arrays of the whole sequence: in `memory`, or the program's own inputs */
@@ -24,7 +25,8 @@ static struct sequence inputs(struct session *s)
                              .targets = session_io(s, io->targets),
                              .positions = session_io(s, io->positions),
                              .lo = session_io(s, io->lo[0]),
-                             .hi = session_io(s, io->hi[0])};
+                             .hi = session_io(s, io->hi[0]),
+                             .weights = io->weights >= 0 ? session_io(s, io->weights) : NULL};
 }
 
 enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
@@ -44,17 +46,19 @@ enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
     TRY_GOTO(seq_layout_create(&b->shape, &b->layout), fail);
     b->whole = inputs(s);
     b->needs = sys_calloc((size_t)mesh->key.mesh.degree[MESH_RING] * (size_t)mesh->key.mesh.degree[MESH_RING], 1);
-    if (mesh_sharing(&mesh->key.mesh) > 1) {
+    const int shared = mesh_sharing(&mesh->key.mesh) > 1;
+    if (shared) {
         size_t n = (size_t)b->shape.padded;
         b->memory = sys_calloc(5 * n, sizeof *b->memory);
+        b->weights = b->whole.weights ? sys_calloc(n, sizeof *b->weights) : NULL;
         int32_t *m = b->memory;
         if (m)
-            b->whole = (struct sequence){.tokens = m, .targets = m + n, .positions = m + 2 * n, .lo = m + 3 * n, .hi = m + 4 * n};
+            b->whole = (struct sequence){
+                .tokens = m, .targets = m + n, .positions = m + 2 * n, .lo = m + 3 * n, .hi = m + 4 * n, .weights = b->weights};
     }
-    if (mesh_degree(&mesh->key.mesh, MESH_TP) > 1)
-        b->rows = sys_calloc((size_t)mesh->rows, sizeof *b->rows);
-    if (!b->needs || (mesh_sharing(&mesh->key.mesh) > 1 && !b->memory) ||
-        (mesh_degree(&mesh->key.mesh, MESH_TP) > 1 && !b->rows)) {
+    const int sliced = mesh_degree(&mesh->key.mesh, MESH_TP) > 1;
+    b->rows = sliced ? sys_calloc((size_t)mesh->rows, sizeof *b->rows) : NULL;
+    if (!b->needs || (shared && (!b->memory || (s->plan->io.weights >= 0 && !b->weights))) || (sliced && !b->rows)) {
         st = status_fail(ERR_NOMEM, "out of memory for a sequence's layout");
         goto fail;
     }
@@ -72,12 +76,15 @@ void batch_destroy(struct batch *b)
     seq_layout_destroy(b->layout);
     free(b->memory);
     free(b->rows);
+    free(b->weights);
     free(b->needs);
     free(b);
 }
 
 struct sequence batch_arrays(struct batch *b)
 {
+    for (int64_t i = 0; b->whole.weights && i < b->shape.padded; i++)
+        b->whole.weights[i] = 1;
     return b->whole;
 }
 
@@ -160,6 +167,13 @@ static void mark_padding(struct batch *b, int64_t used)
         b->whole.positions[i] = -1;
 }
 
+/* Copies this rank's weights out of the whole sequence's. */
+static void gather_weights(const struct batch *b, float *own)
+{
+    for (int64_t i = 0; i < batch_targets(b); i++)
+        own[i] = b->weights[batch_token(b, i)];
+}
+
 enum status batch_publish(struct batch *b, int64_t used)
 {
     const struct seq_tokens t = {b->whole.tokens, b->whole.targets, b->whole.positions, b->whole.lo};
@@ -187,6 +201,8 @@ enum status batch_publish(struct batch *b, int64_t used)
         gather_stream(b, t.positions, in.positions);
     else
         seq_gather(b->layout, b->ring, b->ulysses, t.positions, in.positions);
+    if (in.weights)
+        gather_weights(b, in.weights);
     shift_positions(b, in.positions);
     publish_mask(b, 0, t.lo);
     for (int k = 1; k < m->n_masks; k++) {
@@ -197,15 +213,31 @@ enum status batch_publish(struct batch *b, int64_t used)
     return OK;
 }
 
-int64_t batch_position(const struct batch *b, int64_t i)
+/* Returns the row, among all of this rank's tokens, of row i of its targets: between slices each has only its share of them. */
+static int64_t row_of_target(const struct batch *b, int64_t i)
 {
     const struct strategy *s = &b->s->plan->strategy;
     const int64_t chunk = s->key.row_chunk / mesh_degree(&s->key.mesh, MESH_TP);
-    if (chunk == s->key.row_chunk || b->s->model->pos_embed >= 0)
+    if (chunk == s->key.row_chunk)
         return i;
     const int64_t first = i / chunk * s->key.row_chunk,
                   share = min_i64(s->key.row_chunk, s->rows - first) * chunk / s->key.row_chunk;
     return first + b->tp * share + i % chunk;
+}
+
+int64_t batch_targets(const struct batch *b)
+{
+    return b->shape.padded / mesh_sharing(&b->s->plan->strategy.key.mesh);
+}
+
+int64_t batch_position(const struct batch *b, int64_t i)
+{
+    return b->s->model->pos_embed >= 0 ? i : row_of_target(b, i);
+}
+
+int64_t batch_token(const struct batch *b, int64_t i)
+{
+    return seq_token_of(b->layout, b->ring, b->ulysses * seq_rank_rows(&b->shape) + row_of_target(b, i));
 }
 
 uint64_t batch_digest(const struct batch *b)

@@ -145,7 +145,7 @@ static double row_loss(const struct loss_shape *s, const struct row *r, float in
 }
 
 void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int32_t *targets, float inv_targets, float *each,
-              bf16 *rounded)
+              bf16 *rounded, const float *weights)
 {
     double total = 0.0;
     for (int64_t i0 = 0; i0 < s->rows; i0 += ROW_LOSSES) {
@@ -155,9 +155,9 @@ void ops_loss(const struct loss_shape *s, float *logits, double *loss, const int
         for (int64_t i = 0; i < n; i++)
             part[i] = row_loss(
                 s, &(struct row){logits + (i0 + i) * s->ld, rounded ? rounded + (i0 + i) * s->ld : NULL, targets[i0 + i]},
-                inv_targets);
+                weights ? inv_targets * weights[i0 + i] : inv_targets);
         for (int64_t i = 0; i < n; i++)
-            total += part[i];
+            total += weights ? (double)weights[i0 + i] * part[i] : part[i];
         for (int64_t i = 0; each && i < n; i++)
             each[i0 + i] = (float)part[i];
     }
@@ -175,6 +175,6 @@ enum status ops_cpu_loss(const struct op_attrs *a, void *const *arg, void *strea
                            .scale = a->loss.scale != 0.0f ? a->loss.scale : 1.0f,
                            .cap = a->loss.cap};
     const struct step_record *record = arg[3];
-    ops_loss(&s, arg[0], arg[1], arg[2], record ? record->inv_targets : 0.0f, arg[4], arg[5]);
+    ops_loss(&s, arg[0], arg[1], arg[2], record ? record->inv_targets : 0.0f, arg[4], arg[5], arg[6]);
     return OK;
 }

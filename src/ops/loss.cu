@@ -254,7 +254,7 @@ __device__ __forceinline__ void zero_row(bf16 *to, const row_runs &row)
 template <typename LOGITS>
 __global__ void __launch_bounds__(ROW_THREADS)
     loss_rows(const float *x, LOGITS logits, bf16 *gradient, const int32_t *targets, const struct step_record *record,
-              int64_t vocab, int64_t ld, int64_t kept)
+              const float *weights, int64_t vocab, int64_t ld, int64_t kept)
 {
     LT_SHARED(loss_space, s);
     const row_runs row(x + (int64_t)blockIdx.x * ld, vocab, kept, reinterpret_cast<float *>(&s + 1));
@@ -280,20 +280,20 @@ __global__ void __launch_bounds__(ROW_THREADS)
     }
     if (!gradient)
         return;
-    const float inv_targets = record->inv_targets;
+    const float inv_targets = weights ? record->inv_targets * weights[blockIdx.x] : record->inv_targets;
     second_pass(to, row, gradient_of_row<LOGITS>{logits, target, shift, (float)((double)inv_targets / sum[0]), inv_targets},
                 held);
 }
 
 /* Adds the rows' losses to *loss, which starts at 0 unless `more`. Every thread adds its rows in order, then threads are added as
- * a tree. each: NULL, or room for a copy of the losses. */
-__global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t rows, bool more, float *each)
+ * a tree. each: NULL, or room for a copy of the losses; weights: NULL, or a factor of each row in the sum. */
+__global__ void __launch_bounds__(ROW_THREADS) add_rows(double *loss, int64_t rows, bool more, float *each, const float *weights)
 {
     typedef warp_parts<double, 1> space;
     LT_SHARED(space, s);
     double sum[1] = {0.0};
     for (int64_t i = threadIdx.x; i < rows; i += ROW_THREADS)
-        sum[0] += row_losses[i];
+        sum[0] += weights ? (double)weights[i] * row_losses[i] : row_losses[i];
     for (int64_t i = threadIdx.x; each && i < rows; i += ROW_THREADS)
         each[i] = (float)row_losses[i];
     row_sum(sum, s);
@@ -309,6 +309,7 @@ enum status run_loss(const struct op_attrs *attrs, void *const *arg, const LOGIT
     const int32_t *targets = (const int32_t *)arg[2];
     const struct step_record *record = (const struct step_record *)arg[3];
     float *of_rows = (float *)arg[4];
+    const float *weights = (const float *)arg[6];
     bf16 *gradient = attrs->loss.gradient_bf16 ? (bf16 *)arg[5] : (bf16 *)NULL;
     const int64_t rows = attrs->loss.rows, vocab = attrs->loss.vocab, ld = attrs->loss.ld ? attrs->loss.ld : vocab;
     const unsigned threads = reducing_threads(blocks_of(vocab, RUN), ROW_THREADS);
@@ -319,9 +320,10 @@ enum status run_loss(const struct op_attrs *attrs, void *const *arg, const LOGIT
     for (int64_t i = 0; i == 0 || i < rows; i += BATCH) {
         int64_t batch = rows - i < BATCH ? rows - i : BATCH;
         TRY(launch(dim3((unsigned)batch), dim3(threads), shared, stream, loss_rows<LOGITS>, logits + i * ld, as_they_count,
-                   gradient ? gradient + i * ld : gradient, targets + i, record, vocab, ld, kept));
+                   gradient ? gradient + i * ld : gradient, targets + i, record, weights ? weights + i : weights, vocab, ld,
+                   kept));
         TRY(launch(dim3(1), dim3(ROW_THREADS), sizeof(warp_parts<double, 1>), stream, add_rows, loss, batch, i > 0,
-                   of_rows ? of_rows + i : of_rows));
+                   of_rows ? of_rows + i : of_rows, weights ? weights + i : weights));
     }
     return OK;
 }

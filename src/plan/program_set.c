@@ -29,7 +29,7 @@ static void program_duties(const struct plan_request *s, int duties[PLAN_PROGRAM
         duties[PLAN_MORE] = DUTY_FORWARD | DUTY_BACKWARD;
     if (s->grad_accum > 1)
         duties[PLAN_LAST] = DUTY_FORWARD | DUTY_BACKWARD | DUTY_LAST;
-    if (s->eval_every > 0 || s->eval_before)
+    if (s->eval_every > 0 || s->eval_before || s->scores)
         duties[PLAN_EVAL] = DUTY_FORWARD;
 }
 

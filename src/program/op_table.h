@@ -319,10 +319,10 @@ OP(DROPOUT, dropout, ELEMENTWISE, NEVER, a->dropout.accumulate ? F32 : a->dropou
 /* loss[1] = sum of -log p(target), after scaling and capping the logits. With `gradient`, logits become (softmax - onehot) *
  * record->inv_targets, times the derivative of scale and cap; with `gradient_bf16`, dlogits gets that instead. Rows with a
  * negative target give 0: logits and dlogits [rows,vocab], with rows loss.ld apart, targets [rows], each [rows]: the loss of
- * every row */
+ * every row. With weights [rows], a row's part of the sum and of the gradient is that many times as large, but not `each` */
 OP(LOSS, loss, ELEMENTWISE, NEVER, F32, (a->loss.gradient || a->loss.gradient_bf16 ? 6.0 : 4.0) * a->loss.rows * a->loss.vocab,
    IN_OR_INOUT(logits, F32, loss.gradient), OUT(loss, F64), IN(targets, I32), IN(record, RECORD),
-   OPT_OUT(each, F32), OPT_OUT(dlogits, BF16))
+   OPT_OUT(each, F32), OPT_OUT(dlogits, BF16), OPT_IN(weights, F32))
 
 /* --- Gradients and update: attrs.vec --- */
 

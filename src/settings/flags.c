@@ -63,6 +63,11 @@ void settings_flags_free(struct settings_flags *f)
     free(f);
 }
 
+void settings_flags_take_no_data(struct settings_flags *f)
+{
+    f->without_data = 1;
+}
+
 const char *flag_value(const struct settings_flags *f, const char *name)
 {
     for (int i = f->n - 1; i >= 0; i--)

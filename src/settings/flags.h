@@ -12,6 +12,7 @@ struct flag {
 
 struct settings_flags {
     int n;            /* number of flags; 0 if one is faulty */
+    int without_data; /* 1: a program gives the sequences, so that no key has to name data */
     char fault[1024]; /* message about the first faulty flag; "": none is */
     struct flag flag[];
 };

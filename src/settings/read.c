@@ -111,15 +111,17 @@ static int is_missing(const struct settings_key *k, const struct settings *s)
     return k->type == KEY_STRING ? *(char *const *)at == NULL : *(const int64_t *)at == 0;
 }
 
-/* Refuses settings without a required key. file: name of the file where the message proposes to write it. */
-static enum status check_required(const struct settings *s, enum settings_use use, const char *file)
+/* Refuses settings without a required key. The message proposes to write it to the settings' file. */
+static enum status check_required(const struct settings *s, const struct settings_flags *f, enum settings_use use)
 {
+    const char *config = flag_value(f, "config"), *file = config ? config : "./" DEFAULT_FILE;
     char names[128] = "", flags[128] = "", lines[128] = "";
     const struct settings_key *missing[8];
     int n = 0;
     for (int i = 0; i < settings_n_keys; i++)
         if ((settings_keys[i].required & use) && is_missing(&settings_keys[i], s) &&
-            !(s->max_seq && settings_keys[i].type == KEY_LENGTHS))
+            !(s->max_seq && settings_keys[i].type == KEY_LENGTHS) &&
+            !(f->without_data && strcmp(settings_keys[i].name, "data") == 0))
             missing[n++] = &settings_keys[i];
     if (n == 0)
         return OK;
@@ -170,6 +172,22 @@ static enum status check_epochs(const struct settings *s, const struct settings_
                            "%sepochs %g: epochs of sequences of several lengths are of different sizes: give --steps",
                            dashes(f, "epochs"), s->epochs);
     return OK;
+}
+
+/* Refuses data, and what needs them, if a program gives the sequences. */
+static enum status check_data(const struct settings *s, const struct settings_flags *f)
+{
+    const char *key = s->data.n > 0            ? "data"
+                      : s->eval_data.n > 0     ? "eval-data"
+                      : s->eval_fraction > 0   ? "eval-fraction"
+                      : s->plan.eval_every > 0 ? "eval-every"
+                      : s->plan.eval_before    ? "eval-before"
+                      : s->epochs > 0          ? "epochs"
+                      : s->curriculum.n > 0    ? "seq-len with several lengths"
+                                               : NULL;
+    if (!f->without_data || !key)
+        return OK;
+    return status_fail(ERR_INVALID, "%s: the program gives the sequences itself: leave it out", key);
 }
 
 static enum status check_together(const struct settings *s, const struct settings_flags *f, enum settings_use use)
@@ -287,8 +305,8 @@ enum status settings_read(const struct settings_flags *f, enum settings_use use,
     note_flags(f, &s);
     if (flag_value(f, "steps") && !flag_value(f, "epochs"))
         s.epochs = 0; /* drops the file's value */
-    const char *config = flag_value(f, "config");
-    TRY_GOTO(check_required(&s, use, config ? config : "./" DEFAULT_FILE), fail);
+    TRY_GOTO(check_required(&s, f, use), fail);
+    TRY_GOTO(check_data(&s, f), fail);
     TRY_GOTO(resolve_ranks(&s, f), fail);
     TRY_GOTO(resolve_drives(&s, f), fail);
     TRY_GOTO(check_together(&s, f, use), fail);

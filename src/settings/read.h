@@ -25,6 +25,8 @@ struct settings_flags;
  * ERR_NOMEM. */
 enum status settings_flags_parse(int argc, char **argv, struct settings_flags **out);
 void settings_flags_free(struct settings_flags *f);
+/* Lets settings_read accept settings that name no data, and only such: a program gives the sequences. */
+void settings_flags_take_no_data(struct settings_flags *f);
 
 /* Resolves every key: defaults, then the file, then the flags (the caller handles --help). The file is --config FILE; else with
  * --resume DIR the run's config.yaml, or its newest checkpoint's if that is gone or empty; else ./ltrain.yaml if it exists.

@@ -74,6 +74,8 @@ struct plan_request {
     unsigned open_degrees;         /* not a key: a bit for each degree derived by plan_mesh that planning may change; 0: none */
     int per_host;                  /* not a key: ranks per host, used if open_degrees is not 0 */
     int evaluation;                /* not a key: 1: nothing is trained, the programs evaluate */
+    int scores;                    /* not a key: 1: a training run evaluates, though its settings hold nothing out */
+    int weighted;                  /* not a key: 1: each token's loss has a weight */
     int ranks;                     /* processes to start on this machine; AUTO: none, another program starts the ranks */
     enum dtype dtype, optim_dtype; /* optim_dtype: type of AdamW's moments */
     enum dtype grad_dtype;         /* type of gradients sent between ranks */

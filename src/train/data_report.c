@@ -149,6 +149,10 @@ void run_print_data(const struct run *r)
 {
     char a[32], b[32], c[32];
     const struct settings *s = r->s;
+    if (!r->inputs.corpus) {
+        tell("data: the program gives the sequences\n");
+        return;
+    }
     const struct corpus_report *d = corpus_get_report(r->inputs.corpus);
     const struct packing_report *p = &d->packed;
     double full = (double)p->train_tokens / (double)(d->train_sequences * run_length(r));
@@ -180,6 +184,8 @@ void run_print_data(const struct run *r)
 
 enum status run_print_lengths(struct run *r)
 {
+    if (!r->inputs.corpus)
+        return OK;
     const int64_t was = corpus_get_length(r->inputs.corpus);
     for (int i = 0; i < r->plans.all.n && r->plans.all.n > 1; i++) {
         const int64_t length = plan_length(r->plans.all.plan[i]);
@@ -255,6 +261,8 @@ static void print_sources(const struct run *r, const double *epochs)
 
 enum status run_print_epochs(struct run *r)
 {
+    if (!r->inputs.corpus)
+        return OK;
     const int64_t was = corpus_get_length(r->inputs.corpus);
     struct taking t = {.cursor = r->progress.at.cursor};
     enum status st = OK;

@@ -15,8 +15,9 @@ enum status run_describe_data(struct run *r)
 {
     size_t size;
     FILE *f = open_memstream(&r->inputs.texts.data, &size);
-    enum status st =
-        f ? corpus_write_contents(r->inputs.corpus, f) : status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
+    enum status st = f ? OK : status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
+    if (st == OK && r->inputs.corpus)
+        st = corpus_write_contents(r->inputs.corpus, f);
     if (f && fclose(f) != 0 && st == OK)
         st = status_fail(ERR_NOMEM, "out of memory: the list of the data's files");
     return st;

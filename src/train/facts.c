@@ -179,7 +179,8 @@ static json_t *describe(const struct run *r, const json_t *former)
     json_object_set_new(card, "parameters", json_integer(r->model->total_params));
     json_object_set_new(card, "trained_parameters", json_integer(r->model->trained_params));
     json_object_set_new(card, "sequence_lengths", describe_lengths(s));
-    json_object_set_new(card, "data", describe_data(r));
+    if (r->inputs.corpus)
+        json_object_set_new(card, "data", describe_data(r));
     json_object_set_new(card, "settings", describe_settings(r));
     json_object_set_new(card, "earlier", describe_earlier(former, card, r->progress.at.step));
     free(lora);

@@ -160,7 +160,7 @@ const char *run_known_data(const char *run, char path[RUN_PATH])
 void run_remember_data(const struct run *r)
 {
     char path[RUN_PATH];
-    if (run_known_data(r->s->out, path) && corpus_remember(r->inputs.corpus, path) != OK)
+    if (r->inputs.corpus && run_known_data(r->s->out, path) && corpus_remember(r->inputs.corpus, path) != OK)
         tell("data: %s: the next start reads them again\n", status_message());
 }
 
@@ -199,7 +199,8 @@ static void end_rereading(void *user, const char *path, enum status st)
 void run_say_rereading(struct run *r, const atomic_int *stop)
 {
     r->inputs.rereading = (struct rereading){.begins = begin_rereading, .ended = end_rereading, .stop = stop, .user = r};
-    corpus_tell(r->inputs.corpus, &r->inputs.rereading);
+    if (r->inputs.corpus)
+        corpus_tell(r->inputs.corpus, &r->inputs.rereading);
 }
 
 /* ---- all inputs ---- */

@@ -57,7 +57,7 @@ enum status run_start(struct run *r)
     r->plans.all.owned = 0;
     TRY(comm_agree(r->comm, session_create(r->model, r->plans.all.plan, r->plans.all.n, s, r->comm, path, n, &r->session)));
     /* keeps a step's data in memory, read before the step begins: a failed read then costs no half-done step */
-    if (s->plan.grad_accum > 1)
+    if (s->plan.grad_accum > 1 && r->inputs.corpus)
         TRY(comm_agree(r->comm, corpus_keep(r->inputs.corpus, s->plan.grad_accum)));
     return run_use_stretch(r, 0);
 }

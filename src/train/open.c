@@ -290,6 +290,11 @@ static enum status open_inputs(struct run *r)
     return drives_check((const char *const *)r->s->nvme_path.item, r->s->nvme_path.n, r->s->out);
 }
 
+int run_has_no_corpus(const struct run *r)
+{
+    return r->hooks && r->hooks->take;
+}
+
 enum status run_open(struct run *r)
 {
     struct comm *c = r->comm;
@@ -308,7 +313,7 @@ enum status run_open(struct run *r)
             asked, asked, asked);
     run_begin_reading(r);
     enum status st = comm_agree(c, open_inputs(r));
-    if (st == OK)
+    if (st == OK && !run_has_no_corpus(r))
         st = run_open_data(r);
     if (st == OK)
         st = comm_agree(c, run_describe_data(r));

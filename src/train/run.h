@@ -1,6 +1,7 @@
 /* A run: its parts, each with the file that fills it, and its states.
  *
- *   train_run (train.c) takes a run through these states; check_run and eval_run take the same steps up to a session.
+ *   train_run (train.c) and the C API (src/api) take a run through these states; check_run and eval_run take the same steps
+ *   up to a session.
  *
  *     settings          run_open: model, weights and data are there, and equal on all ranks
  *        |
@@ -53,7 +54,23 @@ struct run {
     double *choices;
 };
 
+/* train.c */
+/* Prepares a run up to its first step. Every rank reaches the same points, or all fail. r->walltime has begun. */
+enum status run_prepare(struct run *r);
+/* Evaluates the model before the first step, if the settings want that. */
+enum status run_evaluate_before(struct run *r);
+/* Does the next step and all that follows it: metrics, evaluation, save. *cut: it was ended early and not done. */
+enum status run_next(struct run *r, struct step_metrics *m, int *cut);
+/* Saves a checkpoint, unless this step is saved. */
+enum status run_save(struct run *r);
+/* Ends a run: last checkpoint, export unless a signal stopped it, summary, log. */
+enum status run_finish(struct run *r);
+/* Frees all parts of a run and returns st with the state that is left in its message. */
+enum status run_close(struct run *r, enum status st);
+
 /* open.c */
+/* Tells whether sequences come from the caller, not from a corpus. */
+int run_has_no_corpus(const struct run *r);
 /* Opens model and corpus and checks weights and drives: all that can be checked before planning, which takes a while. */
 enum status run_open(struct run *r);
 /* Makes sure that a new run's weight files have all that the model needs. notes: gets a line about tensors that are left out;

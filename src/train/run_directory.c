@@ -245,7 +245,7 @@ static enum status replace_tokenizer(const char *tokenizer, const char *path)
 /* Tells whether texts were read as bytes: the model's own tokenizer would then make other tokens than it was trained on. */
 static int reads_bytes(const struct run *r)
 {
-    return r->s->tokenizer && !r->inputs.tokenizer[0] && !model_is_preset(r->s->model) &&
+    return r->s->tokenizer && !r->inputs.tokenizer[0] && !model_is_preset(r->s->model) && r->inputs.corpus &&
            !stream_has_ids(corpus_get_source(r->inputs.corpus, 0).documents);
 }
 
@@ -349,6 +349,8 @@ enum status run_keep_original(const struct run *r)
         tell("tokenizer: the result gets that of %s%s\n", tokenizer, model_is_preset(r->s->model) ? "" : ", not the model's own");
     else if (reads_bytes(r))
         tell("tokenizer: the result gets none, as its text was read as bytes (--tokenizer bytes)\n");
+    if (!r->inputs.corpus)
+        return OK;
     TRY(keep_template(r));
     TRY(keep_ends(r));
     return remark_ends(r);

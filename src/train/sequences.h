@@ -1,4 +1,4 @@
-/* The sequences that this rank computes, and sums over all ranks. Private to src/train. */
+/* The sequences that this rank computes, and sums over all ranks. */
 #ifndef LTRAIN_TRAIN_SEQUENCES_H
 #define LTRAIN_TRAIN_SEQUENCES_H
 

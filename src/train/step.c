@@ -100,7 +100,8 @@ static enum status take_training(void *run, int64_t number, struct sequence *out
 
 static struct sequence_source training(struct run *r)
 {
-    return (struct sequence_source){.take = take_training, .user = r};
+    return run_has_no_corpus(r) ? (struct sequence_source){.take = r->hooks->take, .user = r->hooks->user}
+                                : (struct sequence_source){.take = take_training, .user = r};
 }
 
 /* Counts the targets of all the step's sequences, since the loss is a mean over the whole batch. The inputs then hold the last

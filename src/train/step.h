@@ -11,6 +11,7 @@ struct run;
 
 struct run_progress {
     struct checkpoint_info at; /* position of training */
+    int resumes;               /* 1: the next step is the first after a resume */
     int pending;               /* 1: an update waits for the next forward pass */
     double lr_pending;
     int64_t skipped_in_row;  /* steps in a row, up to now, with a gradient norm that was not finite */

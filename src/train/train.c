@@ -129,8 +129,7 @@ static enum status follow_lengths(struct run *r)
     return OK;
 }
 
-/* Evaluates the model before the first step. */
-static enum status evaluate_before(struct run *r)
+enum status run_evaluate_before(struct run *r)
 {
     struct step_metrics m = {.step = 0, .evaluated = 1};
     int cut;
@@ -143,54 +142,66 @@ static enum status evaluate_before(struct run *r)
     return add_line(r, &m);
 }
 
-static enum status loop(struct run *r)
+/* Ends a run whose gradients are not finite any more. */
+static enum status check_skipped(const struct run *r)
+{
+    if (r->progress.skipped_in_row < SKIPS_ALLOWED)
+        return OK;
+    return comm_agree(r->comm, status_fail(ERR_DIVERGED,
+                                           "training diverged: the gradient norm was not finite in the %d steps up to %lld; a "
+                                           "lower --lr may help",
+                                           SKIPS_ALLOWED, (long long)r->progress.at.step));
+}
+
+enum status run_next(struct run *r, struct step_metrics *m, int *cut)
 {
     const struct settings *s = r->s;
-    int terminal = tell_is_terminal() && comm_size(r->comm) == 1; /* mpiexec gives its ranks a terminal of their own */
-    int resumed = s->resume != NULL;
-    TRY(evaluate_before(r));
+    const int terminal = tell_is_terminal() && comm_size(r->comm) == 1; /* mpiexec gives its ranks a terminal of their own */
+    int unevaluated;
+    struct lane_stats between[LANES]; /* statistics of evaluations and checkpoints */
+    *m = (struct step_metrics){0};
+    TRY(follow_lengths(r));
+    executor_take_stats(r->session->executor, between);
+    (void)executor_take_submission(r->session->executor);
+    TRY(run_step(r, m, cut));
+    if (*cut) {
+        run_print_thrown(r, m->seconds, terminal);
+        return OK;
+    }
+    TRY(run_finish_metrics(r, m));
+    m->resumed = r->progress.resumes;
+    r->progress.resumes = 0;
+    m->evaluated = s->plan.eval_every > 0 && r->progress.at.step % s->plan.eval_every == 0;
+    if (m->evaluated) {
+        TRY(run_evaluate(r, &m->eval, &unevaluated));
+        if (unevaluated)
+            tell("%sthe evaluation after step %lld is left out\n", terminal ? "\n" : "", (long long)r->progress.at.step);
+        m->evaluated = !unevaluated;
+    }
+    metrics_print(m, tell_stream(), terminal);
+    check_output(r);
+    TRY(add_line(r, m));
+    TRY(check_skipped(r));
+    walltime_after_step(&r->walltime);
+    if (s->save_every > 0 && r->progress.at.step % s->save_every == 0 && r->progress.at.step < s->plan.steps)
+        TRY(save(r, SAVE_ON_THE_WAY));
+    return OK;
+}
+
+static enum status loop(struct run *r)
+{
     for (;;) {
+        struct step_metrics m;
+        int cut;
         if (comm_rank(r->comm) == 0)
             walltime_before_step(&r->walltime);
         TRY(signals_agree(r->comm, &r->progress.signal));
-        if (r->progress.at.step >= s->plan.steps || r->progress.signal)
+        if (r->progress.at.step >= r->s->plan.steps || r->progress.signal)
             break;
-        TRY(follow_lengths(r));
-        struct step_metrics m = {0};
-        struct lane_stats between[LANES]; /* statistics of evaluations and checkpoints */
-        executor_take_stats(r->session->executor, between);
-        (void)executor_take_submission(r->session->executor);
-        int cut;
-        TRY(run_step(r, &m, &cut));
-        if (cut) {
-            run_print_thrown(r, m.seconds, terminal);
-            continue;
-        }
-        TRY(run_finish_metrics(r, &m));
-        m.resumed = resumed;
-        resumed = 0;
-        m.evaluated = s->plan.eval_every > 0 && r->progress.at.step % s->plan.eval_every == 0;
-        if (m.evaluated) {
-            TRY(run_evaluate(r, &m.eval, &cut));
-            if (cut)
-                tell("%sthe evaluation after step %lld is left out\n", terminal ? "\n" : "", (long long)r->progress.at.step);
-            m.evaluated = !cut;
-        }
-        metrics_print(&m, tell_stream(), terminal);
-        check_output(r);
-        TRY(add_line(r, &m));
-        if (r->progress.skipped_in_row >= SKIPS_ALLOWED)
-            return comm_agree(
-                r->comm, status_fail(ERR_DIVERGED,
-                                     "training diverged: the gradient norm was not finite in the %d steps up to %lld; a lower "
-                                     "--lr may help",
-                                     SKIPS_ALLOWED, (long long)r->progress.at.step));
-        walltime_after_step(&r->walltime);
-        if (s->save_every > 0 && r->progress.at.step % s->save_every == 0 && r->progress.at.step < s->plan.steps)
-            TRY(save(r, SAVE_ON_THE_WAY));
+        TRY(run_next(r, &m, &cut));
     }
     walltime_over(&r->walltime);
-    if (terminal)
+    if (tell_is_terminal() && comm_size(r->comm) == 1)
         tell("\n");
     return OK;
 }
@@ -220,13 +231,13 @@ static enum status count_steps(struct run *r)
     return OK;
 }
 
-/* Prepares a run up to its first step. Every rank reaches the same points, or all fail. */
-static enum status prepare(struct run *r)
+enum status run_prepare(struct run *r)
 {
     struct comm *c = r->comm;
     int leads = comm_rank(c) == 0;
+    r->progress.resumes = r->s->resume != NULL;
+    run_note_saved(r, -1);
     TRY(curriculum_check(r->s));
-    TRY(comm_agree(c, walltime_begin(r->s->walltime, &r->walltime)));
     TRY(run_open(r));
     walltime_expect(&r->walltime, checkpoint_bytes(r->model, r->s->plan.dtype, r->s->plan.optim_dtype));
     TRY(comm_agree(c, settings_absolute_paths(r->s, model_is_preset(r->s->model))));
@@ -276,6 +287,64 @@ static enum status failed(const struct run *r, enum status st)
     return status_fail(st, "%s; %s", cause, left);
 }
 
+enum status run_save(struct run *r)
+{
+    return r->place.saved == r->progress.at.step ? OK : save(r, SAVE_LAST);
+}
+
+enum status run_finish(struct run *r)
+{
+    char model_path[4096];
+    const int stopped = r->progress.signal != 0;
+    TRY(run_flush(r));
+    if (stopped)
+        TRY(run_print_saving(r));
+    if (stopped || r->s->save_every > 0)
+        TRY(save(r, SAVE_LAST));
+    TRY(comm_agree(r->comm, session_check_memory(r->session)));
+    snprintf(model_path, sizeof model_path, "%s/hf", r->s->out);
+    if (!stopped) /* a later signal ends nothing any more */
+        TRY(export(r, model_path));
+    TRY(run_print_after(r, stopped ? NULL : model_path));
+    if (!stopped)
+        TRY(check_last_steps(r, model_path));
+    return close_log(r, OK);
+}
+
+enum status run_close(struct run *r, enum status st)
+{
+    if (st != OK)
+        st = r->inputs.unread ? save_unread(r, st) : failed(r, st);
+    if (r->place.log)
+        st = close_log(r, st);
+    board_close(r->place.board);
+    batch_destroy(r->batch);
+    session_destroy(r->session);
+    train_plans_destroy(&r->plans.all);
+    corpus_close(r->inputs.corpus);
+    free(r->inputs.texts.data);
+    free(r->inputs.texts.settings);
+    model_destroy(r->model);
+    run_lock_release(r->place.lock);
+    return st;
+}
+
+/* Takes a run from its first step to its end, or to a signal. */
+static enum status run_to_end(struct run *r)
+{
+    const struct settings *s = r->s;
+    const int stops_at_once = s->stop == STOP_NOW && s->mode == MODE_RUN;
+    signals_stop_run(s->stop);
+    if (stops_at_once)
+        comm_cut_for(r->comm, signals_first());
+    run_say_rereading(r, stops_at_once ? signals_first() : NULL);
+    TRY(run_evaluate_before(r));
+    TRY(loop(r));
+    if (!r->progress.signal)
+        signals_training_done();
+    return run_finish(r);
+}
+
 enum status train_run(struct settings *s, struct comm *comm, const struct train_hooks *hooks, int *signal_number)
 {
     struct run r = {
@@ -283,49 +352,14 @@ enum status train_run(struct settings *s, struct comm *comm, const struct train_
         .comm = comm,
         .hooks = hooks,
     };
-    enum status st;
-    char model_path[4096];
-    *signal_number = 0;
-    run_note_saved(&r, -1);
     signals_before_first_step(comm_rank(comm) == 0);
-    TRY_GOTO(prepare(&r), out);
-    signals_stop_run(s->stop);
-    const int stops_at_once = s->stop == STOP_NOW && s->mode == MODE_RUN;
-    if (stops_at_once)
-        comm_cut_for(comm, signals_first());
-    run_say_rereading(&r, stops_at_once ? signals_first() : NULL);
-    TRY_GOTO(loop(&r), out);
-    if (!r.progress.signal)
-        signals_training_done();
-    TRY_GOTO(run_flush(&r), out);
-    *signal_number = r.progress.signal;
-    if (*signal_number)
-        TRY_GOTO(run_print_saving(&r), out);
-    if (*signal_number || s->save_every > 0)
-        TRY_GOTO(save(&r, SAVE_LAST), out);
-    TRY_GOTO(comm_agree(comm, session_check_memory(r.session)), out);
-    snprintf(model_path, sizeof model_path, "%s/hf", s->out);
-    if (!*signal_number) /* a later signal ends nothing any more */
-        TRY_GOTO(export(&r, model_path), out);
-    TRY_GOTO(run_print_after(&r, *signal_number ? NULL : model_path), out);
-    if (!*signal_number)
-        TRY_GOTO(check_last_steps(&r, model_path), out);
-    TRY_GOTO(close_log(&r, OK), out);
-out:
+    enum status st = comm_agree(comm, walltime_begin(s->walltime, &r.walltime));
+    if (st == OK)
+        st = run_prepare(&r);
+    if (st == OK)
+        st = run_to_end(&r);
     if (st != OK)
         signals_run_failed();
-    if (st != OK)
-        st = r.inputs.unread ? save_unread(&r, st) : failed(&r, st);
-    if (r.place.log)
-        st = close_log(&r, st);
-    board_close(r.place.board);
-    batch_destroy(r.batch);
-    session_destroy(r.session);
-    train_plans_destroy(&r.plans.all);
-    corpus_close(r.inputs.corpus);
-    free(r.inputs.texts.data);
-    free(r.inputs.texts.settings);
-    model_destroy(r.model);
-    run_lock_release(r.place.lock);
-    return st;
+    *signal_number = r.progress.signal;
+    return run_close(&r, st);
 }

@@ -6,14 +6,20 @@
 #include "comm/comm.h"
 #include "model/model.h"
 #include "plan/plan.h"
-#include "settings/settings.h"
+#include "settings/read.h"
 
 #include <stdio.h>
+
+struct sequence;
 
 struct train_hooks {
     /* Writes the resolved settings as YAML (the format belongs to the command line). */
     enum status (*write_config)(const struct settings *s, FILE *f);
     const char *version, *command; /* this ltrain's version and the command line, for the model card */
+    /* Gives the sequences of steps by their number in the step, in place of a corpus; NULL: the corpus does. ERR_STOPPED: leaves the
+     * step out. */
+    enum status (*take)(void *user, int64_t number, struct sequence *out, int64_t *used);
+    void *user;
 };
 
 /* Plans of a run: one for each length of its sequences, the longest first. Whoever holds the struct owns the first `owned` of
@@ -25,6 +31,9 @@ struct train_plans {
 };
 void train_plans_destroy(struct train_plans *p);
 
+/* Reads settings on every rank as one: a failure is agreed, rank 0's clock names the run's directory, and the settings must be
+ * equal. */
+enum status train_read_settings(struct comm *c, const struct settings_flags *f, enum settings_use use, struct settings *out);
 /* Changes the message of `st` about faulty adapters: names the adapter's file instead of --lora if the adapter came from
  * --adapter. */
 enum status train_blame_adapter(const struct settings *s, enum status st);

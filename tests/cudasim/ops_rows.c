@@ -143,7 +143,7 @@ void test_columns(void)
 }
 
 /* targets: 0 all inside the vocabulary, 1 some ignored, 2 one beyond the vocabulary (the loss is NaN) */
-static void check_loss(int64_t rows, int64_t vocab, int gradient, int targets, float scale, float cap, int each)
+static void check_loss(int64_t rows, int64_t vocab, int gradient, int targets, float scale, float cap, int each, int weighted)
 {
     struct twin_case c;
     case_start(&c, OP_LOSS, "loss %lld x %lld gradient %d targets %d scale %g cap %g", (long long)rows, (long long)vocab,
@@ -189,6 +189,10 @@ static void check_loss(int64_t rows, int64_t vocab, int gradient, int targets, f
                  (8.0 + 2 * (double)cap) / 16777216.0 * 0.125);
     else
         case_absent(&c);
+    if (weighted)
+        case_arg(&c, array_random(rows, F32, 1.0), rows, F32, IN);
+    else
+        case_absent(&c);
     case_run(&c);
     arrays_free();
 }
@@ -201,13 +205,13 @@ void test_loss(void)
                                         {6, 129}, {2, 4095}, {2, 4096}, {3, 4097}, {2, 4099}, {2, 16001}, {1100, 6}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int gradient = 0; gradient < 2; gradient++)
-            check_loss(shapes[s][0], shapes[s][1], gradient, (int)s % 3, 0, 0, (int)s % 2 == 0);
+            check_loss(shapes[s][0], shapes[s][1], gradient, (int)s % 3, 0, 0, (int)s % 2 == 0, s == 4 || s == 13);
     for (int each = 0; each < 2; each++)
-        check_loss(1061, 3, 1, 1, 0, 0, each);
+        check_loss(1061, 3, 1, 1, 0, 0, each, 0);
     /* rows in shared memory, in registers, read again; edges of rows; small caps that bend every logit */
-    check_loss(3, 4097, 1, 1, 0, 4, 1);
-    check_loss(2, 16001, 1, 0, 0, 30, 1);
-    check_loss(2, 16001, 0, 0, 0, 30, 1);
-    check_loss(6, 129, 1, 2, 0.125f, 0, 0);
-    check_loss(5, 7, 1, 1, 0.5f, 2, 1);
+    check_loss(3, 4097, 1, 1, 0, 4, 1, 1);
+    check_loss(2, 16001, 1, 0, 0, 30, 1, 0);
+    check_loss(2, 16001, 0, 0, 0, 30, 1, 0);
+    check_loss(6, 129, 1, 2, 0.125f, 0, 0, 0);
+    check_loss(5, 7, 1, 1, 0.5f, 2, 1, 1);
 }

@@ -39,6 +39,7 @@ static int64_t apart; /* attrs.loss.ld */
 static struct step_record record = {.inv_targets = 0.125f};
 
 static struct tensor *each;    /* loss of every row; NULL: not requested */
+static struct tensor *weights; /* factors of the rows; NULL: none */
 static struct tensor *rounded; /* the gradient in bf16; NULL: in place, if a gradient is requested */
 
 static void run(struct tensor *logits, struct tensor *loss, struct tensor *targets, int64_t rows, int64_t vocab, int gradient)
@@ -58,6 +59,7 @@ static void run(struct tensor *logits, struct tensor *loss, struct tensor *targe
     case_bytes(&c, &record, sizeof record, 4, IN);
     case_tensor(&c, each, OUT);
     case_tensor(&c, rounded, OUT);
+    case_tensor(&c, weights, IN);
     case_run(&c);
 }
 
@@ -176,6 +178,44 @@ static void test_rows_apart(void **state)
         assert_true(i % LD < V ? y->val[i] == x->val[i / LD * V + i % LD] : isnan(y->val[i]));
 }
 
+/* A row's weight is a factor of its part of the sum and of its gradient, in place and in bf16, but not of its own loss. */
+static void test_weights(void **state)
+{
+    (void)state;
+    enum { R = 5, V = 33 };
+    static const float factors[R] = {1, -0.5f, 2, 0, 0.25f}; /* powers of two: products are exact */
+    for (int kind = 0; kind < 2; kind++) {
+        logit_cap = kind ? 2 : 0;
+        struct tensor *x = tensor_random(R * V, F32, 1.0), *y = tensor_new(R * V, F32), *targets = some_targets(R, V);
+        struct tensor *loss = tensor_new(1, F64), *loss2 = tensor_new(1, F64), *plain = tensor_new(R, F32);
+        for (int i = 0; i < R * V; i++)
+            tensor_set(y, i, x->val[i]);
+        each = plain;
+        run(x, loss, targets, R, V, 1);
+        each = tensor_new(R, F32);
+        weights = tensor_new(R, F32);
+        for (int i = 0; i < R; i++)
+            tensor_set(weights, i, factors[i]);
+        rounded = tensor_new(R * V, BF16);
+        run(y, loss2, targets, R, V, 1);
+        struct tensor *of_bf16 = rounded;
+        rounded = NULL;
+        run(y, loss2, targets, R, V, 1);
+        double sum = 0;
+        for (int i = 0; i < R; i++) {
+            assert_true(each->val[i] == plain->val[i]);
+            sum += (double)factors[i] * plain->val[i];
+            for (int j = i * V; j < (i + 1) * V; j++) {
+                assert_true(y->val[j] == x->val[j] * (double)factors[i]);
+                assert_true(of_bf16->val[j] == (double)bf16_to_float(bf16_from_float((float)y->val[j])));
+            }
+        }
+        assert_true(fabs(sum - loss2->val[0]) < 1e-5 && fabs(sum - loss->val[0]) > 0.1);
+        each = weights = NULL;
+    }
+    logit_cap = 0;
+}
+
 static void test_extremes(void **state)
 {
     (void)state;
@@ -209,9 +249,8 @@ static void test_extremes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_loss, tensors_free),
-        cmocka_unit_test_teardown(test_caps, tensors_free),
-        cmocka_unit_test_teardown(test_rows_apart, tensors_free),
+        cmocka_unit_test_teardown(test_loss, tensors_free),       cmocka_unit_test_teardown(test_caps, tensors_free),
+        cmocka_unit_test_teardown(test_rows_apart, tensors_free), cmocka_unit_test_teardown(test_weights, tensors_free),
         cmocka_unit_test_teardown(test_extremes, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,6 +111,11 @@ int lower_says_each(const struct lowering *L)
     return L->s.evaluates && (L->duties & DUTY_FORWARD) && !(L->duties & DUTY_BACKWARD);
 }
 
+int lower_weighs(const struct lowering *L)
+{
+    return L->s.weighted && (L->duties & DUTY_BACKWARD);
+}
+
 void lower_loss_chunk(struct lowering *L, int c, int gradient)
 {
     struct value *x = &L->x[L->m->config.layers];
@@ -148,6 +153,8 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
             value_new(L, &L->dlogits, i);
             arg_write(L, 5, &L->dlogits, a0, a1, DEV);
         }
+        if (lower_weighs(L))
+            arg_read(L, 6, &L->weights, a0, a1, DEV);
         emit_done(L, 0);
         if (lower_says_each(L))
             value_put_home(L, &L->each, a0, a1, DEV);

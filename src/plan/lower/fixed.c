@@ -71,7 +71,8 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
                              .key.moments = s->optim_dtype,
                              .placement.prefetch = s->prefetch,
                              .placement.experts_at = (int)s->experts, /* OFFLOAD_NONE is 1 */
-                             .evaluates = s->evaluation || s->eval_before || s->eval_every > 0,
+                             .evaluates = s->evaluation || s->scores || s->eval_before || s->eval_every > 0,
+                             .weighted = s->weighted,
                              .placement.keep_inputs = (int)max_i64(1, s->keep_inputs),
                              .target = s->target,
                              .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA};

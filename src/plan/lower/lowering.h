@@ -41,9 +41,10 @@ struct lowering {
     int64_t n_parted_sums; /* sums of gradients of which other ranks have other parts; they come first */
     struct unit_values *units;
     struct value tokens, targets, positions, numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
-    struct value links; /* each row's link to the row before it; unused without recurrences */
-    struct value order; /* pieces of a shared sequence by tokens (seq_piece_order); unused unless states pass between ranks */
-    struct value each;  /* every token's loss */
+    struct value links;   /* each row's link to the row before it; unused without recurrences */
+    struct value order;   /* pieces of a shared sequence by tokens (seq_piece_order); unused unless states pass between ranks */
+    struct value each;    /* every token's loss */
+    struct value weights; /* every token's weight in the loss; unused without weights */
     struct value all_loss, all_sums; /* gathered from all ranks; unused with a single rank */
     struct layer *layers;
     struct value *x;      /* [layers + 1]: the residual stream at the layers' inputs, and after the last one */

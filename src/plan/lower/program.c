@@ -65,6 +65,7 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     load_create(L, io);
     io->links = model_has_links(L->m) ? io_value(L, &L->links, "links", n, 4) : -1;
     io->order = L->s.piece > 0 ? io_value(L, &L->order, "order", (L->ring * L->ulysses + 2) * L->pieces, 4) : -1;
+    io->weights = L->s.weighted ? io_value(L, &L->weights, "weights", L->stream_rows, 4) : -1;
     io->each = -1;
     if (L->s.evaluates) {
         value_create(L, &L->each, "each", CLASS_IO, L->stream_rows, 4, L->s.key.loss_tile, RES_HOST);
@@ -101,6 +102,8 @@ static void bind_persistent(struct lowering *L, int end)
         value_bind(L, &L->links, 0);
     if (L->s.piece > 0)
         value_bind(L, &L->order, 0);
+    if (L->s.weighted)
+        value_bind(L, &L->weights, 0);
     if (L->duties & DUTY_UPDATE)
         value_bind(L, &L->norm, 0);
 }
@@ -128,6 +131,8 @@ static void load_inputs(struct lowering *L)
         value_get(L, &L->links, 0);
     if (L->s.piece > 0)
         value_get(L, &L->order, 0);
+    if (lower_weighs(L))
+        value_get(L, &L->weights, 0);
 }
 
 /* Derives the sizes that follow from model and strategy. */

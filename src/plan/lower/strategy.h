@@ -60,6 +60,7 @@ struct strategy {
     int ranks;         /* number of ranks: the product of the mesh's degrees */
     int64_t sequences; /* sequences of a step, over all ranks */
     int evaluates;     /* 1: programs without a backward pass leave every token's loss */
+    int weighted;      /* 1: each token's loss has a weight, an input */
     int discrete;
     const struct target *target; /* borrowed */
     /* only for programs that continue a text (decode.h), with keys and values of earlier tokens cached in blocks */
