@@ -40,7 +40,7 @@ BLOCK(MLP, mlp, "MLP", MAPS(&b->gate, &b->up, &b->down, &b->scalar), -1, SIGNATU
 BLOCK(EXPERTS, experts, "experts", MAPS(&b->router, &b->gate_up, &b->down), -1,
       SIGNATURE(b->experts, b->used, b->ffn, b->kind), 0, 8 * b->used, b->used * b->gate_up.out, 0, 0, SHARED, UNCUT)
 
-BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->z, &b->a, &b->b, &b->out), -1,
+BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->second, &b->third, &b->z, &b->a, &b->b, &b->out), -1,
       SIGNATURE(b->kind, b->heads, b->groups, b->key_dim, b->value_dim, b->width),
       (b->kind == RECURRENT_SSD ? 12.0 : 18.0) * layers * (double)(b->heads * b->key_dim * b->value_dim) * (double)tokens,
       b->heads * b->key_dim * b->value_dim * 4 / 2048 /* a state a chunk of 2,048 rows, the planner's usual one */,
@@ -48,7 +48,7 @@ BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->z, &b->a, &b->b, &b-
       0, b->heads * b->key_dim * b->value_dim + (b->width - 1) * b->channels, SHARED, UNCUT)
 
 BLOCK(CONV, conv, "short convolution", MAPS(&b->before, &b->after, &b->x, &b->out), -1, SIGNATURE(b->x.out, b->width), 0, 0,
-      3 * b->x.out, 0, (b->width - 1) * b->x.out, WHOLE, UNCUT)
+      3 * b->x.out, 0, (b->width - 1) * b->x.out, SHARED, UNCUT)
 
 #ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): a gated scan over a document's tokens, without attention */
 BLOCK(TOY, toy, "toy scans", MAPS(&b->in, &b->gate, &b->out), -1, SIGNATURE(b->in.out), 21.0 * layers * (double)b->in.out * (double)tokens,

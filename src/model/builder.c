@@ -320,7 +320,9 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
         block->conv.bias = -1;
     if (kind == BLOCK_RECURRENT) {
         block->recurrent.conv_bias = block->recurrent.skip = -1;
-        block->recurrent.b = build_no_linear();
+        block->recurrent.b = block->recurrent.second = block->recurrent.third = build_no_linear();
+        block->recurrent.convs = 1;
+        block->recurrent.strength = 1.0f;
         block->recurrent.heads_norm = no_norm();
     }
     return block;

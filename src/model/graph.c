@@ -232,6 +232,22 @@ void graph_order(struct model *m)
         order_unit(m, &m->units[u]);
 }
 
+/* Refuses a convolution whose weights are several parameters that do not lie one behind another, since some are frozen. */
+static enum status check_convs(const struct model *m)
+{
+    for (int k = 0; k < m->n_kinds; k++) {
+        const struct model_block *b = model_find_block(&m->layers[m->kinds[k].first], BLOCK_RECURRENT);
+        int64_t n = 0;
+        for (int i = 0; b && i < b->recurrent.convs; i++)
+            n += m->params[b->recurrent.conv + i].conv ? m->params[b->recurrent.conv + i].elements : 0;
+        if (b && n != b->recurrent.channels * b->recurrent.width)
+            return status_fail(ERR_INVALID,
+                               "--freeze: %s is a part of a convolution with others of its layer: freeze all or none of these",
+                               m->params[b->recurrent.conv].name);
+    }
+    return OK;
+}
+
 /* ---- entry ---- */
 
 enum { MOST_HEAD_DIM = 512 }; /* limit of the attention kernels */
@@ -391,6 +407,7 @@ enum status model_create(const struct model_config *config, const char *const *f
     number_params(m);
     describe(m, rules, CONNECT);
     TRY_GOTO(kinds_list(m), fail);
+    TRY_GOTO(check_convs(m), fail);
     graph_sum(m);
     adapter_rules_destroy(rules);
     *out = m;

@@ -290,9 +290,12 @@ int64_t model_least_piece(const struct model *m)
 {
     int64_t least = 0;
     for (int k = 0; k < m->n_kinds; k++) {
-        const struct model_block *b = model_find_block(&m->layers[m->kinds[k].first], BLOCK_RECURRENT);
-        if (b)
-            least = max_i64(least, max_i64(b->recurrent.width - 1, 1));
+        const struct model_layer *layer = &m->layers[m->kinds[k].first];
+        const struct model_block *scan = model_find_block(layer, BLOCK_RECURRENT), *conv = model_find_block(layer, BLOCK_CONV);
+        if (scan)
+            least = max_i64(least, max_i64(scan->recurrent.width - 1, 1));
+        if (conv)
+            least = max_i64(least, max_i64(conv->conv.width - 1, 1));
     }
     return least;
 }

@@ -34,7 +34,8 @@
     X(GRANITEMOESHARED, granitemoeshared) X(GLM4_MOE, glm4_moe) X(DOTS1, dots1) X(SOLAR_OPEN, solar_open) X(EXAONE_MOE, exaone_moe) \
     X(ERNIE4_5_MOE, ernie4_5_moe) X(HUNYUAN_MOE, hunyuan_moe) X(MINIMAX_M2, minimax_m2) X(HY_V3, hy_v3) X(AFMOE, afmoe) \
     X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt) \
-    X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) X(NEMOTRON_H, nemotron_h) X(LFM2, lfm2) TEST_FAMILIES(X)
+    X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) X(NEMOTRON_H, nemotron_h) X(LFM2, lfm2) X(LFM2_MOE, lfm2_moe) \
+    X(OLMO_HYBRID, olmo_hybrid) X(FALCON_H1, falcon_h1) TEST_FAMILIES(X)
 /* clang-format on */
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
@@ -74,6 +75,12 @@ struct model_config {
     int64_t scan_heads, scan_groups, scan_key, scan_value, conv_width;
     int conv_bias, scan_bias; /* biases of the convolution, and of the maps around a recurrence */
     double scan_least;        /* least step of a recurrence; 0: none */
+    double scan_strength;     /* factor of a delta rule's strengths; 0: 1 */
+    int scan_norm;            /* Falcon-H1: norm of what a recurrence gives: enum scan_norm */
+    /* Falcon-H1's factors; 0: 1: inputs of attention and recurrence, and what they give; keys; gates and outputs of MLPs; parts of
+     * what a recurrence's first map gives: gates, values, keys, queries and steps */
+    double attention_in, attention_out, ssm_in, ssm_out, key_factor, gate_factor, down_factor;
+    double ssm_gates, ssm_values, ssm_keys, ssm_queries, ssm_steps;
     int64_t further_layers; /* layers behind the last one in files, which predict further tokens and are not part of the model */
     int64_t positions; /* learned positions in use: the table's first rows, as many as the run's sequences are long; 0: all */
     int64_t window;    /* window of the layers in `windowed`: keys that a query attends, its own included; 0: all before it */
@@ -218,14 +225,18 @@ struct model_linear {
     int64_t rank;            /* rank of the stored matrix's adapter (always [out, in]); 0: no adapter */
     int down, up;            /* the adapter's params A [rank, in] and B [outputs of the stored matrix, rank] */
     float adapter_scale;     /* y += adapter_scale B A x */
+    float factor;            /* y is multiplied by it, the adapter's share included; 0: 1. Such a map has no bias */
     uint32_t dropout_module; /* number of the adapter in dropout's random numbers; it follows from the adapter's name alone */
 };
+
+enum scan_norm { SCAN_NORM_NONE, SCAN_NORM_LAST, SCAN_NORM_FIRST }; /* after gates; before them */
 
 struct model_norm {
     enum norm_kind kind;
     /* param indices; -1: none (an RMS norm of heads may have no weight). Norms of heads: weights shared by all heads, or [heads,
      * head size] */
     int weight, bias;
+    float eps; /* added to the mean of squares; 0: the model's */
     int parts; /* parts of a row that are normalised by themselves, each with weights of its own; 0: the row is whole, or has heads */
 };
 
@@ -270,6 +281,7 @@ struct experts_block {
     enum router_kind kind;
     int normalises;              /* 1: weights are divided by their sum, at least `floor` */
     float scale, floor;          /* factor of weights; least divisor, 0: none */
+    float added;                 /* number that is added to the divisor */
     int64_t groups, groups_used; /* only experts in the best groups are chosen from; 1, 1: no groups */
     int64_t experts, used, ffn;  /* experts, those that a token gets, columns of each */
     /* stack of maps to 2 ffn columns: gate's, then up's; or (alternate) one of each in turn; of GATE_ALONE to ffn columns */
@@ -288,15 +300,19 @@ struct recurrent_block {
     enum recurrent_kind kind;
     int64_t heads, groups, key_dim, value_dim;
     int64_t channels, width; /* outputs of qkv, which the convolution reads; tokens that it reads, the token's own included */
-    struct model_linear qkv; /* map to queries, keys and values */
-    struct model_linear z;   /* map to the gates of the heads' outputs */
-    struct model_linear a;   /* map to decays, before softplus */
-    struct model_linear b;   /* map to the strengths of writing, before the sigmoid; weight -1: the step itself */
+    struct model_linear qkv; /* map to queries, keys and values; to the first columns of these if there are further maps */
+    /* maps to the columns behind them; weight -1: there are none. A product of its own makes each map's columns */
+    struct model_linear second, third;
+    struct model_linear z; /* map to the gates of the heads' outputs */
+    struct model_linear a; /* map to decays, before softplus */
+    struct model_linear b; /* map to the strengths of writing, before the sigmoid; weight -1: the step itself */
     struct model_linear out;
     int conv, conv_bias; /* param indices; conv_bias -1: none */
+    int convs;           /* parameters, one behind another from `conv` on, that the convolution's weights are cut into */
     int a_log, dt_bias;  /* param indices */
     int skip;            /* param index of the factor, for each head, of the values that are added to its output; -1: none */
     float least;         /* least step */
+    float strength;      /* factor of the sigmoid of b */
     struct model_norm heads_norm; /* norm of each head, or of groups of heads; NORM_NONE: none */
     int gates_first;              /* 1: heads are multiplied by silu(z) before the norm, 0: after it */
 };

@@ -33,8 +33,9 @@ static void settle(struct settings *s, const struct golden *g, const struct layo
 {
     /* chunks that divide the pieces of all meshes: 28 and 56 tokens of 2 ranks, 16 and 28 of 4; of shorter sequences 20 and 36 */
     if (strstr(g->path, "/hybrid/")) {
-        s->plan.row_chunk = size == 2 && g->seq_len > 80 ? 14 : 4;
-        s->plan.loss_tile = size == 2 && g->seq_len > 80 ? 7 : 4;
+        const int narrow = strstr(g->path, "lfm2") != NULL; /* a convolution of 3 tokens: 14 and 28, 10 and 18 */
+        s->plan.row_chunk = size == 2 && g->seq_len > 80 ? 14 : narrow ? 2 : 4;
+        s->plan.loss_tile = size == 2 && g->seq_len > 80 ? 7 : narrow ? 2 : 4;
     }
     s->plan.mesh = l->mesh;
     s->plan.zero = l->zero;
@@ -242,7 +243,11 @@ static const struct kind {
              {"lora-moe/gpt-oss", 2},
              {"hybrid/qwen3_5", 2, 1},
              {"hybrid/bamba", 2, 1},
-             {"hybrid/nemotron-moe", 2}};
+             {"hybrid/nemotron-moe", 2},
+             {"hybrid/lfm2", 2, 1},
+             {"hybrid/lfm2-moe", 2},
+             {"hybrid/olmo-hybrid", 2},
+             {"hybrid/falcon-h1", 2}};
 
 enum { OTHER_STEPS = 2 };
 

@@ -25,6 +25,11 @@ CASE(bamba, "bamba")
 CASE(nemotron_h, "nemotron-h")
 CASE(nemotron_moe, "nemotron-moe")
 CASE(lfm2, "lfm2")
+CASE(lfm2_moe, "lfm2-moe")
+CASE(olmo_hybrid, "olmo-hybrid")
+CASE(falcon_h1, "falcon-h1")
+CASE(falcon_h1_after, "falcon-h1-after")
+CASE(falcon_h1_plain, "falcon-h1-plain")
 
 static void qwen3_next(void **state)
 {
@@ -85,6 +90,11 @@ int main(void)
         cmocka_unit_test(nemotron_h),
         cmocka_unit_test(nemotron_moe),
         cmocka_unit_test(lfm2),
+        cmocka_unit_test(lfm2_moe),
+        cmocka_unit_test(olmo_hybrid),
+        cmocka_unit_test(falcon_h1),
+        cmocka_unit_test(falcon_h1_after),
+        cmocka_unit_test(falcon_h1_plain),
         cmocka_unit_test(placement_never_changes_a_bit),
     };
     /* clang-format on */

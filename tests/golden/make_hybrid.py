@@ -8,6 +8,7 @@ packed document into the next, so each document is computed by itself; its scans
 made by make_moe.py, which says what else they have; hybrid/qlora has PEFT's adapters beside bitsandbytes' NF4 as make_qlora.py has them, and hybrid/lora-moe its adapters of all
 maps beside qwen3_5_moe.
 """
+import json
 import os
 import re
 import shutil
@@ -32,6 +33,9 @@ DELTA = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_
 MAMBA = dict(mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=8, mamba_expand=2, mamba_chunk_size=16, rms_norm_eps=1e-5)
 FACTORS = dict(embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.25, logits_scaling=2.0)
 NEMOTRON = dict(mamba_num_heads=4, mamba_head_dim=8, n_groups=2, ssm_state_size=8, chunk_size=16, time_step_min=0.25, tie_word_embeddings=False)
+FALCON = dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=8, mamba_chunk_size=16, num_hidden_layers=2, rope_parameters=golden.DEFAULT_ROPE,
+              lm_head_multiplier=0.5, embedding_multiplier=2.0, mlp_multipliers=[1.5, 0.5], key_multiplier=0.8, attention_out_multiplier=0.7, attention_in_multiplier=1.2,
+              ssm_in_multiplier=1.1, ssm_out_multiplier=0.6)
 # shorter than the convolution, and longer than a chunk of the scan
 DOCUMENTS = [70, 1, 2, 33]
 
@@ -43,6 +47,15 @@ CASES = {
     "nemotron-h": ("nemotron_h", dict(NEMOTRON, layers_block_type=[LINEAR, "mlp", FULL, LINEAR]), DOCUMENTS),
     "lfm2": ("lfm2", dict(num_hidden_layers=3, layer_types=["conv", FULL, "conv"], block_auto_adjust_ff_dim=False, rope_parameters=golden.DEFAULT_ROPE), DOCUMENTS),
     "bamba": ("bamba", dict(MAMBA, mamba_n_groups=1, num_hidden_layers=2, attn_layer_indices=[1], mamba_proj_bias=True, time_step_limit=(0.25, float("inf"))), DOCUMENTS),
+    # maps and convolutions of queries, keys and values apart, strengths up to 2, heads that share keys; norms of another epsilon
+    "olmo-hybrid": ("olmo_hybrid", dict(DELTA, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR], rope_parameters=dict(rope_type="default", rope_theta=None), rms_norm_eps=1e-2,
+                                        tie_word_embeddings=False), DOCUMENTS),
+    # attention and a mixer side by side, factors everywhere, of which those of values, keys and queries differ; a norm before the gate
+    "falcon-h1": ("falcon_h1", dict(FALCON, mamba_rms_norm=True, mamba_norm_before_gate=True, ssm_multipliers=[0.9, 1.1, 0.8, 1.2, 1.3]), DOCUMENTS),
+    # a norm after the gate, one map for values, keys and queries
+    "falcon-h1-after": ("falcon_h1", dict(FALCON, num_hidden_layers=1, mamba_rms_norm=True, mamba_norm_before_gate=False, ssm_multipliers=[0.9, 1.1, 1.1, 1.1, 1.3]), DOCUMENTS),
+    # no norm
+    "falcon-h1-plain": ("falcon_h1", dict(FALCON, num_hidden_layers=1, mamba_rms_norm=False), DOCUMENTS),
 }
 
 # with experts, an expert that no token gets (-1: none)
@@ -57,6 +70,9 @@ EXPERTS = {
     # experts of two maps, a shared one, groups; an MLP of another width
     "nemotron-moe": ("nemotron_h", dict(NEMOTRON, layers_block_type=[LINEAR, "moe", FULL, "mlp"], intermediate_size=24, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=8,
                                         moe_shared_expert_intermediate_size=16, n_group=3, topk_group=2, routed_scaling_factor=2.5), -1, [66, 1, 2]),
+    # a dense layer, then experts behind a convolution and behind attention
+    "lfm2-moe": ("lfm2_moe", dict(num_hidden_layers=3, layer_types=["conv", "conv", FULL], rope_parameters=golden.DEFAULT_ROPE, num_dense_layers=1, intermediate_size=24, num_experts=5,
+                                  num_experts_per_tok=2, moe_intermediate_size=8, routed_scaling_factor=1.5), 4, [66, 1, 2]),
 }
 
 
@@ -89,7 +105,7 @@ def randomize_scans(model, seed):
                 p.copy_(0.5 * noise)
             elif name.endswith(("conv1d.weight", "conv.conv.weight")):
                 p.copy_(0.4 * noise)
-            elif name.endswith(("linear_attn.norm.weight", "mamba.norm.weight", "mixer.norm.weight", ".D")):
+            elif name.endswith(("linear_attn.norm.weight", "linear_attn.o_norm.weight", "mamba.norm.weight", "mixer.norm.weight", ".D")):
                 p.copy_(1 + 0.1 * noise)
 
 
@@ -103,7 +119,11 @@ def forward(model, batch):
 
 def use_fp64(model):
     golden.to_fp64(model)
-    sys.modules[type(model).__module__].torch = Exact()
+    module = sys.modules[type(model).__module__]
+    module.torch = Exact()
+    if hasattr(module, "compute_mup_vector"):  # Falcon-H1's factors, which were rounded to bf16 with the model
+        for layer in model.model.layers:
+            layer.mamba.mup_vector = module.compute_mup_vector(model.config).double()
     return model
 
 
@@ -125,6 +145,44 @@ def make_case(name, family, keys, lengths, seed):
     use_fp64(model)
     trained = dict(model.named_parameters())
     golden.measure(name, model, trained, golden.make_batch(lengths, seed, sum(lengths), config.vocab_size), lengths)
+    if family == "olmo_hybrid":
+        publish_olmo(folder, config)
+    use_torch()
+
+
+def published_olmo(tensors, config):
+    """Returns tensors of OLMo Hybrid, by names of modules or as transformers 5.24 saves them, as published files have them. transformers cuts the convolution in three equal
+    parts, where they are of queries, keys and values, and calls attention's norm as that of other layers' MLPs."""
+    keys, values = config.linear_key_head_dim * config.linear_num_key_heads, config.linear_value_head_dim * config.linear_num_value_heads
+    found = {}
+    for name, x in tensors.items():
+        layer = re.search(r"layers\.(\d+)\.", name)
+        linear = layer and config.layer_types[int(layer[1])] == LINEAR
+        if linear and ("k_conv1d" in name or "v_conv1d" in name):
+            continue
+        if linear and "conv1d" in name:
+            whole = torch.cat([tensors[name.replace("q_conv1d", f"{c}_conv1d")] for c in "qkv"]) if "q_conv1d" in name else x
+            for c, part in zip("qkv", whole.split([keys, keys, values])):
+                found[re.sub("q_conv1d|conv1d", f"{c}_conv1d", name)] = part.contiguous()
+            continue
+        for here, there in (("input_layernorm", "attention_layer_norm"), ("post_attention_layernorm", "feedforward_layer_norm")) if linear else (("feedforward_layer_norm", "post_attention_layernorm"),):
+            name = name.replace(here, there)
+        found[name] = x
+    return found
+
+
+def publish_olmo(folder, config):
+    """Makes the tensors in a case's files those of published files."""
+    for file in ("model.safetensors", "golden.safetensors"):
+        path = os.path.join(folder, file)
+        save_file(published_olmo(load_file(path), config), path, metadata=dict(format="pt"))
+    path = os.path.join(folder, "golden.json")
+    with open(path) as f:
+        info = json.load(f)
+    info["trained"] = sorted(published_olmo({name: torch.zeros(1) if "conv1d" not in name else torch.zeros(2 * 16 + 64) for name in info["trained"]}, config))
+    with open(path, "w") as f:
+        json.dump(info, f, indent=1)
+        f.write("\n")
 
 
 def make_wrapped(name, case, kind, keys, **text_keys):
@@ -147,7 +205,6 @@ def make_wrapped(name, case, kind, keys, **text_keys):
 def make_adapted(name, files, batch, convert=lambda folder: {}, **words):
     """Writes hybrid/NAME: ten steps of PEFT's adapters, all-linear, on top of a base in fp64. convert: function of the base's folder, which returns matrices to take in place of
     its own, by module."""
-    import json
     from peft import LoraConfig, PeftModel, get_peft_model
     import make_qlora as qlora
     folder = os.path.join(golden.HERE, name)

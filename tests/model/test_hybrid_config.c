@@ -78,11 +78,15 @@ static const struct published {
     {"LFM2-350M", 354483968, 10},
     {"LFM2-700M", 742489344, 10},
     {"LFM2-1.2B", 1170340608, 10},
+    {"LFM2-8B-A1B", 8339930560, 18},
     {"Bamba-9B-v2", 9780235392, 29},
     {"Nemotron-H-8B-Base-8K", 8100852736, 24},
     {"Nemotron-H-4B-Base-8K", 4489223040, 24},
     {"NVIDIA-Nemotron-Nano-9B-v2", 8888227328, 27},
     {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31577940288, 23},
+    {"Olmo-Hybrid-7B", 7430870688, 24},
+    {"Falcon-H1-0.5B-Base", 521411104, 36},
+    {"Falcon-H1-7B-Base", 7585513568, 44},
 };
 
 static int recurrent_layers(const struct model *m)
@@ -91,6 +95,14 @@ static int recurrent_layers(const struct model *m)
     for (int64_t l = 0; l < m->config.layers; l++)
         n += model_find_block(&m->layers[l], BLOCK_RECURRENT) || model_find_block(&m->layers[l], BLOCK_CONV);
     return n;
+}
+
+/* Returns how many kinds of layers a published model has. */
+static int kinds_of(const struct model_config *c, int recurrent)
+{
+    if (c->family == FAMILY_FALCON_H1)
+        return 1;
+    return 1 + (recurrent > 0) + (c->family == FAMILY_NEMOTRON_H || c->family == FAMILY_LFM2_MOE);
 }
 
 static void published_models_have_their_parameters(void **state)
@@ -104,14 +116,15 @@ static void published_models_have_their_parameters(void **state)
         if (m->total_params != published[i].total || recurrent_layers(m) != published[i].recurrent || c.unknown[0])
             fail_msg("%s: %lld of %lld parameters, %d of %d layers, unknown: %s", published[i].name, (long long)m->total_params,
                      (long long)published[i].total, recurrent_layers(m), published[i].recurrent, c.unknown);
-        assert_int_equal(m->n_kinds, 1 + (published[i].recurrent > 0) + (c.family == FAMILY_NEMOTRON_H));
+        assert_int_equal(m->n_kinds, kinds_of(&c, published[i].recurrent));
         model_destroy(m);
     }
 }
 
 /* Golden models, as transformers saved them. */
-static const char *const golden[] = {"qwen3_5", "qwen3_5_moe", "qwen3_next",   "granite", "granite-moe",
-                                     "bamba",   "nemotron-h",  "nemotron-moe", "lfm2"};
+static const char *const golden[] = {"qwen3_5",     "qwen3_5_moe", "qwen3_next",      "granite",        "granite-moe",
+                                     "bamba",       "nemotron-h",  "nemotron-moe",    "lfm2",           "lfm2-moe",
+                                     "olmo-hybrid", "falcon-h1",   "falcon-h1-after", "falcon-h1-plain"};
 
 /* Makes sure that the file has the parameter's tensors in their shapes; returns their number. */
 static int check_tensors(struct st_file *f, const struct model_param *p)
@@ -225,7 +238,11 @@ static void mixers_have_adapters_as_in_peft(void **state)
     static const struct {
         const char *name, *mixer;
         int last;
-    } all[] = {{"granite", "mamba", 1}, {"bamba", "mamba", 1}, {"nemotron-h", "mixer", 0}, {"nemotron-moe", "mixer", 0}};
+    } all[] = {{"granite", "mamba", 1},
+               {"bamba", "mamba", 1},
+               {"nemotron-h", "mixer", 0},
+               {"nemotron-moe", "mixer", 0},
+               {"falcon-h1", "mamba", 0}};
     static const char *const vectors[] = {"conv1d.weight", "conv1d.bias", "A_log", "dt_bias", "D", "norm.weight"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char name[96];
@@ -240,7 +257,7 @@ static void mixers_have_adapters_as_in_peft(void **state)
         }
         snprintf(name, sizeof name, "model.layers.0.%s.in_proj.lora_A.weight", all[i].mixer);
         assert_true(find(m, name)->trained);
-        assert_int_equal(m->layers[0].blocks[0].recurrent.out.rank, all[i].last ? 2 : 0);
+        assert_int_equal(model_find_block(&m->layers[0], BLOCK_RECURRENT)->recurrent.out.rank, all[i].last ? 2 : 0);
         assert_int_equal(model_check_adapters(m), OK);
         model_destroy(m);
         model_destroy(whole);
@@ -248,7 +265,7 @@ static void mixers_have_adapters_as_in_peft(void **state)
         m = create(&c);
         assert_int_equal(model_check_adapters(m), all[i].last ? OK : ERR_INVALID);
         if (!all[i].last)
-            assert_non_null(strstr(status_message(), "models of type nemotron_h PEFT gives out_proj no adapter"));
+            assert_non_null(strstr(status_message(), " PEFT gives out_proj no adapter"));
         model_destroy(m);
     }
 }
@@ -306,6 +323,19 @@ static void refuse(const char *key, const char *text, const char *part)
     refuse_of("qwen3_5", key, text, part);
 }
 
+/* Weights of a convolution that files have as several tensors are frozen together. */
+static void parts_of_a_convolution_are_frozen_together(void **state)
+{
+    (void)state;
+    const struct model_config c = tiny_of("olmo-hybrid");
+    const char *const one[] = {"*k_conv1d*"}, *const all[] = {"*_conv1d*"};
+    struct model *m;
+    assert_int_equal(model_create(&c, one, 1, &m), ERR_INVALID);
+    assert_non_null(strstr(status_message(), "is a part of a convolution with others of its layer: freeze all or none"));
+    assert_int_equal(model_create(&c, all, 1, &m), OK);
+    model_destroy(m);
+}
+
 static void nonsense_of_mixers_is_refused(void **state)
 {
     (void)state;
@@ -325,6 +355,15 @@ static void nonsense_of_mixers_is_refused(void **state)
     refuse_of("nemotron-moe", "n_routed_experts", "0", "some layers have experts");
     refuse_of("nemotron-moe", "moe_latent_size", "8", "experts of a width of their own are not supported");
     refuse_of("nemotron-moe", "mlp_bias", "true", "in models with experts only false is supported");
+    refuse_of("lfm2-moe", "use_expert_bias", "false", "use_expert_bias is false");
+    refuse_of("olmo-hybrid", "rope_parameters", "null", "releases of transformers read it differently");
+    refuse_of("olmo-hybrid", "linear_num_value_heads", "3", "3 recurrent heads cannot share 2 key heads, must be a multiple");
+    refuse_of("falcon-h1", "mamba_d_ssm", "30", "must be a multiple of mamba_n_heads");
+    refuse_of("falcon-h1", "mamba_d_head", "16", "must be \"auto\", or mamba_d_ssm by mamba_n_heads");
+    refuse_of("falcon-h1", "ssm_multipliers", "[1.0, 2.0]", "must be a list of positive numbers, one for each part");
+    refuse_of("falcon-h1", "mlp_multipliers", "[1.0, -2.0]", "must be a list of positive numbers, one for each part");
+    refuse_of("falcon-h1", "ssm_out_multiplier", "0.0", "must be a positive number");
+    refuse_of("falcon-h1", "mamba_proj_bias", "true", "mamba_proj_bias is true");
     refuse_of("nemotron-h", "tie_word_embeddings", "true", "tie_word_embeddings is true");
     refuse_of("nemotron-h", "attention_head_dim", "16", "attention_head_dim is 16");
     refuse_of("nemotron-h", "mlp_hidden_act", "\"silu\"", "supported: relu2");
@@ -353,6 +392,7 @@ int main(void)
                                        cmocka_unit_test(configurations_are_written_and_read_back),
                                        cmocka_unit_test(convolutions_and_decays_are_no_maps),
                                        cmocka_unit_test(mixers_have_adapters_as_in_peft),
+                                       cmocka_unit_test(parts_of_a_convolution_are_frozen_together),
                                        cmocka_unit_test(nonsense_of_mixers_is_refused),
                                        cmocka_unit_test(recurrences_are_counted),
                                        cmocka_unit_test(other_tensors_lie_outside),

@@ -54,6 +54,20 @@ enum { NOT_COMPARED, COMPARED };
     X(conv_bias, SWITCH, "bias of the convolution", 0, COMPARED, WORDS("no", "yes"))                        \
     X(scan_bias, SWITCH, "biases of recurrent maps", 0, COMPARED, WORDS("no", "yes"))                       \
     X(scan_least, DOUBLE, "least step of a recurrence", 0, COMPARED, WORDS("none"))                         \
+    X(scan_strength, DOUBLE, "factor of recurrent strengths", 0, COMPARED, WORDS("none"))                   \
+    X(scan_norm, SWITCH, "norm of what recurrences give", 0, COMPARED, WORDS("none", "after gates", "before gates")) \
+    X(attention_in, DOUBLE, "factor of attention's input", 0, COMPARED, WORDS("none"))                      \
+    X(attention_out, DOUBLE, "factor of attention's output", 0, COMPARED, WORDS("none"))                    \
+    X(ssm_in, DOUBLE, "factor of recurrences' input", 0, COMPARED, WORDS("none"))                           \
+    X(ssm_out, DOUBLE, "factor of recurrences' output", 0, COMPARED, WORDS("none"))                         \
+    X(key_factor, DOUBLE, "factor of keys", 0, COMPARED, WORDS("none"))                                     \
+    X(gate_factor, DOUBLE, "factor of the MLP's gate", 0, COMPARED, WORDS("none"))                          \
+    X(down_factor, DOUBLE, "factor of the MLP's output", 0, COMPARED, WORDS("none"))                        \
+    X(ssm_gates, DOUBLE, "factor of recurrent gates", 0, COMPARED, WORDS("none"))                           \
+    X(ssm_values, DOUBLE, "factor of recurrent values", 0, COMPARED, WORDS("none"))                         \
+    X(ssm_keys, DOUBLE, "factor of recurrent keys", 0, COMPARED, WORDS("none"))                             \
+    X(ssm_queries, DOUBLE, "factor of recurrent queries", 0, COMPARED, WORDS("none"))                       \
+    X(ssm_steps, DOUBLE, "factor of recurrent steps", 0, COMPARED, WORDS("none"))                           \
     X(further_layers, COUNT, "number of layers that predict further tokens", 1 << 10, NOT_COMPARED, WORDS("none")) \
     X(max_positions, COUNT, "number of positions", INT32_MAX, NOT_COMPARED, NULL)                           \
     X(tied, SWITCH, "tied head", 0, COMPARED, WORDS("no", "yes"))                                           \

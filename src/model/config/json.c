@@ -273,8 +273,7 @@ static const struct {
     {"experts and multi-head latent attention are",
      " deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash glm4_moe_lite glm_moe_dsa mistral4 "},
     {"multi-head latent attention is", " minicpm3 youtu "},
-    {"layers without attention are", " mamba mamba2 falcon_mamba rwkv jamba zamba zamba2 falcon_h1 lfm2_moe "
-                                     "olmo_hybrid recurrent_gemma "},
+    {"layers without attention are", " mamba mamba2 falcon_mamba rwkv jamba zamba zamba2 recurrent_gemma "},
     {"the learned activation of its MLPs (xIELU) is", " apertus "},
     {"positions by ALiBi are", " bloom mpt "},
     {"positions by sines are", " xglm "},

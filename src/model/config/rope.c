@@ -158,7 +158,8 @@ static enum status read_section(struct config_reader *parent, const char *sectio
     int old = -1;
     if (!json_is_object(object))
         return status_fail(ERR_INVALID, "%s: %.*s must be an object or null", r.path, (int)strlen(section) - 1, section);
-    if (json_object_size(object) == 0)
+    const int none = c->family == FAMILY_OLMO_HYBRID && json_is_null(json_object_get(object, "rope_type")); /* no positions */
+    if (json_object_size(object) == 0 || none)
         return OK;
     TRY(config_read_word(&r, "type", rope_types, &old));
     int type = old;

@@ -46,6 +46,7 @@ void experts_describe(struct builder *b, struct experts_block *e)
     e->normalises = c->router_normalises;
     e->scale = c->router_scale > 0.0 ? (float)c->router_scale : 1.0f;
     e->floor = (float)c->router_floor;
+    e->added = f->router != ROUTER_SIGMOID ? 0 : f->added > 0 ? f->added : 1e-20f;
     e->groups = max_i64(c->expert_groups, 1);
     e->groups_used = max_i64(c->groups_used, 1);
     e->experts = c->experts;

@@ -13,6 +13,7 @@ struct experts_form {
     enum norm_kind norm; /* norm before experts and MLPs */
     const char *gate;    /* router's map; with `biased` it has a bias */
     int biased;
+    float added;                /* number that is added to the sum of sigmoids by which they are divided; 0: 1e-20 */
     const char *bias;           /* vector that is added to choose experts; NULL: none */
     int bias_rows;              /* 1: files have that vector as a matrix with one row */
     const char *factors;        /* vector of factors of the weights; NULL: none */

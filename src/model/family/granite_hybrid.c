@@ -25,7 +25,7 @@ static void layer(struct builder *b, int l)
     const unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
     build_prefix(b, "model.layers.%d.", l);
     if (recurrent_mixer(c, l) == LIST_RECURRENT) {
-        struct model_block *mixer = mamba_mixer(b, l, "mamba");
+        struct model_block *mixer = mamba_mixer(b, l, "mamba", SCAN_NORM_LAST);
         mixer->norm = build_norm(b, "input_layernorm", NORM_RMS);
     } else {
         llama_attention(b, l, &(struct llama_layer){form, form, 0});

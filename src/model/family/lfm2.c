@@ -1,4 +1,5 @@
-/* LFM2: short convolutions between gates in most layers, attention with norms of q and k in the others. */
+/* LFM2, dense and with experts: short convolutions between gates in most layers, attention with norms of q and k in the others. */
+#include "model/family/experts.h"
 #include "model/family/recurrent.h"
 
 static void convolution(struct builder *b, int l)
@@ -43,6 +44,10 @@ static void layer(struct builder *b, int l)
         convolution(b, l);
     else
         attention(b, l);
+    if (experts_has(c, l)) {
+        experts_mlp(b, l, "ffn_norm");
+        return;
+    }
     struct model_block *block = build_block(b, l, BLOCK_MLP);
     struct mlp_block *m = &block->mlp;
     block->norm = build_norm(b, "ffn_norm", NORM_RMS);
@@ -163,6 +168,38 @@ static const struct config_key keys[] = {
     {NULL},
 };
 
+static const struct config_key moe_keys[] = {
+    {"norm_eps", KEY_FIELD, AT_norm_eps, 1e-5},
+    {"tie_word_embeddings", KEY_SPECIAL, .read = read_tied, .write = write_tied},
+    {"layer_types", KEY_SPECIAL, .read = read_types, .write = list_types},
+    {"full_attn_idxs", KEY_SPECIAL},
+    {"conv_L_cache", KEY_FIELD, AT_conv_width, 3},
+    {"conv_bias", KEY_FIELD, AT_conv_bias, 0},
+    EXPERTS_KEY("num_experts"),
+    EXPERTS_FIRST("num_dense_layers"),
+    {"num_experts_per_tok", KEY_FIELD, AT_experts_used, 4},
+    {"moe_intermediate_size", KEY_FIELD, AT_expert_ffn, 1792},
+    {"use_expert_bias", KEY_ONLY_TRUE},
+    {"norm_topk_prob", KEY_FIELD, AT_router_normalises, 1},
+    {"routed_scaling_factor", KEY_FIELD, AT_router_scale, 1.0},
+    {"output_router_logits", KEY_SPECIAL}, /* transformers has no loss of it here */
+    {"tie_embedding", KEY_SPECIAL},
+    {NULL},
+};
+
+static const struct experts_form experts = {.router = ROUTER_SIGMOID,
+                                            .gate = "feed_forward.gate",
+                                            .added = 1e-6f,
+                                            .bias = "feed_forward.expert_bias",
+                                            .gate_up = "feed_forward.experts.gate_up_proj",
+                                            .down = "feed_forward.experts.down_proj",
+                                            .gate_up_parts = experts_w13,
+                                            .down_parts = experts_w2,
+                                            .module = "feed_forward.experts",
+                                            .count = {"num_experts"},
+                                            .first_key = "num_dense_layers",
+                                            .first_count = 2};
+
 const struct family family_lfm2 = {.name = "lfm2",
                                    .class = "Lfm2ForCausalLM",
                                    .theta = 1000000,
@@ -173,3 +210,15 @@ const struct family family_lfm2 = {.name = "lfm2",
                                    .derive = derive,
                                    .layer = layer,
                                    .head = head};
+
+const struct family family_lfm2_moe = {.name = "lfm2_moe",
+                                       .class = "Lfm2MoeForCausalLM",
+                                       .theta = 1000000,
+                                       .experts = &experts,
+                                       .keys = {common_keys, moe_keys},
+                                       .buffers = common_buffers,
+                                       .embedding = common_embedding,
+                                       .check = common_check,
+                                       .derive = derive,
+                                       .layer = layer,
+                                       .head = head};

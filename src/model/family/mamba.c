@@ -13,7 +13,7 @@ static const char *below(char name[64], const char *module, const char *what)
     return name;
 }
 
-struct model_block *mamba_mixer(struct builder *b, int l, const char *module)
+struct model_block *mamba_mixer(struct builder *b, int l, const char *module, enum scan_norm norm)
 {
     const struct model_config *c = &b->m->config;
     const unsigned form = c->scan_bias ? LINEAR_BIAS : 0;
@@ -41,9 +41,11 @@ struct model_block *mamba_mixer(struct builder *b, int l, const char *module)
     r->a_log = build_vector_of(b, below(name, module, "A_log"), r->heads, INIT_DECAY);
     r->dt_bias = build_vector_of(b, below(name, module, "dt_bias"), r->heads, INIT_ONES);
     r->skip = build_vector_of(b, below(name, module, "D"), r->heads, INIT_ONES);
+    if (norm == SCAN_NORM_NONE)
+        return block;
     r->heads_norm = build_norm_of(b, below(name, module, "norm"), NORM_RMS, values);
     r->heads_norm.parts = (int)r->groups;
-    r->gates_first = 1;
+    r->gates_first = norm == SCAN_NORM_LAST;
     return block;
 }
 

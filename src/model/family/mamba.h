@@ -5,8 +5,8 @@
 #include "model/family/recurrent.h"
 
 /* Declares a mixer of layer l, below MODULE. One map has gates, values, keys, queries and steps; a norm in groups reads what gates
- * leave. */
-struct model_block *mamba_mixer(struct builder *b, int l, const char *module);
+ * leave, or comes before them. */
+struct model_block *mamba_mixer(struct builder *b, int l, const char *module, enum scan_norm norm);
 
 /* Words of layer_types, now and in older files. */
 extern const struct recurrent_words mamba_words;
@@ -19,7 +19,7 @@ json_t *mamba_write_expand(const struct model_config *c);
 enum status mamba_read_limit(struct config_reader *r, struct model_config *c);
 json_t *mamba_write_limit(const struct model_config *c);
 
-/* Keys of Granite, Bamba and Falcon-H1; chunks are no part of the model. */
+/* Keys of Granite and Bamba; chunks are no part of the model. */
 #define MAMBA_KEYS                                                                                                 \
     {"mamba_n_heads", KEY_FIELD, AT_scan_heads, 128}, {"mamba_n_groups", KEY_FIELD, AT_scan_groups, 1},            \
         {"mamba_d_state", KEY_FIELD, AT_scan_key, 256},                                                            \

@@ -34,7 +34,7 @@ static void layer(struct builder *b, int l)
     build_prefix(b, "model.layers.%d.", l);
     switch (recurrent_mixer(&b->m->config, l)) {
     case LIST_RECURRENT: {
-        struct model_block *block = mamba_mixer(b, l, "mixer");
+        struct model_block *block = mamba_mixer(b, l, "mixer", SCAN_NORM_LAST);
         block->norm = build_norm(b, "norm", NORM_RMS);
         return;
     }

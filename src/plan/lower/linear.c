@@ -85,6 +85,12 @@ static struct model_linear up_map(const struct model_linear *w)
         .weight = w->up, .bias = -1, .transposed = 1, .in = w->rank, .out = w->out, .first_out = w->first_out, .ld = w->rank};
 }
 
+/* Returns the factor of B A x in the map's outputs. */
+static float share_of(const struct model_linear *w)
+{
+    return w->factor != 0.0f ? w->factor * w->adapter_scale : w->adapter_scale;
+}
+
 static int64_t all_outputs(const struct lowering *L, const struct model_linear *w)
 {
     return param_of(L, w->up)->shape[0];
@@ -247,7 +253,7 @@ static struct linear_side up_product(struct lowering *L, const struct linear_cal
         p->last = from;
         p->outputs += c->w->out;
         linear_product_dx(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = side_of(L, &p->value, p->chunk_row, F32),
-                                                   .accumulate = !first, .scale = c->w->adapter_scale});
+                                                   .accumulate = !first, .scale = share_of(c->w)});
     }
     *whole = p->outputs == all;
     return side_of(L, &p->value, p->chunk_row, F32);
@@ -268,8 +274,7 @@ static void forward_by_slices(struct lowering *L, const struct linear_call *c)
     linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows, sum, seen(L, c), .accumulate = c->first_in > 0});
     if (c->first_in + c->in < c->w->in)
         return;
-    linear_product(
-        L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = sum, .accumulate = 1, .scale = c->w->adapter_scale});
+    linear_product(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = sum, .accumulate = 1, .scale = share_of(c->w)});
     value_drop(L, &W->sum, tile);
 }
 
@@ -283,7 +288,7 @@ static void adapter_forward(struct lowering *L, const struct linear_call *c)
     }
     struct model_linear up = up_map(c->w);
     linear_product(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = down_product(L, c), .accumulate = 1,
-                                            .scale = c->w->adapter_scale});
+                                            .scale = share_of(c->w)});
 }
 
 static void adapter_dx(struct lowering *L, const struct linear_call *c)
@@ -313,7 +318,7 @@ static void adapter_dw(struct lowering *L, const struct linear_call *c)
     struct model_linear down = down_map(c->w), up = up_map(c->w);
     if (trained(L, c->w->up))
         linear_product_dw(
-            L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = down_product(L, c), .scale = c->w->adapter_scale});
+            L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = down_product(L, c), .scale = share_of(c->w)});
     int whole;
     struct linear_side gradient = up_product(L, c, &whole);
     if (whole)

@@ -69,6 +69,12 @@ static int lacks_lane(const struct mesh *mesh)
     return mesh->degree[MESH_DP] > 1 && mesh->degree[MESH_ULYSSES] > 1 && mesh->degree[MESH_RING] > 1;
 }
 
+/* Returns the name of blocks whose states, or last rows before a convolution, pass between ranks. */
+static const char *passing_name(const struct model *m)
+{
+    return block_name(model_has_block(m, BLOCK_RECURRENT) ? BLOCK_RECURRENT : BLOCK_CONV);
+}
+
 /* Refuses meshes between whose ranks states would have to pass, but cannot. */
 static enum status check_states(const struct model *m, const struct plan_request *s)
 {
@@ -80,13 +86,13 @@ static enum status check_states(const struct model *m, const struct plan_request
             ERR_INVALID,
             "--mesh: %s lets ranks share a sequence, and GPUs have no kernels that pass the states of the model's blocks "
             "of %s between ranks yet: let the ranks take sequences of their own (ulysses=1,ring=1), or --device cpu",
-            mesh_format(&s->mesh, text), block_name(BLOCK_RECURRENT));
+            mesh_format(&s->mesh, text), passing_name(m));
     if (lacks_lane(&s->mesh))
         return status_fail(
             ERR_INVALID,
             "--mesh: %s has dp, ulysses and ring above 1, and the model's blocks of %s pass states between ranks along "
             "one or two of them only: take dp=1, ulysses=1 or ring=1",
-            mesh_format(&s->mesh, text), block_name(BLOCK_RECURRENT));
+            mesh_format(&s->mesh, text), passing_name(m));
     return OK;
 }
 

@@ -11,7 +11,7 @@ static void norm_attrs(const struct lowering *L, const struct model_norm *n, str
 {
     a->norm.rows = rows;
     a->norm.dim = L->m->config.dim;
-    a->norm.eps = L->m->config.norm_eps;
+    a->norm.eps = n->eps > 0.0f ? n->eps : L->m->config.norm_eps;
     a->norm.kind = n->kind;
     a->norm.dtype = (int32_t)L->s.key.dtype;
 }

@@ -135,6 +135,14 @@ static void arg_dequantised(struct lowering *L, int arg, const struct linear_cal
 
 /* --- Products --- */
 
+/* Returns the factor of a product: that of the call times that of the map; 0: 1. */
+static float scale_of(const struct linear_call *c)
+{
+    if (c->w->factor == 0.0f)
+        return c->scale;
+    return c->scale == 0.0f ? c->w->factor : c->scale * c->w->factor;
+}
+
 /* Computes columns [first, first + n) of result[rows, ...] (+)= source[rows, k] times the weight or its transpose. The call has
  * just these columns' range of the weight. */
 static void multiply(struct lowering *L, const struct linear_call *c, const struct linear_side *result,
@@ -156,7 +164,7 @@ static void multiply(struct lowering *L, const struct linear_call *c, const stru
     a->gemm.c_type = result->type;
     a->gemm.c_first = (int32_t)first;
     a->gemm.accumulate = c->accumulate ? GEMM_ADDS : keeps ? GEMM_KEEPS : GEMM_WRITES;
-    a->gemm.scale = c->scale;
+    a->gemm.scale = scale_of(c);
     (c->accumulate || keeps ? arg_update : arg_write)(L, 0, result->value, result->row, result->row + c->rows, DEV);
     arg_read(L, 1, source->value, source->row, source->row + c->rows, DEV);
     if (packed)
@@ -228,7 +236,7 @@ void linear_product_dw(struct lowering *L, const struct linear_call *c)
     a->gemm.a_type = rows->type;
     a->gemm.b_type = columns->type;
     a->gemm.c_type = F32;
-    a->gemm.scale = c->scale;
+    a->gemm.scale = scale_of(c);
     if (whole) {
         a->gemm.accumulate = arg_grad(L, 0, w->weight, s.first, s.elements);
     } else {

@@ -109,23 +109,35 @@ static void add_elements(struct part *x)
               (MESH_INSTRS_CHUNK * chunks + MESH_INSTRS_RING * x->shape.ring) * (double)c->layers * x->cost.overhead;
 }
 
-/* Adds the messages of states between the ranks that share a sequence, on the lane that carries them (blocks/recurrent_ranks.c). */
+/* Finds the states of a layer that pass between ranks, or (heads 0) only rows before a convolution. Returns 0 if none do. */
+static int find_states(const struct part *x, const struct model_layer *layer, struct seq_states *out)
+{
+    const struct model_block *scan = model_find_block(layer, BLOCK_RECURRENT), *conv = model_find_block(layer, BLOCK_CONV);
+    *out = (struct seq_states){.storage_bytes = (int64_t)dtype_size(x->s->dtype)};
+    if (scan) {
+        out->heads = scan->recurrent.heads;
+        out->key_dim = scan->recurrent.key_dim;
+        out->value_dim = scan->recurrent.value_dim;
+        out->tail = (scan->recurrent.width - 1) * scan->recurrent.channels;
+    } else if (conv) {
+        out->tail = (conv->conv.width - 1) * conv->conv.x.out;
+    }
+    return scan || conv;
+}
+
+/* Adds the messages of states between the ranks that share a sequence, on the lane that carries them (blocks/recurrent_ranks.c,
+ * conv_ranks.c). */
 static void add_states(struct part *x)
 {
     const int around = x->shape.ring > 1, trains = !x->s->evaluation;
     const enum lane lane = around ? LANE_RING : LANE_ULYSSES;
     for (int i = 0; i < x->m->n_kinds && x->fixed.piece > 0; i++) {
-        const struct model_block *b = model_find_block(&x->m->layers[x->m->kinds[i].first], BLOCK_RECURRENT);
-        if (!b)
+        struct seq_states states;
+        if (!find_states(x, &x->m->layers[x->m->kinds[i].first], &states))
             continue;
-        const struct recurrent_block *r = &b->recurrent;
-        const struct seq_states states = {.heads = r->heads,
-                                          .key_dim = r->key_dim,
-                                          .value_dim = r->value_dim,
-                                          .tail = (r->width - 1) * r->channels,
-                                          .storage_bytes = (int64_t)dtype_size(x->s->dtype)};
         const struct seq_state_volume v = seq_state_volume(&x->shape, &states);
-        const double pieces = (double)x->fixed.rows / (double)x->fixed.piece, messages = pieces * (3 + 2 * trains) + 1 + trains;
+        const double pieces = states.heads > 0 ? (double)x->fixed.rows / (double)x->fixed.piece : 0,
+                     messages = pieces * (3 + 2 * trains) + 1 + trains;
         *(around ? &x->ring : &x->ulysses) +=
             (double)x->m->kinds[i].layers *
             ((double)(v.forward + trains * v.backward) / x->cost.lane_bytes[lane] + messages * x->cost.lane_seconds[lane]);

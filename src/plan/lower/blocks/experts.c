@@ -92,7 +92,7 @@ static struct op_attrs *emit_route(struct lowering *L, const struct block *b, en
     a->route.groups = e->groups > 1 ? (int32_t)e->groups : 0;
     a->route.group_k = e->groups > 1 ? (int32_t)e->groups_used : 0;
     a->route.scale = e->scale;
-    a->route.eps = e->kind == ROUTER_SIGMOID ? 1e-20f : 0;
+    a->route.eps = e->added;
     a->route.least = e->floor;
     a->route.logit_factor = e->router_factor;
     return a;

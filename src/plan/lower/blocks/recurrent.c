@@ -24,10 +24,33 @@ static void apply(struct lowering *L, const struct block *b, const struct model_
     lower_bias(L, w, y, r0, r1);
 }
 
+/* Computes pre map by map. */
+static void join_pre(struct lowering *L, struct value *v, int c)
+{
+    const struct block *b = v->block;
+    struct value *part = &recurrent_work(L)->part;
+    const int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
+    const enum dtype T = L->s.key.dtype;
+    const struct model_linear *w;
+    int64_t first;
+    value_new(L, v, c);
+    for (int i = 0; (w = recurrent_input_map(recurrent_of(b), i, &first)); i++) {
+        const struct linear_side y = {part, r0, T, part->row_bytes / dtype_size(T)};
+        value_new(L, part, c);
+        lower_linear(L, &(struct linear_call){w, .rows = r1 - r0, .y = y, .x = {b->normed, r0, T}});
+        lower_bias_of(L, w, &y, r1 - r0);
+        lower_columns(L, &(struct columns){v, r0, first, T}, &(struct columns){part, r0, 0, T}, r1 - r0, w->out, i > 0);
+        value_drop(L, part, c);
+    }
+}
+
 static void produce_pre(struct lowering *L, struct value *v, int c)
 {
     block_norm(L, v->block, c);
-    apply(L, v->block, &recurrent_of(v->block)->qkv, v, c);
+    if (recurrent_of(v->block)->second.weight < 0)
+        apply(L, v->block, &recurrent_of(v->block)->qkv, v, c);
+    else
+        join_pre(L, v, c);
 }
 
 static void produce_z(struct lowering *L, struct value *v, int c)
@@ -90,6 +113,7 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
 {
     struct recurrent_layer *v = b->values;
     struct recurrent_work *W = recurrent_work(L);
+    const struct convolution k = recurrent_convolution(recurrent_of(b));
     struct value *df = block_gradient(L, b);
     block_get_gradient(L, b, c);
     value_get(L, b->source, c);
@@ -106,7 +130,7 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
         value_drop(L, df, c);
     recurrent_scan_backward(L, b, dout, &W->dstate, 0, 1, c);
     recurrent_decay_backward(L, b, c);
-    recurrent_conv_backward(L, b, &W->qkv, &W->dtail, 0, c);
+    convolution_backward(L, &k, &v->pre, &W->qkv, &W->dtail, 0, &v->tail, c);
     recurrent_inputs_backward(L, b, &(struct recurrent_gradients){&v->pre, &v->z, &v->ab}, c);
     lower_norm_backward(L, b->norm, b->source, &L->acc, c);
     value_put(L, &L->dx, c);
@@ -118,7 +142,7 @@ static void backward(struct lowering *L, struct block *b)
 {
     struct recurrent_work *W = recurrent_work(L);
     struct value *const passing[] = {&W->dstate, &W->dtail};
-    if (recurrent_is_shared(L)) {
+    if (passing_is_shared(L)) {
         recurrent_ranks_backward(L, b);
         return;
     }
@@ -134,30 +158,15 @@ static void backward(struct lowering *L, struct block *b)
 
 /* --- Creation --- */
 
-/* Creates what passes from chunk to chunk: a tile after each but the last. What passes from text to text is there already. */
-static void passing_value(struct lowering *L, const struct block *b, struct value *v, const char *what, int64_t bytes)
-{
-    char name[48];
-    if (recurrent_reads_on(L))
-        return;
-    snprintf(name, sizeof name, "layer%d.%s", b->layer, what);
-    value_create(L, v, name, CLASS_ACT, max_i64(L->n_chunks - 1, 1), bytes, 1,
-                 L->duties & DUTY_BACKWARD ? activation_residency(L, b->layer) : RES_DEVICE);
-}
-
 static int64_t state_bytes(const struct recurrent_block *r)
 {
     return r->heads * r->key_dim * r->value_dim * 4;
 }
 
-static int64_t tail_bytes(const struct recurrent_block *r, enum dtype type)
-{
-    return (r->width - 1) * r->channels * dtype_size(type);
-}
-
 static void layer_values(struct lowering *L, struct block *b)
 {
     const struct recurrent_block *r = recurrent_of(b);
+    const struct convolution k = recurrent_convolution(r);
     const enum dtype T = L->s.key.dtype;
     struct recurrent_layer *v = b->values ? b->values : (b->values = memory_new(L, 1, sizeof *v));
     if (!v)
@@ -165,9 +174,9 @@ static void layer_values(struct lowering *L, struct block *b)
     activation_of_layer(L, b, -1, &(struct activation){&v->pre, "pre", r->channels, T, CHUNKS, produce_pre});
     activation_of_layer(L, b, -1, &(struct activation){&v->z, "z", recurrent_values(r), T, CHUNKS, produce_z});
     activation_of_layer(L, b, -1, &(struct activation){&v->ab, "ab", recurrent_numbers(r), T, CHUNKS, produce_ab});
-    passing_value(L, b, &v->state.after, "state", state_bytes(r));
-    passing_value(L, b, &v->tail.after, "tail", tail_bytes(r, T));
-    if (recurrent_is_shared(L))
+    passing_create(L, b, &v->state, "state", state_bytes(r));
+    passing_create(L, b, &v->tail, "tail", convolution_tail(&k, T));
+    if (passing_is_shared(L))
         recurrent_ranks_of_layer(L, b);
 }
 
@@ -180,10 +189,20 @@ static const struct recurrent_block *first_of(const struct model *m)
     return &b->recurrent;
 }
 
+static int64_t widest_part(const struct recurrent_block *r)
+{
+    const struct model_linear *w;
+    int64_t first, most = 0;
+    for (int i = 0; (w = recurrent_input_map(r, i, &first)); i++)
+        most = max_i64(most, w->out);
+    return most;
+}
+
 static void chunk_values(struct lowering *L)
 {
     struct recurrent_work *W = L->shared[BLOCK_RECURRENT] = memory_new(L, 1, sizeof *W);
     const struct recurrent_block *r = first_of(L->m);
+    const struct convolution k = recurrent_convolution(r);
     const int64_t values = recurrent_values(r);
     const enum dtype T = L->s.key.dtype;
     if (!W)
@@ -194,47 +213,41 @@ static void chunk_values(struct lowering *L)
         {&W->y, "y", values, T, CHUNKS},           {&W->dn, "dno", values, F32, CHUNKS},     {&W->dout, "do", values, T, CHUNKS}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         activation_of_work(L, RES_NONE, -1, &all[i]);
+    if (r->second.weight >= 0)
+        activation_of_work(L, RES_NONE, -1, &(struct activation){&W->part, "pre.part", widest_part(r), T, CHUNKS});
     value_create(L, &W->dstate, "dstate", CLASS_WORK, 1, state_bytes(r), 1, RES_NONE);
-    value_create(L, &W->dtail, "dtail", CLASS_WORK, 1, tail_bytes(r, recurrent_reads_on(L) ? T : F32), 1, RES_NONE);
-    if (recurrent_is_shared(L))
+    value_create(L, &W->dtail, "dtail", CLASS_WORK, 1, convolution_tail(&k, passing_reads_on(L) ? T : F32), 1, RES_NONE);
+    if (passing_is_shared(L))
         recurrent_ranks_create(L, r);
-}
-
-/* Creates the home of what follows a text. */
-static void create_home(struct lowering *L, const struct block *b, struct value *v, const char *what, int64_t bytes)
-{
-    const enum residency r = L->s.placement.cached == RES_NVME ? RES_HOST : L->s.placement.cached;
-    char name[48];
-    snprintf(name, sizeof name, "layer%d.%s", b->layer, what);
-    value_create(L, v, name, CLASS_ACT, 1, bytes, 1, r);
-    home_create_apart(L, v, r);
 }
 
 static void cache_create(struct lowering *L, struct block *b)
 {
     const struct recurrent_block *r = recurrent_of(b);
+    const struct convolution k = recurrent_convolution(r);
     struct recurrent_layer *v = b->values = memory_new(L, 1, sizeof *v);
     if (!v)
         return;
-    create_home(L, b, &v->state.after, "state", state_bytes(r));
-    create_home(L, b, &v->tail.after, "tail", tail_bytes(r, L->s.key.dtype));
+    passing_create_home(L, b, &v->state, "state", state_bytes(r));
+    passing_create_home(L, b, &v->tail, "tail", convolution_tail(&k, L->s.key.dtype));
 }
 
 static void cache_bind(struct lowering *L, const struct block *b, int end)
 {
     struct recurrent_layer *v = b->values;
-    value_bind_as(L, &v->state.after, BINDING_STATE, model_unit_of_layer(b->layer), end);
-    value_bind_as(L, &v->tail.after, BINDING_STATE, model_unit_of_layer(b->layer), end);
+    passing_bind(L, b, &v->state, end);
+    passing_bind(L, b, &v->tail, end);
 }
 
 /* Cuts the gradient of a matrix that holds several of the first maps, since each map writes its own part. */
 static int grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
 {
     const struct recurrent_block *r = recurrent_of(b);
-    const struct model_linear *const maps[] = {&r->z, &r->qkv, &r->a, &r->b};
-    for (int i = 0; i < 4; i++) {
+    const struct model_linear *const maps[] = {&r->z, &r->qkv, &r->second, &r->third, &r->a, &r->b};
+    enum { MAPS = sizeof maps / sizeof *maps };
+    for (int i = 0; i < MAPS; i++) {
         int others = 0;
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < MAPS; k++)
             others += k != i && maps[k]->weight == maps[i]->weight;
         if (others > 0 && maps[i]->weight >= 0)
             n = linear_cuts(L, maps[i], 1, OF_OUTPUTS, cuts, n, max);

@@ -10,21 +10,18 @@
 
 #define DEV TIER_DEVICE
 
+const struct model_linear *recurrent_input_map(const struct recurrent_block *r, int i, int64_t *first)
+{
+    const struct model_linear *const all[] = {&r->qkv, &r->second, &r->third};
+    *first = 0;
+    for (int k = 0; k < i && k < 3; k++)
+        *first += all[k]->out;
+    return i < 3 && all[i]->weight >= 0 ? all[i] : NULL;
+}
+
 int64_t recurrent_numbers(const struct recurrent_block *r)
 {
     return (r->b.weight >= 0 ? 2 : 1) * r->heads;
-}
-
-struct op_attrs *recurrent_emit_conv(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
-{
-    const struct recurrent_block *r = recurrent_of(b);
-    struct op_attrs *a = emit(L, op, LANE_COMPUTE);
-    a->conv.rows = rows;
-    a->conv.cols = a->conv.ld = (int32_t)r->channels;
-    a->conv.width = (int32_t)r->width;
-    a->conv.silu = 1;
-    a->conv.dtype = (int32_t)L->s.key.dtype;
-    return a;
 }
 
 static struct op_attrs *emit_decay(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
@@ -36,7 +33,7 @@ static struct op_attrs *emit_decay(struct lowering *L, const struct block *b, en
     a->decay.ld = (int32_t)recurrent_numbers(r);
     a->decay.b_first = r->b.weight >= 0 ? (int32_t)r->heads : -1;
     a->decay.x_type = a->decay.dtype = (int32_t)L->s.key.dtype;
-    a->decay.factor = 1.0f;
+    a->decay.factor = r->strength;
     a->decay.least = r->least;
     return a;
 }
@@ -73,104 +70,15 @@ struct op_attrs *recurrent_emit_scan(struct lowering *L, const struct block *b, 
     return a;
 }
 
-/* Finds the rows that enter chunk c. Returns NULL if nothing does. */
-static struct value *find_before(const struct lowering *L, struct passing *p, int c, int64_t *row0, int64_t *row1)
-{
-    if (recurrent_reads_on(L) || !recurrent_begins_piece(L, c)) {
-        *row0 = recurrent_reads_on(L) ? 0 : c - 1;
-        *row1 = *row0 + 1;
-        return &p->after;
-    }
-    *row0 = recurrent_piece(L, c) * p->stride;
-    *row1 = *row0 + p->rows;
-    return recurrent_is_shared(L) ? &p->before : NULL;
-}
-
-void recurrent_arg_before(struct lowering *L, int arg, struct passing *p, int c)
-{
-    int64_t row0, row1;
-    struct value *v = find_before(L, p, c, &row0, &row1);
-    if (v)
-        arg_read(L, arg, v, row0, row1, DEV);
-}
-
-void recurrent_get_before(struct lowering *L, struct passing *p, int c)
-{
-    int64_t row0, row1;
-    struct value *v = find_before(L, p, c, &row0, &row1);
-    if (v)
-        value_get(L, v, value_tile_at(v, row0));
-}
-
-static void drop_before(struct lowering *L, struct passing *p, int c)
-{
-    int64_t row0, row1;
-    struct value *v = find_before(L, p, c, &row0, &row1);
-    if (!v)
-        return;
-    value_drop(L, v, value_tile_at(v, row0));
-    if (!(L->duties & DUTY_BACKWARD) && !recurrent_is_shared(L) && !recurrent_reads_on(L)) /* each chunk is visited once */
-        value_forget(v, c - 1);
-}
-
-/* Returns the value whose tile `c` is written after chunk c of a layer. */
-static struct value *after_of(struct lowering *L, const struct block *b, struct passing *p)
-{
-    const struct recurrent_layer *layer = b->values;
-    return !recurrent_reads_on(L) ? &p->after : p == &layer->state ? &recurrent_work(L)->dstate : &recurrent_work(L)->dtail;
-}
-
-/* Tells whether a visit of chunk c makes what follows the chunk, as the first visit does, and makes room for it. */
-static int begins_after(struct lowering *L, const struct block *b, struct passing *p, int c)
-{
-    if (!recurrent_reads_on(L) && (recurrent_ends_piece(L, c) || value_where(&p->after, c) >= 0))
-        return 0;
-    value_new(L, after_of(L, b, p), c);
-    return 1;
-}
-
-/* Appends what begins_after made room for. */
-static void arg_after(struct lowering *L, int arg, const struct block *b, struct passing *p, int c)
-{
-    arg_write(L, arg, after_of(L, b, p), c, c + 1, DEV);
-}
-
-/* Keeps what follows chunk c. After a text it takes the place of what preceded, which the op has read. */
-static void end_after(struct lowering *L, const struct block *b, struct passing *p, int c)
-{
-    struct value *v = &p->after, *after = after_of(L, b, p);
-    const enum dtype type = v->row_bytes % 4 ? BF16 : F32; /* for a copy: no number is changed */
-    if (recurrent_reads_on(L)) {
-        lower_cast_rows(L, v, c, type, after, c, type, 1);
-        value_put_home(L, v, c, c + 1, DEV);
-    } else {
-        value_put(L, v, c);
-    }
-    value_drop(L, after, c);
-}
-
 void recurrent_convolve(struct lowering *L, const struct block *b, int c)
 {
     const struct recurrent_block *r = recurrent_of(b);
     struct recurrent_layer *v = b->values;
     struct recurrent_work *W = recurrent_work(L);
     const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
-    recurrent_get_before(L, &v->tail, c);
-    value_new(L, &W->qkv, c);
-    const int after = begins_after(L, b, &v->tail, c);
-    recurrent_emit_conv(L, b, OP_CONV, r1 - r0);
-    arg_write(L, 0, &W->qkv, r0, r1, DEV);
-    if (after)
-        arg_after(L, 1, b, &v->tail, c);
-    arg_read(L, 2, &v->pre, r0, r1, DEV);
-    arg_param(L, 3, r->conv);
-    if (r->conv_bias >= 0)
-        arg_param(L, 4, r->conv_bias);
-    arg_read(L, 5, &L->links, r0, r1, DEV);
-    recurrent_arg_before(L, 6, &v->tail, c);
-    emit_done(L, 0);
-    if (after)
-        end_after(L, b, &v->tail, c);
+    const struct convolution k = recurrent_convolution(r);
+    v->tail.room = &W->dtail;
+    convolution_forward(L, &k, &W->qkv, &v->pre, &v->tail, c);
     value_new(L, &W->g, c);
     value_new(L, &W->beta, c);
     emit_decay(L, b, OP_DECAY, r1 - r0);
@@ -189,23 +97,24 @@ void recurrent_scan(struct lowering *L, const struct block *b, int c)
     struct recurrent_work *W = recurrent_work(L);
     const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
     recurrent_convolve(L, b, c);
-    recurrent_get_before(L, &v->state, c);
+    passing_get_before(L, &v->state, c);
     value_new(L, &W->o, c);
-    const int after = begins_after(L, b, &v->state, c);
+    v->state.room = &W->dstate;
+    const int after = passing_begin_after(L, &v->state, c);
     recurrent_emit_scan(L, b, OP_SCAN, r1 - r0);
     arg_write(L, 0, &W->o, r0, r1, DEV);
     if (after)
-        arg_after(L, 1, b, &v->state, c);
+        passing_arg_after(L, 1, &v->state, c);
     arg_read(L, 2, &W->qkv, r0, r1, DEV);
     arg_read(L, 3, &W->g, r0, r1, DEV);
     arg_read(L, 4, &W->beta, r0, r1, DEV);
     arg_read(L, 5, &L->links, r0, r1, DEV);
-    recurrent_arg_before(L, 6, &v->state, c);
+    passing_arg_before(L, 6, &v->state, c);
     if (r->skip >= 0)
         arg_param(L, 7, r->skip);
     emit_done(L, 0);
     if (after)
-        end_after(L, b, &v->state, c);
+        passing_end_after(L, &v->state, c);
     recurrent_norm(L, b, c);
 }
 
@@ -221,8 +130,8 @@ void recurrent_drop_values(struct lowering *L, const struct block *b, int c)
     struct value *const used[] = {b->normed, &v->pre, &v->z, &v->ab, &W->qkv, &W->g, &W->beta, &W->o, &W->n, &L->acc};
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
         value_drop(L, used[i], c);
-    drop_before(L, &v->state, c);
-    drop_before(L, &v->tail, c);
+    passing_drop_before(L, &v->state, c);
+    passing_drop_before(L, &v->tail, c);
 }
 
 void recurrent_drop(struct lowering *L, const struct block *b, int c)
@@ -256,7 +165,7 @@ void recurrent_scan_backward(struct lowering *L, const struct block *b, struct v
         arg_grad_of(L, 4, r->skip, &a->scan.accumulate);
     arg_read(L, 5, dout, r0, r1, DEV);
     arg_read(L, 6, &L->links, r0, r1, DEV);
-    recurrent_arg_before(L, 7, &v->state, c);
+    passing_arg_before(L, 7, &v->state, c);
     if (r->skip >= 0)
         arg_param(L, 8, r->skip);
     emit_done(L, 0);
@@ -280,38 +189,39 @@ void recurrent_decay_backward(struct lowering *L, const struct block *b, int c)
     emit_done(L, 0);
 }
 
-void recurrent_conv_backward(struct lowering *L, const struct block *b, struct value *dy, struct value *dtail, int64_t row, int c)
-{
-    const struct recurrent_block *r = recurrent_of(b);
-    struct recurrent_layer *v = b->values;
-    const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
-    struct op_attrs *a = recurrent_emit_conv(L, b, OP_CONV_GRAD, r1 - r0);
-    arg_update(L, 0, &v->pre, r0, r1, DEV);
-    arg_update(L, 1, dtail, row, row + 1, DEV);
-    arg_grad_of(L, 2, r->conv, &a->conv.accumulate);
-    if (r->conv_bias >= 0)
-        arg_grad_of(L, 3, r->conv_bias, &a->conv.accumulate);
-    arg_read(L, 4, dy, r0, r1, DEV);
-    arg_param(L, 5, r->conv);
-    if (r->conv_bias >= 0)
-        arg_param(L, 6, r->conv_bias);
-    arg_read(L, 7, &L->links, r0, r1, DEV);
-    recurrent_arg_before(L, 8, &v->tail, c);
-    emit_done(L, 0);
-}
-
 /* Makes the gradients of one of the first maps from dy, and adds to the gradient of its input, L->acc. */
-static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy, int c,
-                           int accumulate)
+static void input_backward_of(struct lowering *L, const struct block *b, const struct model_linear *w, struct linear_side dy,
+                              int c, int accumulate)
 {
     const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
-    const enum dtype T = L->s.key.dtype;
-    struct linear_call call = {w, .rows = r1 - r0, .y = {dy, r0, T}, .x = {b->normed, r0, T}};
+    struct linear_call call = {w, .rows = r1 - r0, .y = dy, .x = {b->normed, r0, L->s.key.dtype}};
     lower_linear_dw(L, &call);
-    lower_bias_grad(L, w, dy, T, r0, r1);
+    lower_bias_grad_of(L, w, &dy, r1 - r0);
     call.x = (struct linear_side){&L->acc, r0, F32};
     call.accumulate = accumulate;
     lower_linear_dx(L, &call);
+}
+
+static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy, int c,
+                           int accumulate)
+{
+    input_backward_of(L, b, w, (struct linear_side){dy, b->in->tiles[c].row0, L->s.key.dtype}, c, accumulate);
+}
+
+/* Makes the gradients of the maps to pre, map by map. */
+static void parts_backward(struct lowering *L, const struct block *b, struct value *dpre, int c)
+{
+    struct value *part = &recurrent_work(L)->part;
+    const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    const enum dtype T = L->s.key.dtype;
+    const struct model_linear *w;
+    int64_t first;
+    for (int i = 0; (w = recurrent_input_map(recurrent_of(b), i, &first)); i++) {
+        value_new(L, part, c);
+        lower_columns(L, &(struct columns){part, r0, 0, T}, &(struct columns){dpre, r0, first, T}, r1 - r0, w->out, 0);
+        input_backward_of(L, b, w, (struct linear_side){part, r0, T, part->row_bytes / dtype_size(T)}, c, i > 0);
+        value_drop(L, part, c);
+    }
 }
 
 void recurrent_inputs_backward(struct lowering *L, const struct block *b, const struct recurrent_gradients *d, int c)
@@ -321,7 +231,10 @@ void recurrent_inputs_backward(struct lowering *L, const struct block *b, const 
     const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     block_norm(L, b, c);
     value_new(L, &L->acc, c);
-    input_backward(L, b, &r->qkv, d->pre, c, 0);
+    if (r->second.weight < 0)
+        input_backward(L, b, &r->qkv, d->pre, c, 0);
+    else
+        parts_backward(L, b, d->pre, c);
     input_backward(L, b, &r->z, d->z, c, 1);
     if (r->b.weight < 0) {
         input_backward(L, b, &r->a, d->ab, c, 1);
