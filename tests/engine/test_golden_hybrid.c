@@ -78,6 +78,43 @@ static void placement_never_changes_a_bit(void **state)
     }
 }
 
+/* Runs a step of a case without targets in its first document, whose tokens are changed by `turn`. */
+static void step_behind(const char *name, int32_t turn, double values[2])
+{
+    struct golden g;
+    struct rig r;
+    struct model *model;
+    assert_int_equal(golden_open(name, &g), OK);
+    rig_defaults(&r, g.seq_len);
+    golden_everything_host(&r.settings);
+    if (golden_model(&g, &model) != OK || rig_start(&r, model) != OK || session_load(r.session, g.path) != OK)
+        fail_msg("%s", status_message());
+    for (int64_t i = 0; i == 0 || g.sequence.positions[i] > 0; i++) {
+        g.sequence.targets[i] = -1;
+        g.sequence.tokens[i] = (int32_t)((g.sequence.tokens[i] + turn) % model->config.vocab);
+    }
+    if (rig_step(&r, &g.sequence, 1, &values[0], &values[1]) != OK)
+        fail_msg("%s", status_message());
+    rig_stop(&r);
+    golden_close(&g);
+}
+
+/* Other tokens in a document change no bit of what the documents packed behind it give: neither a state nor a convolution goes on. */
+static void documents_do_not_see_each_other(void **state)
+{
+    static const char *const names[] = {"hybrid/qwen3_5", "hybrid/granite",     "hybrid/nemotron-h", "hybrid/bamba",
+                                        "hybrid/lfm2",    "hybrid/olmo-hybrid", "hybrid/falcon-h1"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        double one[2], other[2];
+        step_behind(names[i], 0, one);
+        step_behind(names[i], 5, other);
+        assert_true(one[0] > 0 && one[1] > 0);
+        if (memcmp(one, other, sizeof one) != 0)
+            fail_msg("%s: loss %.17g and %.17g, norm %.17g and %.17g", names[i], one[0], other[0], one[1], other[1]);
+    }
+}
+
 int main(void)
 {
     /* clang-format off */
@@ -96,6 +133,7 @@ int main(void)
         cmocka_unit_test(falcon_h1_after),
         cmocka_unit_test(falcon_h1_plain),
         cmocka_unit_test(placement_never_changes_a_bit),
+        cmocka_unit_test(documents_do_not_see_each_other),
     };
     /* clang-format on */
     return cmocka_run_group_tests(tests, NULL, NULL);
