@@ -45,6 +45,19 @@ static enum status check_norms(const struct model_block *b)
                        "--mesh: tp divides heads, and the model's norms of queries and keys are over all heads: leave tp out");
 }
 
+/* Refuses adapters whose random masks, or whose rows, would be those of a slice. */
+static enum status check_adapters(const struct model *m)
+{
+    if (m->config.lora.dropout > 0)
+        return status_fail(ERR_INVALID,
+                           "--mesh: tp: adapters' dropout is not drawn in slices: give --lora dropout=0, or leave tp out");
+    if (m->head.rank > 0)
+        return status_fail(ERR_INVALID,
+                           "--mesh: tp: the head's adapter is not trained beside slices: leave tp out, or adapt other maps "
+                           "(--lora targets=...)");
+    return OK;
+}
+
 static enum status check_slices(const struct model *m, int64_t layer, int slices)
 {
     if (m->config.base != BASE_STORED)
@@ -74,6 +87,8 @@ static enum status check_kinds(const struct model_layer *layer)
 
 static enum status check_part(const struct model *m, const struct model_part *part)
 {
+    if (part->slices > 1)
+        TRY(check_adapters(m));
     for (int64_t l = part->first_layer; l < part->first_layer + part->layers; l++) {
         TRY(check_kinds(&m->layers[l]));
         if (part->slices > 1)

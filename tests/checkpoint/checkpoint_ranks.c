@@ -64,6 +64,7 @@ void start(struct rig *r, const struct layout *l, enum dtype dtype, int layers, 
     s->plan.mesh.degree[MESH_ULYSSES] = l->mesh.degree[MESH_ULYSSES];
     s->plan.mesh.degree[MESH_RING] = l->mesh.degree[MESH_RING];
     s->plan.mesh.degree[MESH_EP] = l->mesh.degree[MESH_EP];
+    s->plan.mesh.degree[MESH_TP] = mesh_degree(&l->mesh, MESH_TP);
     s->plan.zero = l->zero;
     s->plan.dtype = dtype;
     s->plan.grad_accum = ceil_div(BATCH, s->plan.mesh.degree[MESH_DP]);
@@ -99,6 +100,8 @@ static void train(struct rig *r, int first, double loss[STEPS])
 /* ---- digests that do not depend on which rank holds what: sums over elements ---- */
 
 struct digest {
+    const struct rig *rig;
+    enum state_kind state; /* kind of state that is visited */
     uint64_t sum;
     int64_t elements;
     int kind; /* kind of state whose elements are counted */
@@ -107,6 +110,12 @@ struct digest {
 static enum status add_elements(void *user, int unit, int64_t first, int64_t n, float *data)
 {
     struct digest *d = user;
+    const struct model *m = d->rig->model;
+    int param = m->units[unit].first_param;
+    while (param + 1 < m->units[unit].first_param + m->units[unit].n_params && first >= m->params[param + 1].offset)
+        param++;
+    if (session_repeats(d->rig->session, param, d->state)) /* pieces of slices lie in one parameter each */
+        return OK;
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, &data[i], 4);
@@ -117,16 +126,16 @@ static enum status add_elements(void *user, int unit, int64_t first, int64_t n, 
     return OK;
 }
 
-/* Returns a digest over all ranks, and checks that state held whole is equal on all of them. Of experts that are shared out, the first
- * rank with them counts. fp32 masters count as parameters. */
+/* Returns a digest over all ranks, and checks that state held whole is equal on all of them. Of experts that are shared out and of slices, the
+ * first rank with them counts. fp32 masters count as parameters. */
 static uint64_t digest_kind(struct rig *r, enum state_kind kind)
 {
     const int as = kind == STATE_MASTER && r->settings.plan.dtype == F32 ? STATE_PARAM : (int)kind;
-    struct digest whole = {.kind = as}, own = {.kind = as};
+    struct digest whole = {.rig = r, .state = kind, .kind = as}, own = whole;
     uint64_t *all = calloc(2 * (size_t)size, sizeof *all), sum = 0;
     for (int u = 0; u < r->model->n_units; u++) {
         const enum state_holding held = session_holding(r->session, u, kind);
-        if (held == HELD_IN_COPIES && comm_member(comm, LANE_EXPERTS) > 0)
+        if (held == HELD_IN_COPIES && comm_member(comm, session_copies_lane(r->session)) > 0)
             continue;
         must(session_visit(r->session, u, kind, STATE_READ, add_elements, held == HELD_BY_ALL ? &whole : &own), "visit");
     }
@@ -158,9 +167,13 @@ static const struct saved {
     enum dtype dtype;
     int experts; /* 1: the model has some, which resumed runs share out as far as their number of ranks allows */
 } saves[] = {
-    {"fp32-zero3-2d", {{{2, 2, 2}}, 3, 1}, F32},          {"bf16-zero3-dp", {{{8, 1, 1}}, 3, 0}, BF16},
-    {"fp32-experts-ep4", {{{8, 1, 1, 4}}, 0, 0}, F32, 1}, {"bf16-zero1-sp", {{{1, 4, 2}}, 1, 1}, BF16},
-    {"fp32-zero2-ring", {{{2, 1, 4}}, 2, 0}, F32},        {"fp32-zero0", {{{4, 2, 1}}, 0, 0}, F32},
+    {"fp32-zero3-2d", {{{2, 2, 2}}, 3, 1}, F32},
+    {"bf16-zero3-tp", {{{4, 1, 1, 2}}, 3, 0}, BF16},
+    {"fp32-experts-ep4", {{{[MESH_DP] = 8, 1, 1, [MESH_EP] = 4}}, 0, 0}, F32, 1},
+    {"bf16-zero1-sp", {{{1, 4, 2}}, 1, 1}, BF16},
+    {"fp32-zero2-ring", {{{2, 1, 4}}, 2, 0}, F32},
+    {"fp32-zero0", {{{4, 2, 1}}, 0, 0}, F32},
+    {"fp32-zero0-tp", {{{2, 1, 2, 2}}, 0, 1}, F32},
 };
 enum { SAVES = sizeof saves / sizeof *saves };
 
@@ -272,7 +285,7 @@ static void resume_cell(const struct saved *c, const struct layout *l, int numbe
 static void resume_all(void)
 {
     static const struct mesh meshes[][2] = {
-        {{{1, 1, 1}}, {{1, 1, 1}}}, {{{1, 2, 1}}, {{2, 1, 1}}}, {{{3, 1, 1}}, {{1, 1, 3}}}, {{{2, 1, 2}}, {{1, 2, 2}}}};
+        {{{1, 1, 1}}, {{1, 1, 1}}}, {{{1, 2, 1}}, {{1, 1, 1, 2}}}, {{{3, 1, 1}}, {{1, 1, 3}}}, {{{2, 1, 2}}, {{1, 2, 1, 2}}}};
     for (int i = 0; i < n_saves(); i++) {
         struct layout l = {meshes[size - 1][i % 2], (size + i) % 4, (size + i) % 2};
         l.mesh.degree[MESH_EP] = saves[i].experts && size % 2 == 0 ? 2 : 1;

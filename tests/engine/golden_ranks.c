@@ -6,6 +6,7 @@
 #include "engine/weights.h"
 
 #include "comm/launch.h"
+#include "model/part.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -356,7 +357,39 @@ static void check_shared(void)
     }
 }
 
-/* Runs all cases, or the kind of layer that is named. */
+/* Runs every kind of layer that two slices divide, beside each other and beside ranks that share sequences, heads or tokens in turn.
+ * ZeRO stages and placements take turns. */
+static void check_slices(const char *only)
+{
+    static const struct mesh two[] = {{{1, 1, 1, 2}}}, four[] = {{{2, 1, 1, 2}}, {{1, 1, 2, 2}}, {{1, 2, 1, 2}}},
+                             eight[] = {{{2, 1, 2, 2}}, {{1, 2, 2, 2}}};
+    const struct mesh *meshes = size == 2 ? two : size == 4 ? four : eight;
+    const int n = size == 2 ? 1 : size == 4 ? 3 : 2;
+    int checked = 0;
+    for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds) && size > 1; i++) {
+        struct golden g;
+        struct model *m;
+        if (only && strcmp(only, kinds[i].name) != 0)
+            continue;
+        must(golden_open(kinds[i].name, &g), "golden data");
+        must(golden_model(&g, &m), "model");
+        struct layout l = {.mesh = meshes[checked % n], .zero = checked % 4, .nvme = checked / 4 % 2};
+        if (kinds[i].heads < 2 * l.mesh.degree[MESH_ULYSSES])
+            l.mesh = meshes[0];
+        if (model_slices_check(m, 2) == OK) {
+            check(&g, &l);
+            checked++;
+        }
+        model_destroy(m);
+        golden_close(&g);
+    }
+    if (!only && size > 1 && checked < 10) {
+        failures++;
+        fprintf(stderr, "rank %d: not ok: only %d kinds of layers were cut into slices\n", rank, checked);
+    }
+}
+
+/* Runs all cases, the kind of layer that is named, or all kinds in slices ("slices"). */
 int main(int argc, char **argv)
 {
     const char *only = argc > 1 ? argv[1] : NULL;
@@ -374,7 +407,9 @@ int main(int argc, char **argv)
         check_case("gpt2-positions", alone, sizeof alone / sizeof *alone);
     if (size == 4 && !only)
         check_case("gpt2-positions", four, sizeof four / sizeof *four);
-    if (size > 1)
+    const int sliced = only && strcmp(only, "slices") == 0;
+    check_slices(sliced ? NULL : only);
+    if (size > 1 && !sliced)
         check_kinds(only);
     if (size > 1 && !only)
         check_shared();

@@ -42,11 +42,11 @@ static int steps_of(const struct mesh_cell *c)
 
 static void complain(const struct mesh_cell *c, const char *what, int step, double a, double b)
 {
+    char mesh[MESH_TEXT];
     failures++;
     if (rank == 0)
-        printf("not ok: %d ranks dp=%d ulysses=%d ring=%d zero=%d %s %s %s: %s of step %d is %.9g, alone %.9g\n", size,
-               c->mesh.degree[MESH_DP], c->mesh.degree[MESH_ULYSSES], c->mesh.degree[MESH_RING], c->zero,
-               c->nvme ? "nvme" : "resident", DATA_NAMES[c->data], dtype_name(c->dtype), what, step, a, b);
+        printf("not ok: %d ranks %s zero=%d %s %s %s: %s of step %d is %.9g, alone %.9g\n", size, mesh_format(&c->mesh, mesh),
+               c->zero, c->nvme ? "nvme" : "resident", DATA_NAMES[c->data], dtype_name(c->dtype), what, step, a, b);
 }
 
 /* Packed data: one-token documents, documents that end where ranks meet, and a document to the end. The 150 tokens are 75 a rank
@@ -236,6 +236,36 @@ static int meshes(struct mesh out[32])
     return n;
 }
 
+/* Tests pairs of ranks with a slice of the layers each, beside every mesh of half as many ranks: as one rank alone and, with everything
+ * on nvme and nothing kept, bit for bit as resident. */
+static int sliced(const struct trajectory *alone)
+{
+    struct mesh mesh[32];
+    int cells = 0;
+    if (size < 2)
+        return 0;
+    size /= 2;
+    const int n = meshes(mesh);
+    size *= 2;
+    for (int i = 0; i < n; i++)
+        for (int zero = 0; zero < 4; zero++) {
+            struct mesh_cell c = {.mesh = mesh[i], .zero = zero, .data = (i + zero) % DATA_KINDS, .steps = 3};
+            struct trajectory resident = {0}, away = {0};
+            if (c.mesh.degree[MESH_ULYSSES] > 2 || (!extent_is_long() && size >= 4 && zero != i % 4))
+                continue;
+            c.mesh.degree[MESH_TP] = 2;
+            run_cell(&c, &alone[c.data], 0);
+            struct mesh_cell there = c;
+            there.nvme = 1;
+            if (train(&c, comm, &resident) || train(&there, comm, &away))
+                exit(1);
+            if (memcmp(&resident, &away, sizeof away) != 0)
+                complain(&there, "another placement's loss", 2, away.loss[2], resident.loss[2]);
+            cells += 3;
+        }
+    return cells;
+}
+
 /* --- Choice of cells --- */
 
 enum factor_of_ranks { F_MESH, F_ZERO, F_NVME, F_DATA, F_LOW, N_FACTORS };
@@ -341,6 +371,8 @@ int main(int argc, char **argv)
         run_cell(&c, &alone[level[F_LOW] * DATA_KINDS + level[F_DATA]], i % extent(8, 4, 1) == 0);
         cells++;
     }
+    if (part == 0 && strcmp(only, "edges") != 0)
+        cells += sliced(alone);
     if (part == 0 && strcmp(only, "product") != 0)
         cells += edges(mesh, n_meshes) + balanced(mesh, n_meshes);
     if (rank == 0)

@@ -109,8 +109,7 @@ static void record_update(struct rig *r, struct step_record *record)
 static int own_sequence(const struct rig *r, int i)
 {
     const struct strategy *s = &r->session->plan->strategy;
-    return i * s->key.mesh.degree[MESH_DP] +
-           comm_place(r->session->comm) / (s->key.mesh.degree[MESH_ULYSSES] * s->key.mesh.degree[MESH_RING]);
+    return i * s->key.mesh.degree[MESH_DP] + comm_place(r->session->comm) / mesh_sharing(&s->key.mesh);
 }
 
 static enum status publish(struct rig *r, const struct sequence *batch, int n, int mine)

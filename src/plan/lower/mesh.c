@@ -205,12 +205,6 @@ static enum status check_slices(const struct model *m, const struct plan_request
         return status_fail(ERR_INVALID,
                            "--mesh: tp=%d and ep=%d: experts are shared out between whole layers only: leave one out", tp,
                            mesh_degree(&s->mesh, MESH_EP));
-    if (m->config.lora.dropout > 0)
-        return status_fail(ERR_INVALID,
-                           "--mesh: tp=%d: adapters' dropout is not drawn in slices: give --lora dropout=0, or leave tp out", tp);
-    if (m->head.rank > 0)
-        return status_fail(
-            ERR_INVALID, "--mesh: tp=%d: the head's adapter is not trained beside slices: leave tp out, or adapt other maps", tp);
     if (s->row_chunk > 0 && s->row_chunk % tp)
         return status_fail(ERR_INVALID, "--tiles: rows=%lld is not divided by tp=%d: take rows=%lld", (long long)s->row_chunk, tp,
                            (long long)round_up(s->row_chunk, tp));
