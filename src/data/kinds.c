@@ -148,6 +148,20 @@ static int begins_as_row(const char *first)
     return first[0] == '{' && n > 1 && (first[n] == 0 || first[end - 1] == '}');
 }
 
+/* Refuses a table that the user names; one that is found in a directory is read as text. */
+static enum status refuse_table(const char *path, int found)
+{
+    const size_t n = input_name(path);
+    if (found || n <= 4 || strncasecmp(path + n - 4, ".csv", 4) != 0)
+        return OK;
+    return status_fail(
+        ERR_INVALID,
+        "%s is a table, and rows are read of files named .jsonl: python3 -c \"import pandas; "
+        "pandas.read_csv('%s').to_json('%.*s.jsonl', orient='records', lines=True)\"; as a mere text it is read if "
+        "its name ends in .txt",
+        path, path, (int)n - 4, path);
+}
+
 /* Refuses a file that the user names if its text begins like a row or a list of rows, with a key that rows have. A file found in
  * a directory is read as text instead, and *rows is set. */
 static enum status look_at_json(const char *path, int found, int *rows)
@@ -202,6 +216,8 @@ static enum status find_kind(const char *path, int found, const struct kinds_con
         TRY(refuse_utf_16(path));
     if (config->has_tokenizer && k->ids.format == IDS_NONE && found && !input_is_compressed(path))
         TRY(refuse_binary(path, is_foreign));
+    if (config->has_tokenizer && k->ids.format == IDS_NONE)
+        TRY(refuse_table(path, found));
     if (config->has_tokenizer && k->ids.format == IDS_NONE)
         TRY(look_at_json(path, found, &k->json_rows));
     TRY(lines_look(path, config->column, &k->lines));

@@ -450,6 +450,8 @@ static void test_refusals(void **state)
          "list.json is a JSON list; rows are read one a line, of files named .jsonl: jq -c"},
         {"rows.json", "{\"text\": \"a\"}\n{\"text\": \"b\"}", 0,
          "rows.json holds rows, which are read of files named .jsonl: mv '"},
+        {"table.csv", "text,label\nfirst,1\n", 0,
+         "table.csv is a table, and rows are read of files named .jsonl: python3 -c \"import pandas; pandas.read_csv('"},
         {"x.txt", "", 0, "all files are empty"},
         {"one.jsonl", "{\"text\": \"\"}", 0, "nothing can be trained"},
     };
