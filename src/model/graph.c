@@ -151,7 +151,8 @@ static enum status check_head(const struct model *m, const struct skipped *skipp
         head);
 }
 
-/* Most maps of an interleaved matrix that is quantised: queries and their gates, of which products read whole heads. */
+/* Most maps of an interleaved matrix that is quantised: queries and their gates, of which products read whole heads. Qwen3-Next's are
+ * of four, each a product of its own. */
 enum { INTERLEAVED_MOST = 2 };
 
 /* Turns the layers' frozen matrices into quantised bytes. */
@@ -162,7 +163,7 @@ static enum status pack_matrices(struct model *m, const struct skipped *skipped)
         struct model_param *p = &m->params[i];
         if (!is_packed(m, skipped, p))
             continue;
-        if (p->parts > INTERLEAVED_MOST || m->config.family == FAMILY_GPT2)
+        if ((p->parts > INTERLEAVED_MOST && m->config.family != FAMILY_QWEN3_NEXT) || m->config.family == FAMILY_GPT2)
             return status_fail(
                 ERR_INVALID,
                 "--base %s: %s lies in files in another order than in its products, and bitsandbytes' scales follow "

@@ -160,6 +160,7 @@ CASE(qwen3, "lora-qwen3")
 CASE(qwen3_5, "lora-qwen3_5")
 CASE(nf4, "qlora-gqa")
 CASE(nf4_hybrid, "hybrid/qlora")
+CASE(nf4_by_key_head, "hybrid/qlora-next")
 CASE(hybrid_moe, "hybrid/lora-moe")
 CASE(int8, "int8-gqa")
 CASE(dropout, "lora-dropout")
@@ -380,16 +381,34 @@ static void tiles(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gqa),           cmocka_unit_test(tied),           cmocka_unit_test(gpt2),
-        cmocka_unit_test(phi3),          cmocka_unit_test(neox),           cmocka_unit_test(codegen),
-        cmocka_unit_test(qwen3),         cmocka_unit_test(qwen3_5),        cmocka_unit_test(nf4),
-        cmocka_unit_test(nf4_hybrid),    cmocka_unit_test(hybrid_moe),     cmocka_unit_test(int8),
-        cmocka_unit_test(bitsandbytes),  cmocka_unit_test(dropout),        cmocka_unit_test(dropout_fused),
-        cmocka_unit_test(differences),   cmocka_unit_test(tiles),          cmocka_unit_test(ends),
-        cmocka_unit_test(ends_tied),     cmocka_unit_test(ends_fused),     cmocka_unit_test(ends_biased),
-        cmocka_unit_test(nf4_anywhere),  cmocka_unit_test(int8_anywhere),  cmocka_unit_test(experts),
-        cmocka_unit_test(experts_fused), cmocka_unit_test(experts_biased), cmocka_unit_test(experts_of_one)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gqa),
+                                       cmocka_unit_test(tied),
+                                       cmocka_unit_test(gpt2),
+                                       cmocka_unit_test(phi3),
+                                       cmocka_unit_test(neox),
+                                       cmocka_unit_test(codegen),
+                                       cmocka_unit_test(qwen3),
+                                       cmocka_unit_test(qwen3_5),
+                                       cmocka_unit_test(nf4),
+                                       cmocka_unit_test(nf4_hybrid),
+                                       cmocka_unit_test(nf4_by_key_head),
+                                       cmocka_unit_test(hybrid_moe),
+                                       cmocka_unit_test(int8),
+                                       cmocka_unit_test(bitsandbytes),
+                                       cmocka_unit_test(dropout),
+                                       cmocka_unit_test(dropout_fused),
+                                       cmocka_unit_test(differences),
+                                       cmocka_unit_test(tiles),
+                                       cmocka_unit_test(ends),
+                                       cmocka_unit_test(ends_tied),
+                                       cmocka_unit_test(ends_fused),
+                                       cmocka_unit_test(ends_biased),
+                                       cmocka_unit_test(nf4_anywhere),
+                                       cmocka_unit_test(int8_anywhere),
+                                       cmocka_unit_test(experts),
+                                       cmocka_unit_test(experts_fused),
+                                       cmocka_unit_test(experts_biased),
+                                       cmocka_unit_test(experts_of_one)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -202,13 +202,13 @@ def make_wrapped(name, case, kind, keys, **text_keys):
     save_file(load_file(path) | further, path, metadata=dict(format="pt"))
 
 
-def make_adapted(name, files, batch, convert=lambda folder: {}, **words):
+def make_adapted(name, files, batch, convert=lambda folder: {}, targets="all-linear", **words):
     """Writes hybrid/NAME: ten steps of PEFT's adapters, all-linear, on top of a base in fp64. convert: function of the base's folder, which returns matrices to take in place of
     its own, by module."""
     from peft import LoraConfig, PeftModel, get_peft_model
     import make_qlora as qlora
     folder = os.path.join(golden.HERE, name)
-    model = get_peft_model(AutoModelForCausalLM.from_pretrained(files, dtype=torch.float32), LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules="all-linear"))
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(files, dtype=torch.float32), LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules=targets))
     g = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for key, p in model.named_parameters():
@@ -253,18 +253,18 @@ def nf4_of(folder):
     return found
 
 
-def make_qlora():
-    """Writes hybrid/qlora. Rows are multiples of 64 numbers, as make_qlora.py says; a head of q_proj and its gate are less than a group of nested scales."""
-    keys = dict(ALIKE, **DELTA, hidden_size=64, head_dim=32, intermediate_size=64, num_hidden_layers=2, layer_types=[LINEAR, FULL])
-    folder = os.path.join(golden.HERE, "qlora")
+def make_qlora(name, family, targets="all-linear", **words):
+    """Writes hybrid/NAME. Rows are multiples of 64 numbers, as make_qlora.py says; a head of q_proj and its gate are less than a group of nested scales."""
+    keys = dict(ALIKE, **DELTA, **words, hidden_size=64, head_dim=32, intermediate_size=64, num_hidden_layers=2, layer_types=[LINEAR, FULL])
+    folder = os.path.join(golden.HERE, name)
     shutil.rmtree(folder, ignore_errors=True)
     torch.manual_seed(5)
-    config = AutoConfig.for_model("qwen3_5_text", **keys)
+    config = AutoConfig.for_model(family, **keys)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     randomize(model, 5)
     model.save_pretrained(folder)
     os.remove(os.path.join(folder, "generation_config.json"))
-    make_adapted("qlora", folder, golden.make_batch([70, 25], 5, 95, config.vocab_size), nf4_of, base="nf4")
+    make_adapted(name, folder, golden.make_batch([70, 25], 5, 95, config.vocab_size), nf4_of, targets, base="nf4")
 
 
 def make_lora_moe():
@@ -305,7 +305,7 @@ if __name__ == "__main__":
     golden.use_exact()
     use_experts()
     golden.forward, golden.decays, torch.Tensor.float = forward, decays, torch.Tensor.double
-    asked = sys.argv[1:] or [*CASES, *EXPERTS, "wrapped", "wrapped-moe", "qlora", "lora-moe"]
+    asked = sys.argv[1:] or [*CASES, *EXPERTS, "wrapped", "wrapped-moe", "qlora", "qlora-next", "lora-moe"]
     for number, case in enumerate(CASES):
         if case in asked:
             make_case(case, *CASES[case], seed=number + 1)
@@ -320,6 +320,8 @@ if __name__ == "__main__":
     if "wrapped-moe" in asked:
         make_wrapped("wrapped-moe", "qwen3_5_moe", "Qwen3_5Moe", EXPERTS["qwen3_5_moe"][1], mtp_num_hidden_layers=1)
     if "qlora" in asked:
-        make_qlora()
+        make_qlora("qlora", "qwen3_5_text")
+    if "qlora-next" in asked:  # without experts, which bitsandbytes leaves as they are
+        make_qlora("qlora-next", "qwen3_next", ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj", "k_proj", "v_proj", "o_proj"], mlp_only_layers=[0, 1], num_experts=4, num_experts_per_tok=2)
     if "lora-moe" in asked:
         make_lora_moe()

@@ -147,7 +147,8 @@ static json_t *write_mlp(const struct model_config *c)
 
 static enum status derive(struct config_reader *r, struct model_config *c)
 {
-    const double all[] = {c->attention_in, c->attention_out, c->key_factor, c->ssm_in, c->ssm_out, c->embedding_scale, c->logit_scale};
+    const double all[] = {c->attention_in, c->attention_out,   c->key_factor, c->ssm_in,
+                          c->ssm_out,      c->embedding_scale, c->logit_scale};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!(all[i] > 0.0))
             return config_refuse(r, "attention_in_multiplier", "this and all other factors of the model must be positive");

@@ -77,8 +77,9 @@ static enum status read_positions(struct config_reader *r, struct model_config *
 {
     const json_t *rope = config_get(r, "rope_parameters");
     if (!json_is_object(rope))
-        return config_refuse(r, "rope_parameters",
-                             "releases of transformers read it differently: give {\"rope_type\": \"default\", \"rope_theta\": null} for no positions");
+        return config_refuse(
+            r, "rope_parameters",
+            "releases of transformers read it differently: give {\"rope_type\": \"default\", \"rope_theta\": null} for no positions");
     if (json_is_null(json_object_get(rope, "rope_type")) || json_is_null(json_object_get(rope, "rope_theta")))
         memset(c->unrotated, 0xff, sizeof c->unrotated);
     return OK;
@@ -86,7 +87,8 @@ static enum status read_positions(struct config_reader *r, struct model_config *
 
 static json_t *write_positions(const struct model_config *c)
 {
-    return model_bit(c->unrotated, 0) ? json_pack("{s:s, s:n}", "rope_type", "default", "rope_theta") : config_write_rope_parameters(c);
+    return model_bit(c->unrotated, 0) ? json_pack("{s:s, s:n}", "rope_type", "default", "rope_theta")
+                                      : config_write_rope_parameters(c);
 }
 
 static enum status read_count(struct config_reader *r, const char *key, int64_t otherwise, int64_t *out)
@@ -100,14 +102,15 @@ static enum status read_sizes(struct config_reader *r, struct model_config *c)
 {
     TRY(read_count(r, "linear_num_key_heads", c->heads, &c->scan_groups));
     TRY(read_count(r, "linear_num_value_heads", c->heads, &c->scan_heads));
-    TRY(read_count(r, "linear_key_head_dim", (int64_t)(0.75 * (double)c->dim / (double)max_i64(c->scan_groups, 1)), &c->scan_key));
+    TRY(read_count(r, "linear_key_head_dim", (int64_t)(0.75 * (double)c->dim / (double)max_i64(c->scan_groups, 1)),
+                   &c->scan_key));
     return read_count(r, "linear_value_head_dim", 2 * c->scan_key, &c->scan_value);
 }
 
-#define WRITE(name, member)                                \
-    static json_t *name(const struct model_config *c)      \
-    {                                                      \
-        return json_integer((json_int_t)c->member);        \
+#define WRITE(name, member)                           \
+    static json_t *name(const struct model_config *c) \
+    {                                                 \
+        return json_integer((json_int_t)c->member);   \
     }
 WRITE(write_groups, scan_groups)
 WRITE(write_heads, scan_heads)

@@ -42,8 +42,14 @@ static void fused_maps(struct builder *b, struct recurrent_block *r, int64_t val
         build_interleaved(b, "linear_attn.in_proj_qkvz", c->dim, r->channels + values, 4, rows, 0, c->init_std);
     const struct model_linear ba =
         build_interleaved(b, "linear_attn.in_proj_ba", c->dim, 2 * r->heads, 2, numbers, 0, c->init_std);
+    const int64_t keys = r->groups * r->key_dim;
     r->qkv = build_slice(&qkvz, 0, r->channels);
     r->z = build_slice(&qkvz, r->channels, values);
+    if (c->base != BASE_STORED) { /* products of a quantised matrix read heads of one map */
+        r->qkv = build_slice(&qkvz, 0, keys);
+        r->second = build_slice(&qkvz, keys, keys);
+        r->third = build_slice(&qkvz, 2 * keys, values);
+    }
     r->b = build_slice(&ba, 0, r->heads);
     r->a = build_slice(&ba, r->heads, r->heads);
 }
