@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-enum { WIRE_MODULE_VERSION = 1 };
+enum { WIRE_MODULE_VERSION = 2 };
 #define WIRE_MODULE_ENTRY "ltrain_wire_module"
 
 /* Functions of the program that a module calls. */
