@@ -120,3 +120,60 @@ enum status ops_cpu_columns(const struct op_attrs *a, void *const *arg, void *st
                     i * a->columns.x_ld + a->columns.x_first, cols, a->columns.x_type);
     return OK;
 }
+
+/* Writes a row's heads: n elements of x for each, then m of z. */
+INLINE void join_typed(void *y, int64_t at, const void *x, const void *z, int64_t row, int64_t heads, int64_t n, int64_t m,
+                       int32_t dtype)
+{
+    for (int64_t h = 0; h < heads; h++) {
+        const int64_t from = (row * heads + h) * n, to = at + h * (n + m);
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            row_set(y, to + j, dtype, row_get(x, from + j, dtype));
+#pragma omp simd
+        for (int64_t j = 0; j < m; j++)
+            row_set(y, to + n + j, dtype, row_get(z, row * m + j, dtype));
+    }
+}
+
+CLONES static void join_row(void *y, int64_t at, const void *x, const void *z, int64_t row, int64_t heads, int64_t n, int64_t m,
+                            int32_t dtype)
+{
+    FOR_DTYPE(dtype, join_typed, y, at, x, z, row, heads, n, m);
+}
+
+enum status ops_cpu_heads_join(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    const int64_t rows = a->join.rows, heads = a->join.heads, n = a->join.own, m = a->join.shared;
+#pragma omp parallel for schedule(static) if (rows * heads * (n + m) > ROWS_SERIAL)
+    for (int64_t i = 0; i < rows; i++)
+        join_row(arg[0], i * heads * (n + m), arg[1], arg[2], i, heads, n, m, a->join.dtype);
+    return OK;
+}
+
+/* Copies a row's own elements to dx, and adds the others to dz, head by head. */
+CLONES static void split_row(float *dx, float *dz, const float *dy, int64_t heads, int64_t n, int64_t m)
+{
+    for (int64_t h = 0; h < heads; h++, dx += n, dy += n + m) {
+        memcpy(dx, dy, (size_t)n * sizeof *dx);
+#pragma omp simd
+        for (int64_t j = 0; j < m; j++)
+            dz[j] += dy[n + j];
+    }
+}
+
+enum status ops_cpu_heads_split(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    (void)stream;
+    const int64_t rows = a->join.rows, heads = a->join.heads, n = a->join.own, m = a->join.shared;
+    float *dx = arg[0], *dz = arg[1];
+    const float *dy = arg[2];
+#pragma omp parallel for schedule(static) if (rows * heads * (n + m) > ROWS_SERIAL)
+    for (int64_t i = 0; i < rows; i++) {
+        if (!a->join.accumulate)
+            memset(dz + i * m, 0, (size_t)m * sizeof *dz);
+        split_row(dx + i * heads * n, dz + i * m, dy + i * heads * (n + m), heads, n, m);
+    }
+    return OK;
+}

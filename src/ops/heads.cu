@@ -1,5 +1,5 @@
-/* Attention's work per row and head: delta of the backward pass, the merge of attention over two disjoint sets of keys, and
- * copies of some heads' columns. */
+/* Attention's work per row and head: delta of the backward pass, the merge of attention over two disjoint sets of keys, copies of
+ * some heads' columns, and heads that share a part. */
 #include "ops/cuda_vec.cuh"
 
 namespace
@@ -122,6 +122,51 @@ template <typename Y, typename X> enum status run_columns(const struct op_attrs 
     return launch_columns(op, attrs->columns.rows, attrs->columns.cols, stream);
 }
 
+/* Heads of `own` elements beside `shared` ones that all heads of a row have. */
+struct joined {
+    int64_t rows, heads, own, shared;
+};
+
+/* Writes y, an element a thread. */
+template <typename T> __global__ void __launch_bounds__(THREADS) join_heads(joined s, T *y, const T *x, const T *z)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, wide = s.own + s.shared;
+    if (i >= s.rows * s.heads * wide)
+        return;
+    const int64_t head = i / wide, j = i % wide;
+    y[i] = j < s.own ? x[head * s.own + j] : z[head / s.heads * s.shared + j - s.own];
+}
+
+/* Writes dx and, in the threads after those, dz: the sum over heads in their order. */
+__global__ void __launch_bounds__(THREADS) split_heads(joined s, float *dx, float *dz, const float *dy, int accumulate)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, own = s.rows * s.heads * s.own, wide = s.own + s.shared;
+    if (i < own) {
+        dx[i] = dy[i / s.own * wide + i % s.own];
+        return;
+    }
+    const int64_t k = i - own;
+    if (k >= s.rows * s.shared)
+        return;
+    const float *from = dy + k / s.shared * s.heads * wide + s.own + k % s.shared;
+    float sum = accumulate ? dz[k] : 0.0f;
+    for (int64_t h = 0; h < s.heads; h++)
+        sum += from[h * wide];
+    dz[k] = sum;
+}
+
+template <typename T> enum status run_join(const joined &s, void *const *arg, void *stream)
+{
+    const int64_t n = s.rows * s.heads * (s.own + s.shared);
+    return launch(dim3((unsigned)blocks_of(n, THREADS)), dim3(THREADS), 0, stream, join_heads<T>, s, (T *)arg[0],
+                  (const T *)arg[1], (const T *)arg[2]);
+}
+
+joined joined_of(const struct op_attrs *attrs)
+{
+    return {attrs->join.rows, attrs->join.heads, attrs->join.own, attrs->join.shared};
+}
+
 bool nothing_to_do(const struct op_attrs *attrs)
 {
     return attrs->heads.rows <= 0 || attrs->heads.heads <= 0;
@@ -156,4 +201,23 @@ enum status ops_cuda_columns(const struct op_attrs *attrs, void *const *arg, voi
                                              : run_columns<bf16, float>(attrs, arg, stream);
     return attrs->columns.x_type == BF16 ? run_columns<float, bf16>(attrs, arg, stream)
                                          : run_columns<float, float>(attrs, arg, stream);
+}
+
+enum status ops_cuda_heads_join(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    const joined s = joined_of(attrs);
+    TRY(check_storage("heads_join", attrs->join.dtype));
+    if (s.rows <= 0 || s.heads <= 0 || s.own + s.shared <= 0)
+        return OK;
+    return attrs->join.dtype == BF16 ? run_join<bf16>(s, arg, stream) : run_join<float>(s, arg, stream);
+}
+
+enum status ops_cuda_heads_split(const struct op_attrs *attrs, void *const *arg, void *stream)
+{
+    const joined s = joined_of(attrs);
+    const int64_t n = s.rows * (s.heads * s.own + s.shared);
+    if (n <= 0)
+        return OK;
+    return launch(dim3((unsigned)blocks_of(n, THREADS)), dim3(THREADS), 0, stream, split_heads, s, (float *)arg[0],
+                  (float *)arg[1], (const float *)arg[2], (int)attrs->join.accumulate);
 }

@@ -1,4 +1,5 @@
-/* Attention's work per row and head: delta of the backward pass, and the merge of attention over two disjoint sets of keys.
+/* Attention's work per row and head: delta of the backward pass, the merge of attention over two disjoint sets of keys, and heads that
+ * share a part.
  *
  * Layouts: o, do [rows, heads, head_dim]; delta [rows, heads]; lse [heads, rows], -inf where no key was attended (o is 0 there). */
 #ifndef LTRAIN_OPS_HEADS_H

@@ -114,9 +114,9 @@ void ops_rope(const struct rope_shape *s, void *x, const int32_t *positions, con
             if (factor != 1.0f)
                 scale(cosine, sine, n, factor);
             if (s->interleaved)
-                rotate_neighbours(x, i * dim + 2 * j, s->heads, s->head_dim, n, cosine, sine, s->type);
+                rotate_neighbours(x, i * dim + s->first + 2 * j, s->heads, s->head_dim, n, cosine, sine, s->type);
             else
-                rotate(x, i * dim + j, s->heads, s->head_dim, half, n, cosine, sine, s->type);
+                rotate(x, i * dim + s->first + j, s->heads, s->head_dim, half, n, cosine, sine, s->type);
         }
     }
 }
@@ -128,6 +128,7 @@ enum status ops_cpu_rope(const struct op_attrs *a, void *const *arg, void *strea
                            .heads = a->rope.heads,
                            .head_dim = a->rope.head_dim,
                            .rotated = a->rope.rotated ? a->rope.rotated : a->rope.head_dim,
+                           .first = a->rope.first,
                            .type = a->rope.x_type,
                            .inverse = a->rope.inverse,
                            .interleaved = a->rope.interleaved,

@@ -135,7 +135,7 @@ int rotated_of(const struct op_attrs *attrs)
 template <typename T> enum status run_rope(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     rope_args<T> p = {};
-    p.x = (T *)arg[0];
+    p.x = (T *)arg[0] + attrs->rope.first;
     p.positions = (const int32_t *)arg[1];
     p.inv_freq = (const float *)arg[2];
     p.rows = attrs->rope.rows;
@@ -160,7 +160,7 @@ enum status ops_cuda_rope(const struct op_attrs *attrs, void *const *arg, void *
 {
     TRY(check_storage("rope", attrs->rope.x_type));
     const int rotated = rotated_of(attrs);
-    if (rotated % 2 || rotated > 2 * ANGLES || rotated > attrs->rope.head_dim)
+    if (rotated % 2 || rotated > 2 * ANGLES || rotated > attrs->rope.head_dim - attrs->rope.first)
         return status_fail(ERR_INVALID, "rope on cuda: %d elements of a head of %d are to be rotated: an even number, at most %d",
                            rotated, attrs->rope.head_dim, 2 * ANGLES);
     if (attrs->rope.slope != 0.0f && attrs->rope.period < 1)

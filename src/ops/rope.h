@@ -1,5 +1,5 @@
-/* Rotary position embedding (Su et al. 2021) of the first `rotated` elements of each head. Pairs are (j, j + rotated / 2) as in
- * Hugging Face's Llama, or neighbours (2 j, 2 j + 1).
+/* Rotary position embedding (Su et al. 2021) of `rotated` elements of each head, from element `first` on. Pairs are (j, j + rotated / 2) of
+ * them, as in Hugging Face's Llama, or neighbours (2 j, 2 j + 1).
  *
  * angle = positions[i] * inv_freq[j], computed and reduced in fp64, so that positions in the millions lose nothing. Sine and
  * cosine are fp32 (absolute error below 1.2e-7), computed once per row for all heads.
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 struct rope_shape {
-    int64_t rows, heads, head_dim, rotated;
+    int64_t rows, heads, head_dim, rotated, first;
     int32_t type, inverse, interleaved;
     float factor; /* factor of the rotated elements, in both directions */
     float slope;  /* 0, or the factor at a position is factor (1 + slope log(1 + position / period)), the quotient rounded down:

@@ -108,9 +108,10 @@ struct op_attrs {
             int64_t rows;
             int32_t heads, head_dim, x_type, inverse, rotated, interleaved;
             float factor, slope;
-            int32_t period;
+            int32_t period, first;
             /* inverse: 1: backward, rotates by -angle; rotated: elements of a head that are rotated, 0: all; factor: of the rotated
-             * elements, 0: 1; slope: growth of the factor with position / period, as rope.h says; 0: none */
+             * elements, 0: 1; slope: growth of the factor with position / period, as rope.h says; 0: none; first: element of a head
+             * at which the rotated ones begin */
         } rope;
         struct {
             int64_t rows, dim;
@@ -137,6 +138,10 @@ struct op_attrs {
             int64_t rows;
             int32_t heads, head_dim, dtype;
         } heads; /* ATTN_DELTA; ATTN_MERGE, whose o is F32 */
+        struct {
+            int64_t rows;
+            int32_t heads, own, shared, dtype, accumulate;
+        } join; /* HEADS_JOIN, HEADS_SPLIT. own, shared: a head's elements of its own, and those that all heads of a row have */
         struct {
             int64_t rows;
             int32_t heads, head_dim, dtype, first, share, group;

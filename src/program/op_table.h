@@ -101,7 +101,8 @@ OP(ADD, add, ELEMENTWISE, NEVER, a->add.dtype, 2.0 * a->add.rows * a->add.dim,
 
 /* --- Positions: attrs.rope --- */
 
-/* Rotates x by its positions' angles, or back if `inverse`: x [rows,heads*head_dim], positions [rows], inv_freq [head_dim/2] */
+/* Rotates x by its positions' angles, or back if `inverse`: x [rows,heads*head_dim], positions [rows], inv_freq [head_dim/2]; a head
+ * may be rotated in part */
 OP(ROPE, rope, ELEMENTWISE, NEVER, a->rope.x_type, 3.0 * a->rope.rows * a->rope.heads * a->rope.head_dim,
    INOUT(x, AS(rope.x_type)), IN(positions, I32), IN(inv_freq, F32))
 
@@ -205,6 +206,14 @@ OP(ATTN_BWD, attn_bwd, ATTENTION, FREELY, a->attn.dtype, 10.0 * pairs * a->attn.
 /* delta[rows,heads] = sum over head_dim of do * o: o, do [rows,heads,head_dim] */
 OP(ATTN_DELTA, attn_delta, ELEMENTWISE, NEVER, a->heads.dtype, 2.0 * a->heads.rows * a->heads.heads * a->heads.head_dim,
    OUT(delta, F32), IN(o, T(heads)), IN(do, T(heads)))
+
+/* y[rows,heads,own+shared] = x[rows,heads,own] beside z[rows,shared], the same for all heads */
+OP(HEADS_JOIN, heads_join, ELEMENTWISE, NEVER, a->join.dtype, 0,
+   OUT(y, T(join)), IN(x, T(join)), IN(z, T(join)))
+
+/* dx = the part of dy that is HEADS_JOIN's x; dz (+)= the other part, summed over heads in their order */
+OP(HEADS_SPLIT, heads_split, ELEMENTWISE, NEVER, F32, 1.0 * a->join.rows * a->join.heads * a->join.shared,
+   OUT(dx, F32), SUM(dz, F32, join.accumulate), IN(dy, F32))
 
 /* Merges attention over two disjoint sets of keys: o and lse, of one set, become those of both; o_part and lse_part are the
  * other's: o, o_part [rows,heads,head_dim], lse, lse_part [heads,rows] */

@@ -183,11 +183,12 @@ void test_elements(void)
         check_accum(SIZES[s]);
 }
 
-/* Rotates the first `rotated` elements of a head (0: all) in pairs of neighbours if `interleaved`, else of elements half a head
+/* Rotates `rotated` elements of a head (0: all), from `first` on, in pairs of neighbours if `interleaved`, else of elements half a head
  * apart, and multiplies by `factor` (0: 1), which grows by `slope` every 8192 positions. */
 struct rotation {
     int rotated, interleaved;
     float factor, slope;
+    int first;
 };
 
 static void check_rotation(int64_t rows, int heads, int head_dim, enum dtype t, int inverse, struct rotation r)
@@ -197,6 +198,7 @@ static void check_rotation(int64_t rows, int heads, int head_dim, enum dtype t, 
                head_dim, dtype_name(t), inverse, r.rotated, r.interleaved, (double)r.factor);
     c.attrs.rope.rotated = r.rotated;
     c.attrs.rope.interleaved = r.interleaved;
+    c.attrs.rope.first = r.first;
     c.attrs.rope.factor = r.factor;
     c.attrs.rope.slope = r.slope;
     c.attrs.rope.period = r.slope != 0.0f ? 8192 : 0;
@@ -245,5 +247,7 @@ void test_rope(void)
         check_rotation(7, 3, 64, (enum dtype)t, 1, (struct rotation){.interleaved = 1});
         check_rotation(5, 3, 48, (enum dtype)t, 0, (struct rotation){.rotated = 24, .interleaved = 1});
         check_rotation(3, 2, 10, (enum dtype)t, 1, (struct rotation){.rotated = 6, .interleaved = 1, .factor = 0.8f});
+        check_rotation(5, 2, 192, (enum dtype)t, 0, (struct rotation){.rotated = 64, .interleaved = 1, .first = 128});
+        check_rotation(5, 2, 20, (enum dtype)t, 1, (struct rotation){.rotated = 8, .first = 11});
     }
 }

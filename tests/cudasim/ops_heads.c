@@ -1,5 +1,5 @@
 /* Tests what attention computes per row and head: delta, the merge of attention over two sets of keys, sinks, copies of some
- * heads' columns. */
+ * heads' columns, heads that share a part. */
 #include "ops_harness.h"
 
 /* Rows, heads and head dimension: rows x heads around the number per block (8 to 256); head dimensions around a warp's 256 bf16
@@ -172,8 +172,41 @@ static void check_columns(int64_t rows, int64_t cols, int64_t first, enum dtype 
     arrays_free();
 }
 
+/* Checks joining heads from parts of their own and a shared one, and splitting their gradient: copies, and sums in one order. */
+static void check_join(int64_t rows, int64_t heads, int64_t own, int64_t shared, enum dtype t)
+{
+    const int64_t all = rows * heads * (own + shared);
+    for (int kind = 0; kind < 3; kind++) {
+        struct twin_case c;
+        case_start(&c, kind == 0 ? OP_HEADS_JOIN : OP_HEADS_SPLIT, "heads %lld x %lld x (%lld + %lld) %s %d", (long long)rows,
+                   (long long)heads, (long long)own, (long long)shared, dtype_name(t), kind);
+        c.attrs.join.rows = rows;
+        c.attrs.join.heads = (int32_t)heads;
+        c.attrs.join.own = (int32_t)own;
+        c.attrs.join.shared = (int32_t)shared;
+        c.attrs.join.dtype = (int32_t)(kind == 0 ? t : F32);
+        c.attrs.join.accumulate = kind == 2;
+        if (kind == 0) {
+            case_arg(&c, array_new(all * dtype_size(t)), all, t, OUT);
+            case_arg(&c, array_random(rows * heads * own, t, 1.0), rows * heads * own, t, IN);
+            case_arg(&c, array_random(rows * shared, t, 1.0), rows * shared, t, IN);
+        } else {
+            case_arg(&c, array_new(rows * heads * own * 4), rows * heads * own, F32, OUT);
+            case_arg(&c, array_random(rows * shared, F32, 1.0), rows * shared, F32, kind == 2 ? INOUT : OUT);
+            case_arg(&c, array_random(all, F32, 1.0), all, F32, IN);
+        }
+        case_run(&c);
+        arrays_free();
+    }
+}
+
 void test_heads(void)
 {
+    for (int t = F32; t <= BF16; t++) {
+        check_join(1, 1, 1, 1, (enum dtype)t);
+        check_join(5, 3, 12, 8, (enum dtype)t);
+        check_join(130, 2, 128, 64, (enum dtype)t);
+    }
     static const int64_t long_ones[] = {2500, 3, 8};
     check_sink_gradient(long_ones, F32);
     static const int64_t columns[][3] = {{1, 1, 0}, {5, 16, 8}, {70, 24, 16}, {3, 13, 5}, {9, 16, 4}, {2, 2056, 8}};

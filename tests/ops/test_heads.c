@@ -163,13 +163,66 @@ static void test_nan(void **state)
     }
 }
 
+/* Heads are joined from parts of their own and a shared one; splitting a gradient sums the shared part over heads, in their order,
+ * on top of what is there. */
+static void check_join(int64_t rows, int64_t heads, int64_t own, int64_t shared, enum dtype t)
+{
+    const int64_t wide = own + shared;
+    struct tensor *y = tensor_new(rows * heads * wide, t), *x = tensor_random(rows * heads * own, t, 1.0),
+                  *z = tensor_random(rows * shared, t, 1.0), *dy = tensor_random(rows * heads * wide, F32, 1.0),
+                  *dx = tensor_new(rows * heads * own, F32), *dz = tensor_random(rows * shared, F32, 1.0),
+                  *before = tensor_copy(dz);
+    struct op_case c;
+    for (int kind = 0; kind < 3; kind++) {
+        const int add = kind == 2;
+        case_start(&c, kind == 0 ? OP_HEADS_JOIN : OP_HEADS_SPLIT);
+        c.attrs.join.rows = rows;
+        c.attrs.join.heads = (int32_t)heads;
+        c.attrs.join.own = (int32_t)own;
+        c.attrs.join.shared = (int32_t)shared;
+        c.attrs.join.dtype = (int32_t)(kind == 0 ? t : F32);
+        c.attrs.join.accumulate = add;
+        case_tensor(&c, kind == 0 ? y : dx, OUT);
+        case_tensor(&c, kind == 0 ? x : dz, kind == 0 ? IN : add ? INOUT : OUT);
+        case_tensor(&c, kind == 0 ? z : dy, IN);
+        if (add)
+            for (int64_t i = 0; i < rows * shared; i++)
+                tensor_set(dz, i, before->val[i]);
+        case_run(&c);
+        for (int64_t i = 0; i < rows * heads * wide; i++) {
+            const int64_t head = i / wide, j = i % wide;
+            if (kind == 0)
+                assert_true(y->val[i] == (j < own ? x->val[head * own + j] : z->val[head / heads * shared + j - own]));
+            else if (j < own)
+                assert_true(dx->val[head * own + j] == dy->val[i]);
+        }
+        for (int64_t i = 0; kind > 0 && i < rows * shared; i++) {
+            float sum = add ? (float)before->val[i] : 0.0f;
+            for (int64_t h = 0; h < heads; h++)
+                sum += (float)dy->val[(i / shared * heads + h) * wide + own + i % shared];
+            assert_true(dz->val[i] == (double)sum);
+        }
+    }
+    tensors_free(NULL);
+}
+
+static void test_join(void **state)
+{
+    (void)state;
+    for (int t = F32; t <= BF16; t++) {
+        check_join(1, 1, 1, 1, (enum dtype)t);
+        check_join(3, 5, 12, 8, (enum dtype)t);
+        check_join(257, 2, 128, 64, (enum dtype)t);
+        check_join(9, 3, 17, 33, (enum dtype)t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_delta, tensors_free),
-        cmocka_unit_test_teardown(test_delta_pieces, tensors_free),
-        cmocka_unit_test_teardown(test_merge, tensors_free),
-        cmocka_unit_test_teardown(test_nan, tensors_free),
+        cmocka_unit_test_teardown(test_delta, tensors_free), cmocka_unit_test_teardown(test_delta_pieces, tensors_free),
+        cmocka_unit_test_teardown(test_merge, tensors_free), cmocka_unit_test_teardown(test_nan, tensors_free),
+        cmocka_unit_test_teardown(test_join, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
 
 /* number of elements of a head that are rotated (0: all); 1: pairs are neighbouring elements */
 static int part, interleaved;
+/* element of a head at which the rotated ones begin */
+static int begin;
 
 static void run(struct tensor *x, struct tensor *pos, struct tensor *freq, int64_t rows, int heads, int head_dim, int inverse)
 {
@@ -15,6 +17,7 @@ static void run(struct tensor *x, struct tensor *pos, struct tensor *freq, int64
     c.attrs.rope.inverse = inverse;
     c.attrs.rope.rotated = part;
     c.attrs.rope.interleaved = interleaved;
+    c.attrs.rope.first = begin;
     case_tensor(&c, x, INOUT);
     case_tensor(&c, pos, IN);
     case_tensor(&c, freq, IN);
@@ -38,7 +41,7 @@ static void check(int64_t rows, int heads, int head_dim, enum dtype t, int64_t f
             long double angle = (long double)pos->val[i] * freq->val[j];
             double c = (double)cosl(angle), s = (double)sinl(angle) * (inverse ? -1.0 : 1.0);
             for (int h = 0; h < heads; h++) {
-                int64_t lo = (i * heads + h) * head_dim + step * j, hi = lo + apart;
+                int64_t lo = (i * heads + h) * head_dim + begin + step * j, hi = lo + apart;
                 tensor_set(want, lo, x->val[lo] * c - x->val[hi] * s);
                 tensor_set(want, hi, x->val[hi] * c + x->val[lo] * s);
             }
@@ -62,7 +65,8 @@ static void test_rope(void **state)
     tensors_free(NULL);
 }
 
-/* Tests rotating a part of each head, which leaves the other elements unchanged; pairs of neighbours; both together. */
+/* Tests rotating a part of each head, the first elements or others, which leaves the rest unchanged; pairs of neighbours; both
+ * together. */
 static void test_variants(void **state)
 {
     (void)state;
@@ -73,7 +77,14 @@ static void test_variants(void **state)
                 part = kind & 1 ? dims[d][1] : 0, interleaved = kind >> 1;
                 check(d % 2 ? 1 : 19, 1 + (int)d % 3, dims[d][0], (enum dtype)t, kind == 1 ? 0 : 430080, kind == 2);
             }
-    part = interleaved = 0;
+    for (int t = F32; t <= BF16; t++) /* the last elements of a head */
+        for (interleaved = 0; interleaved < 2; interleaved++) {
+            part = 6, begin = 9;
+            check(7, 3, 15, (enum dtype)t, 1000, interleaved);
+            part = 64, begin = 128;
+            check(19, 2, 192, (enum dtype)t, 430080, !interleaved);
+        }
+    part = interleaved = begin = 0;
     tensors_free(NULL);
 }
 
