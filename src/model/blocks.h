@@ -26,11 +26,11 @@
  * sampling, legal meshes, parts of models, estimates and the names in reports. */
 /* clang-format off */
 
-BLOCK(ATTENTION, attention, "attention", MAPS(&b->q, &b->k, &b->v, &b->o, &b->gate), b->mask, SIGNATURE(b->shape),
-      12.0 * layers * (double)(m->shapes[b->shape].heads * m->shapes[b->shape].head_dim) * pairs[b->mask],
-      m->shapes[b->shape].heads * (m->shapes[b->shape].head_dim * size + 4),
-      (m->shapes[b->shape].heads + 2 * m->shapes[b->shape].kv_heads) * m->shapes[b->shape].head_dim,
-      2 * m->shapes[b->shape].kv_heads * m->shapes[b->shape].head_dim, 0, SHARED,
+BLOCK(ATTENTION, attention, "attention", MAPS(&b->q, &b->k, &b->v, &b->o, &b->gate, &b->q_a, &b->kv_a), b->mask, SIGNATURE(b->shape),
+      6.0 * layers * (double)(m->shapes[b->shape].heads * (m->shapes[b->shape].head_dim + m->shapes[b->shape].value_dim)) * pairs[b->mask],
+      m->shapes[b->shape].heads * (m->shapes[b->shape].value_dim * size + 4) + attention_latents(&m->shapes[b->shape]) * size,
+      b->kv_a.weight >= 0 ? 0 : (m->shapes[b->shape].heads + 2 * m->shapes[b->shape].kv_heads) * m->shapes[b->shape].head_dim,
+      m->shapes[b->shape].kv_heads * (m->shapes[b->shape].head_dim + m->shapes[b->shape].value_dim), 0, SHARED,
       CUT(m->shapes[b->shape].kv_heads, "key-value heads", .into = {&b->q, &b->k, &b->v, &b->gate}, .out_of = &b->o,
           .norm = {&b->q_norm, &b->k_norm, &b->v_norm}, .by_head = &b->sinks))
 

@@ -305,7 +305,8 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     block->norm = block->inner = block->after = no_norm();
     if (kind == BLOCK_ATTENTION) {
         block->attention.q_norm = block->attention.k_norm = block->attention.v_norm = no_norm();
-        block->attention.gate = build_no_linear();
+        block->attention.gate = block->attention.q_a = block->attention.kv_a = build_no_linear();
+        block->attention.q_a_norm = block->attention.kv_a_norm = no_norm();
         block->attention.sinks = -1;
         kinds_set(b->m, l, &block->attention);
         b->shape = config_shape(&b->m->config, l);

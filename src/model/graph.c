@@ -255,16 +255,19 @@ enum { MOST_HEAD_DIM = 512 }; /* limit of the attention kernels */
 
 static enum status check_heads(const struct model_config *c, const struct attention_shape *s)
 {
-    const int64_t rotated = model_rotated(c, s->head_dim);
+    const int64_t rotated = model_rotated(c, s->rotated);
     if (s->kv_heads > s->heads)
         return status_fail(ERR_INVALID, "model: number of key-value heads is %lld, must be 1 to %lld", (long long)s->kv_heads,
                            (long long)s->heads);
     if (s->heads % s->kv_heads)
         return status_fail(ERR_INVALID, "model: %lld heads cannot be shared by %lld key-value heads, must be a multiple",
                            (long long)s->heads, (long long)s->kv_heads);
-    if (s->head_dim > MOST_HEAD_DIM)
-        return status_fail(ERR_INVALID, "model: head size is %lld, and attention takes at most %d", (long long)s->head_dim,
-                           MOST_HEAD_DIM);
+    if (max_i64(s->head_dim, s->value_dim) > MOST_HEAD_DIM)
+        return status_fail(ERR_INVALID, "model: head size is %lld, and attention takes at most %d",
+                           (long long)max_i64(s->head_dim, s->value_dim), MOST_HEAD_DIM);
+    if (s->kv_latent > 0 && s->kv_heads != s->heads)
+        return status_fail(ERR_INVALID, "model: latent attention with %lld heads has %lld key-value heads, must have as many",
+                           (long long)s->heads, (long long)s->kv_heads);
     if (!family_of(c)->learned_positions && (rotated < 2 || rotated % 2))
         return status_fail(ERR_INVALID, "model: head size is %lld, must be even for rotary positions%s", (long long)s->head_dim,
                            rotated < s->head_dim ? ", and so must the part that is rotated" : "");

@@ -81,7 +81,7 @@ static double base_of(const struct model_config *c, double n, int64_t tokens)
 
 double model_rope_base(const struct model_config *c, int64_t tokens)
 {
-    return base_of(c, (double)model_rotated(c, c->head_dim), tokens);
+    return base_of(c, (double)model_rotated(c, c->head_rotated > 0 ? c->head_rotated : c->head_dim), tokens);
 }
 
 /* Returns the i-th frequency of heads with n rotated elements, for sequences of `tokens`. */
@@ -116,7 +116,7 @@ void model_inv_freq(const struct model *m, int64_t tokens, float *out)
             out[r->first + i] = (float)frequency(r->local ? &local : &m->config, 2 * r->n, tokens, i);
 }
 
-static double yarn_scale(double factor, double mscale)
+double model_yarn_scale(double factor, double mscale)
 {
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
 }
@@ -131,8 +131,8 @@ double model_rope_attention(const struct model *m, int rope)
     if (c->rope == ROPE_LONGROPE)
         return c->rope_factor <= 1.0 ? 1.0 : sqrt(1.0 + log(c->rope_factor) / log(c->rope_original_positions));
     if (c->rope_mscale > 0.0 && c->rope_mscale_all > 0.0)
-        return yarn_scale(c->rope_factor, c->rope_mscale) / yarn_scale(c->rope_factor, c->rope_mscale_all);
-    return yarn_scale(c->rope_factor, 1.0);
+        return model_yarn_scale(c->rope_factor, c->rope_mscale) / model_yarn_scale(c->rope_factor, c->rope_mscale_all);
+    return model_yarn_scale(c->rope_factor, 1.0);
 }
 
 /* ---- FLOPs ---- */

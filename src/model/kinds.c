@@ -11,9 +11,14 @@
 struct attention_shape config_shape(const struct model_config *c, int64_t l)
 {
     const struct layer_config *own = &c->own[c->own_of[l]];
+    const int64_t head_dim = own->head_dim > 0 ? own->head_dim : c->head_dim;
     return (struct attention_shape){.heads = own->heads > 0 ? own->heads : c->heads,
                                     .kv_heads = own->kv_heads > 0 ? own->kv_heads : c->kv_heads,
-                                    .head_dim = own->head_dim > 0 ? own->head_dim : c->head_dim};
+                                    .head_dim = head_dim,
+                                    .value_dim = c->head_value > 0 ? c->head_value : head_dim,
+                                    .rotated = c->head_rotated > 0 ? c->head_rotated : head_dim,
+                                    .kv_latent = c->kv_latent,
+                                    .q_latent = c->q_latent};
 }
 
 static int is_windowed(const struct model_config *c, int64_t l)
@@ -110,7 +115,7 @@ static void list_ropes(struct model *m)
     const struct model_config *c = &m->config;
     for (int local = 0; local < 2; local++)
         for (int64_t l = 0; l < c->layers; l++) {
-            const int64_t head_dim = config_shape(c, l).head_dim;
+            const int64_t head_dim = config_shape(c, l).rotated;
             if (!attends(m, l) || has_local_rope(c, l) != local || rope_of(m, local, head_dim) < m->n_ropes)
                 continue;
             m->ropes[m->n_ropes++] = (struct rope_set){local, head_dim, m->n_frequencies, model_rotated(c, head_dim) / 2};
@@ -137,14 +142,25 @@ enum status kinds_list_attention(struct model *m, int rotates)
     return OK;
 }
 
+/* Returns the factor of scores. In latent attention that of yarn belongs to it, which elsewhere is one of queries and keys. */
+static float scale_of(const struct model_config *c, const struct attention_shape *s)
+{
+    if (c->attention_scale > 0.0)
+        return (float)c->attention_scale;
+    if (s->kv_latent == 0 || c->rope != ROPE_YARN || c->rope_mscale_all <= 0.0)
+        return 1.0f / sqrtf((float)s->head_dim);
+    const double mscale = model_yarn_scale(c->rope_factor, c->rope_mscale_all);
+    return (float)(mscale * mscale / sqrt((double)s->head_dim));
+}
+
 void kinds_set(const struct model *m, int64_t l, struct attention_block *a)
 {
     const struct model_config *c = &m->config;
     const struct attention_shape shape = config_shape(c, l);
     a->shape = shape_of(m, l);
     a->mask = mask_of(m, window_of(c, l));
-    a->rope = m->n_ropes == 0 || model_bit(c->unrotated, l) ? -1 : rope_of(m, has_local_rope(c, l), shape.head_dim);
-    a->scale = c->attention_scale > 0.0 ? (float)c->attention_scale : 1.0f / sqrtf((float)shape.head_dim);
+    a->rope = m->n_ropes == 0 || model_bit(c->unrotated, l) ? -1 : rope_of(m, has_local_rope(c, l), shape.rotated);
+    a->scale = scale_of(c, &shape);
     a->cap = (float)c->attention_cap;
 }
 

@@ -35,7 +35,9 @@
     X(ERNIE4_5_MOE, ernie4_5_moe) X(HUNYUAN_MOE, hunyuan_moe) X(MINIMAX_M2, minimax_m2) X(HY_V3, hy_v3) X(AFMOE, afmoe) \
     X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt) \
     X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) X(NEMOTRON_H, nemotron_h) X(LFM2, lfm2) X(LFM2_MOE, lfm2_moe) \
-    X(OLMO_HYBRID, olmo_hybrid) X(FALCON_H1, falcon_h1) TEST_FAMILIES(X)
+    X(OLMO_HYBRID, olmo_hybrid) X(FALCON_H1, falcon_h1) \
+    X(YOUTU, youtu) X(MINICPM3, minicpm3) X(DEEPSEEK_V2, deepseek_v2) X(DEEPSEEK_V3, deepseek_v3) X(KIMI_K2, kimi_k2) \
+    X(GLM4_MOE_LITE, glm4_moe_lite) TEST_FAMILIES(X)
 /* clang-format on */
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
@@ -74,9 +76,12 @@ struct model_config {
      * convolution reads; 0: the family has no such layers */
     int64_t scan_heads, scan_groups, scan_key, scan_value, conv_width;
     int conv_bias, scan_bias; /* biases of the convolution, and of the maps around a recurrence */
-    double scan_least;        /* least step of a recurrence; 0: none */
-    double scan_strength;     /* factor of a delta rule's strengths; 0: 1 */
-    int scan_norm;            /* Falcon-H1: norm of what a recurrence gives: enum scan_norm */
+    /* latent attention: widths of the latents of keys with values, and of queries (0: queries come from the layer's input); elements
+     * of a head that are rotated, the last ones; width of a head's values. 0: attention is the usual one */
+    int64_t kv_latent, q_latent, head_rotated, head_value;
+    double scan_least;    /* least step of a recurrence; 0: none */
+    double scan_strength; /* factor of a delta rule's strengths; 0: 1 */
+    int scan_norm;        /* Falcon-H1: norm of what a recurrence gives: enum scan_norm */
     /* Falcon-H1's factors; 0: 1: inputs of attention and recurrence, and what they give; keys; gates and outputs of MLPs; parts of
      * what a recurrence's first map gives: gates, values, keys, queries and steps */
     double attention_in, attention_out, ssm_in, ssm_out, key_factor, gate_factor, down_factor;
@@ -253,6 +258,11 @@ struct attention_block {
     struct model_linear gate;
     struct model_norm q_norm, k_norm; /* per head, or (whole) over all heads; NORM_NONE: none */
     struct model_norm v_norm;         /* per head */
+    /* Latent attention (kv_a.weight -1: the usual one): kv_a maps the block's input to the latent of keys and values, then to the
+     * rotated part of the keys, which all heads share; k and v map the normalised latent to the rest of the keys and to values. q
+     * maps the normalised latent of queries, which q_a makes; q_a.weight -1: q maps the block's input. */
+    struct model_linear q_a, kv_a;
+    struct model_norm q_a_norm, kv_a_norm;
     /* whole: 1: all heads are normalised together; norm_last: 1: norms come after the rotation, 0: before it */
     int whole, norm_last;
     int shape;        /* index in the model's shapes of heads */
@@ -354,17 +364,23 @@ struct model_layer {
     struct model_block blocks[LAYER_BLOCKS]; /* blocks in the order in which they add to the stream */
 };
 
-/* Heads of attention: each KV head serves equally many query heads. */
+/* Heads of attention: each KV head serves equally many query heads. value_dim: width of a value. rotated: elements of a query or key
+ * to which rotary positions belong, the last ones; kv_latent, q_latent: as in struct model_config. */
 struct attention_shape {
-    int64_t heads, kv_heads, head_dim;
+    int64_t heads, kv_heads, head_dim, value_dim, rotated, kv_latent, q_latent;
 };
+/* Returns the numbers of a row that latent attention keeps; 0 for the usual attention. */
+static inline int64_t attention_latents(const struct attention_shape *s)
+{
+    return s->kv_latent > 0 ? s->kv_latent + s->rotated + s->q_latent : 0;
+}
 
 /* A kind of layer: layers whose blocks are of equal kinds, masks and signatures (blocks.h). */
 struct model_kind {
     int first, layers; /* the kind's first layer; number of its layers */
 };
 
-/* Rotary frequencies of heads of one size. local: 1: for the layers in `windowed`, if these have a base of their own; 0: for all
+/* Rotary frequencies of heads, or parts of heads, of one size. local: 1: for the layers in `windowed`, if these have a base of their own; 0: for all
  * other layers. */
 struct rope_set {
     int local;
@@ -617,6 +633,8 @@ int64_t model_rotated(const struct model_config *config, int64_t head_dim);
 void model_inv_freq(const struct model *m, int64_t tokens, float *out);
 /* Returns the base of rotary positions; dynamic NTK raises it with the length of the sequence. */
 double model_rope_base(const struct model_config *config, int64_t tokens);
+/* Returns yarn's factor for contexts that are `factor` times as long: 1 + 0.1 mscale log(factor). */
+double model_yarn_scale(double factor, double mscale);
 /* Returns the factor of queries and keys rotated with the rope-th set of frequencies. */
 double model_rope_attention(const struct model *m, int rope);
 /* Returns the causal model FLOPs of one forward + backward over S tokens, without recomputation: 6 P S (4 P S for frozen

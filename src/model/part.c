@@ -74,7 +74,7 @@ static enum status check_slices(const struct model *m, int64_t layer, int slices
     return OK;
 }
 
-/* Refuses blocks of a kind that is in no parts. */
+/* Refuses blocks that are in no parts. */
 static enum status check_kinds(const struct model_layer *layer)
 {
     for (int i = 0; i < layer->n_blocks; i++)
@@ -82,6 +82,10 @@ static enum status check_kinds(const struct model_layer *layer)
             return status_fail(ERR_INVALID,
                                "--mesh: the model has blocks of %s, which are not divided into parts: leave tp and pp out",
                                block_name(layer->blocks[i].kind));
+    const struct model_block *b = model_find_block(layer, BLOCK_ATTENTION);
+    if (b && b->attention.kv_a.weight >= 0)
+        return status_fail(ERR_INVALID,
+                           "the model has latent attention, which is not divided into parts: every rank takes all of it");
     return OK;
 }
 

@@ -139,6 +139,7 @@ struct seq_heads {
     int64_t storage_bytes; /* bytes of an element of q, k, v, o and their gradients in messages: 2 or 4 */
     int64_t layers;        /* number of the model's layers that have these heads */
     const char *kind;      /* name of such layers in messages */
+    int64_t value_dim;     /* width of v and o; 0: head_dim */
 };
 
 /* Checks the degrees: ulysses * ring = ranks; ulysses divides heads, and divides kv_heads or is a multiple of them (KV heads are
@@ -165,11 +166,12 @@ enum seq_resend {
 };
 
 /* Bytes that one rank sends for one layer and one sequence to other ranks, without pruning. With U = ulysses, R = ring, H heads,
- * K' = max(kv_heads, U), D = head_dim, b = storage_bytes, n = S_pad / ranks:
- *   all-to-all forward   (U-1)/U * n * D * b * (2H + 2K')                   q, k, v out, o back
- *   all-to-all backward  (U-1)/U * n * (D * (3H*b + 2K'*b + 8K') + 4H)      q, k, v, do, delta out; dq (storage), dk, dv (fp32) back
- *   ring forward         (R-1) * S_pad/R * 2 * K'/U * D * b                 k, v
- *   ring backward        (R-1) * S_pad/R * 2 * K'/U * D * (b + 4)           k, v; dk, dv in fp32 back */
+ * K' = max(kv_heads, U), D = head_dim, V = value_dim, b = storage_bytes, n = S_pad / ranks:
+ *   all-to-all forward   (U-1)/U * n * (D + V) * b * (H + K')               q, k, v out, o back
+ *   all-to-all backward  (U-1)/U * n * (D*H*b + (D + V) * (H*b + K'*b + 4K') + 4H)
+ *                                                                           q, k, v, do, delta out; dq (storage), dk, dv (fp32) back
+ *   ring forward         (R-1) * S_pad/R * K'/U * (D + V) * b               k, v
+ *   ring backward        (R-1) * S_pad/R * K'/U * (D + V) * (b + 4)         k, v; dk, dv in fp32 back */
 struct seq_volume {
     int64_t all_to_all_forward, all_to_all_backward, ring_forward, ring_backward;
 };

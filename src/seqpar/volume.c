@@ -3,21 +3,27 @@
 
 #include "base/num.h"
 
+/* Returns the widths of a key and of a value together. */
+static int64_t both_dims(const struct seq_heads *h)
+{
+    return h->head_dim + (h->value_dim > 0 ? h->value_dim : h->head_dim);
+}
+
 /* Returns the elements of one ring member's K and V (or dK and dV) for the KV heads of one rank. */
 static int64_t block_elements(const struct seq_shape *s, const struct seq_heads *h)
 {
-    return seq_member_rows(s) * 2 * (max_i64(h->kv_heads, s->ulysses) / s->ulysses) * h->head_dim;
+    return seq_member_rows(s) * (max_i64(h->kv_heads, s->ulysses) / s->ulysses) * both_dims(h);
 }
 
 struct seq_volume seq_volume(const struct seq_shape *s, const struct seq_heads *h, enum seq_resend resend)
 {
-    int64_t U = s->ulysses, H = h->heads, K = max_i64(h->kv_heads, U), D = h->head_dim, b = h->storage_bytes;
+    int64_t U = s->ulysses, H = h->heads, K = max_i64(h->kv_heads, U), D = h->head_dim, both = both_dims(h), b = h->storage_bytes;
     int64_t to_others = seq_rank_rows(s) * (U - 1); /* rows that are sent to other ranks */
-    int64_t again = resend == SEQ_RESEND_QKV ? b * (H / U + 2 * (K / U)) : 0;
+    int64_t again = resend == SEQ_RESEND_QKV ? b * (D * (H / U) + both * (K / U)) : 0;
     int64_t blocks = (s->ring - 1) * block_elements(s, h);
     return (struct seq_volume){
-        .all_to_all_forward = to_others * D * b * (2 * (H / U) + 2 * (K / U)),
-        .all_to_all_backward = to_others * (D * (2 * b * (H / U) + again + 8 * (K / U)) + 4 * (H / U)),
+        .all_to_all_forward = to_others * both * b * (H / U + K / U),
+        .all_to_all_backward = to_others * (both * (b * (H / U) + 4 * (K / U)) + again + 4 * (H / U)),
         .ring_forward = blocks * b,
         .ring_backward = blocks * (b + 4),
     };

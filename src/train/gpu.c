@@ -53,6 +53,14 @@ static enum status check_head_dim(const struct model *m, int64_t head_dim, int c
     return OK;
 }
 
+/* Checks latents, and the heads' own parts of keys, which are columns of products. */
+static enum status check_latents(const struct model *m, const struct attention_shape *s)
+{
+    TRY(check_size(m, "a latent of keys and values", s->kv_latent));
+    TRY(check_size(m, "a latent of queries", s->q_latent));
+    return check_size(m, "a rotated part of a head", s->rotated);
+}
+
 enum status gpu_settle_type(struct settings *s, const struct model *m, int capability)
 {
     if (s->dtype_is_open)
@@ -70,8 +78,11 @@ enum status gpu_settle_type(struct settings *s, const struct model *m, int capab
         if (b)
             TRY(check_size(m, "an intermediate size", b->mlp.up.out));
     }
-    for (int i = 0; i < m->n_shapes; i++)
+    for (int i = 0; i < m->n_shapes; i++) {
         TRY(check_head_dim(m, m->shapes[i].head_dim, capability));
+        TRY(check_head_dim(m, m->shapes[i].value_dim, capability));
+        TRY(check_latents(m, &m->shapes[i]));
+    }
     return OK;
 }
 

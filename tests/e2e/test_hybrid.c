@@ -1,4 +1,4 @@
-/* Runs of models with recurrent layers: files in and out, stopped and resumed runs, adapters, and what is refused. */
+/* Runs of models with recurrent layers, or with latent attention: files in and out, stopped and resumed runs, adapters, and what is refused. */
 #include "harness.h"
 
 #include "data/safetensors.h"
@@ -82,8 +82,9 @@ static void files_there_and_back(void **state)
     static const struct {
         const char *name;
         int tensors, routers, others; /* tensors that are trained, routers, and those of images and further tokens */
-    } models[] = {{"qwen3_5", 41, 0, 0}, {"wrapped", 41, 0, 24},   {"qwen3_5_moe", 61, 2, 0}, {"wrapped-moe", 35, 2, 24},
-                  {"granite", 34, 0, 0}, {"nemotron-h", 29, 0, 0}, {"lfm2", 29, 0, 0}};
+    } models[] = {{"qwen3_5", 41, 0, 0},      {"wrapped", 41, 0, 24},        {"qwen3_5_moe", 61, 2, 0},
+                  {"wrapped-moe", 35, 2, 24}, {"granite", 34, 0, 0},         {"nemotron-h", 29, 0, 0},
+                  {"lfm2", 29, 0, 0},         {"../latent/youtu", 26, 0, 0}, {"../latent/deepseek-v3", 51, 0, 0}};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         copy_model(models[i].name);
         e2e_succeeds(NULL, SMALL "--model model --lr 0 --dtype bf16 --steps 1 --out same");
@@ -169,14 +170,16 @@ static void adapters_are_merged(void **state)
 {
     (void)state;
     /* five maps of two recurrences, four of attention, three of three MLPs; maps in and out of two mixers, four of attention, two of
-     * three MLPs; of an MLP, and of mixers in only; of convolutions as of granite's mixers, three of MLPs */
+     * three MLPs; of an MLP, and of mixers in only; of convolutions as of granite's mixers, three of MLPs; five of latent
+     * attention, keys and values together, and three of MLPs */
     static const struct {
         const char *name, *root;
         int maps;
     } models[] = {{"qwen3_5", "model", 2 * 5 + 4 + 3 * 3},
                   {"granite", "model", 2 * 2 + 4 + 3 * 2},
                   {"nemotron-h", "backbone", 2 * 1 + 4 + 2},
-                  {"lfm2", "model", 2 * 2 + 4 + 3 * 3}};
+                  {"lfm2", "model", 2 * 2 + 4 + 3 * 3},
+                  {"../latent/youtu", "model", 2 * (5 + 3)}};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         copy_model(models[i].name);
         e2e_succeeds(NULL, SMALL "--model model --lora r=4 --lr 0.1 --dtype fp32 --steps 3 --out run");

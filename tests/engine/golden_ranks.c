@@ -248,7 +248,9 @@ static const struct kind {
              {"hybrid/lfm2", 2, 1},
              {"hybrid/lfm2-moe", 2},
              {"hybrid/olmo-hybrid", 2},
-             {"hybrid/falcon-h1", 2}};
+             {"hybrid/falcon-h1", 2},
+             {"latent/youtu", 2, 1},
+             {"latent/deepseek-v3", 4}};
 
 enum { OTHER_STEPS = 2 };
 

@@ -104,7 +104,8 @@ static void same_bits(const char *what)
 
 static void test_placements(void **state)
 {
-    static const char *const models[] = {"llama-gqa", "gemma3", "gemma4", "moe/gemma4-moe", "hybrid/qwen3_5"};
+    static const char *const models[] = {"llama-gqa",      "gemma3",         "gemma4",
+                                         "moe/gemma4-moe", "hybrid/qwen3_5", "latent/deepseek-v3"};
     static const struct {
         enum device_kind device;
         enum offload params, cache;
@@ -217,6 +218,7 @@ static void test_parts(void **state)
     check_parts("qwen3-windows");
     check_parts("hybrid/qwen3_5");
     check_parts("hybrid/qwen3_5_moe");
+    check_parts("latent/minicpm3");
 }
 
 /* Reads another text that has a common beginning with the previous one, long or short, as if no text had been read before. */

@@ -1,5 +1,5 @@
 /* Models with recurrent layers beside PyTorch and transformers in fp64, documents packed here and one at a time there
- * (tests/golden/make_hybrid.py). */
+ * (tests/golden/make_hybrid.py); and models with latent attention (make_latent.py). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CASE(function, name)                     \
-    static void function(void **state)           \
-    {                                            \
-        (void)state;                             \
-        golden_check_everywhere("hybrid/" name); \
+#define CASE(function, name) CASE_OF(function, "hybrid/" name)
+#define CASE_OF(function, name)        \
+    static void function(void **state) \
+    {                                  \
+        (void)state;                   \
+        golden_check_everywhere(name); \
     }
 CASE(qwen3_5, "qwen3_5")
 CASE(qwen3_5_moe, "qwen3_5_moe")
@@ -30,6 +31,11 @@ CASE(olmo_hybrid, "olmo-hybrid")
 CASE(falcon_h1, "falcon-h1")
 CASE(falcon_h1_after, "falcon-h1-after")
 CASE(falcon_h1_plain, "falcon-h1-plain")
+CASE_OF(youtu, "latent/youtu")
+CASE_OF(minicpm3, "latent/minicpm3")
+CASE_OF(deepseek_v2, "latent/deepseek-v2")
+CASE_OF(deepseek_v3, "latent/deepseek-v3")
+CASE_OF(glm4_moe_lite, "latent/glm4-moe-lite")
 
 static void qwen3_next(void **state)
 {
@@ -58,23 +64,27 @@ static const struct variant {
     int keep_inputs;
 } variants[] = {{OFFLOAD_NVME, 0, 3}, {OFFLOAD_CPU, 0.5, 1}, {OFFLOAD_NONE, 0, 1}};
 
-static void check_placed(const struct variant *p, double values[2 * GOLDEN_STEPS])
+static void check_placed(const char *name, const struct variant *p, double values[2 * GOLDEN_STEPS])
 {
     everything = p->tier;
     alpha = p->alpha;
     keep_inputs = p->keep_inputs;
-    golden_check("hybrid/qwen3_5", placed, values);
+    golden_check(name, placed, values);
 }
 
-/* State and tail pass from chunk to chunk with the same bits wherever they are kept and whatever is computed again. */
+/* State and tail pass from chunk to chunk, and latents are expanded, with the same bits wherever they are kept and whatever is
+ * computed again. */
 static void placement_never_changes_a_bit(void **state)
 {
+    static const char *const names[] = {"hybrid/qwen3_5", "latent/youtu"};
     double resident[2 * GOLDEN_STEPS], other[2 * GOLDEN_STEPS];
     (void)state;
-    check_placed(&(struct variant){OFFLOAD_NONE, 1, 1}, resident);
-    for (size_t k = 0; k < sizeof variants / sizeof *variants; k++) {
-        check_placed(&variants[k], other);
-        assert_memory_equal(resident, other, sizeof resident);
+    for (int i = 0; i < 2; i++) {
+        check_placed(names[i], &(struct variant){OFFLOAD_NONE, 1, 1}, resident);
+        for (size_t k = 0; k < sizeof variants / sizeof *variants; k++) {
+            check_placed(names[i], &variants[k], other);
+            assert_memory_equal(resident, other, sizeof resident);
+        }
     }
 }
 
@@ -132,6 +142,8 @@ int main(void)
         cmocka_unit_test(falcon_h1),
         cmocka_unit_test(falcon_h1_after),
         cmocka_unit_test(falcon_h1_plain),
+        cmocka_unit_test(youtu), cmocka_unit_test(minicpm3),
+        cmocka_unit_test(deepseek_v2), cmocka_unit_test(deepseek_v3), cmocka_unit_test(glm4_moe_lite),
         cmocka_unit_test(placement_never_changes_a_bit),
         cmocka_unit_test(documents_do_not_see_each_other),
     };

@@ -162,6 +162,8 @@ CASE(nf4, "qlora-gqa")
 CASE(nf4_hybrid, "hybrid/qlora")
 CASE(nf4_by_key_head, "hybrid/qlora-next")
 CASE(hybrid_moe, "hybrid/lora-moe")
+CASE(latent, "latent/lora")
+CASE(nf4_latent, "latent/qlora")
 CASE(int8, "int8-gqa")
 CASE(dropout, "lora-dropout")
 CASE(dropout_fused, "lora-dropout-gpt2")
@@ -392,6 +394,8 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(nf4),
                                        cmocka_unit_test(nf4_hybrid),
                                        cmocka_unit_test(nf4_by_key_head),
+                                       cmocka_unit_test(latent),
+                                       cmocka_unit_test(nf4_latent),
                                        cmocka_unit_test(hybrid_moe),
                                        cmocka_unit_test(int8),
                                        cmocka_unit_test(bitsandbytes),

@@ -1,4 +1,4 @@
-/* Configurations of models with recurrent layers: published ones have the parameters that transformers counts; files have the
+/* Configurations of models with recurrent layers, and of those with latent attention: published ones have the parameters that transformers counts; files have the
  * tensors that the model names; nonsense is refused with a sentence. */
 #include "data/safetensors.h"
 #include "model/model.h"
@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <jansson.h>
+#include <math.h>
 
 static char dir[64], path[96];
 
@@ -60,33 +61,40 @@ static const struct published {
     int64_t total;
     int recurrent;
 } published[] = {
-    {"Qwen3.5-0.8B", 752393024, 18},
-    {"Qwen3.5-2B", 1881825088, 18},
-    {"Qwen3.5-4B", 4205751296, 24},
-    {"Qwen3.5-9B", 8953803264, 24},
-    {"Qwen3.5-27B", 26895998464, 48},
-    {"Qwen3.6-27B", 26895998464, 48},
-    {"Qwen3.5-35B-A3B", 34660610688, 30},
-    {"Qwen3.6-35B-A3B", 34660610688, 30},
-    {"Qwen3.5-122B-A10B", 122111526912, 36},
-    {"Qwen3.5-397B-A17B", 396346350336, 45},
-    {"Qwen3-Next-80B-A3B-Instruct", 79674391296, 36},
-    {"granite-4.0-h-micro", 3191396096, 36},
-    {"granite-4.0-h-tiny", 6939037248, 36},
-    {"granite-4.0-h-small", 32207337984, 36},
-    {"granite-4.0-micro", 3402836480, 0},
-    {"LFM2-350M", 354483968, 10},
-    {"LFM2-700M", 742489344, 10},
-    {"LFM2-1.2B", 1170340608, 10},
-    {"LFM2-8B-A1B", 8339930560, 18},
-    {"Bamba-9B-v2", 9780235392, 29},
-    {"Nemotron-H-8B-Base-8K", 8100852736, 24},
-    {"Nemotron-H-4B-Base-8K", 4489223040, 24},
-    {"NVIDIA-Nemotron-Nano-9B-v2", 8888227328, 27},
-    {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31577940288, 23},
-    {"Olmo-Hybrid-7B", 7430870688, 24},
-    {"Falcon-H1-0.5B-Base", 521411104, 36},
-    {"Falcon-H1-7B-Base", 7585513568, 44},
+    {"hybrid/Qwen3.5-0.8B", 752393024, 18},
+    {"hybrid/Qwen3.5-2B", 1881825088, 18},
+    {"hybrid/Qwen3.5-4B", 4205751296, 24},
+    {"hybrid/Qwen3.5-9B", 8953803264, 24},
+    {"hybrid/Qwen3.5-27B", 26895998464, 48},
+    {"hybrid/Qwen3.6-27B", 26895998464, 48},
+    {"hybrid/Qwen3.5-35B-A3B", 34660610688, 30},
+    {"hybrid/Qwen3.6-35B-A3B", 34660610688, 30},
+    {"hybrid/Qwen3.5-122B-A10B", 122111526912, 36},
+    {"hybrid/Qwen3.5-397B-A17B", 396346350336, 45},
+    {"hybrid/Qwen3-Next-80B-A3B-Instruct", 79674391296, 36},
+    {"hybrid/granite-4.0-h-micro", 3191396096, 36},
+    {"hybrid/granite-4.0-h-tiny", 6939037248, 36},
+    {"hybrid/granite-4.0-h-small", 32207337984, 36},
+    {"hybrid/granite-4.0-micro", 3402836480, 0},
+    {"hybrid/LFM2-350M", 354483968, 10},
+    {"hybrid/LFM2-700M", 742489344, 10},
+    {"hybrid/LFM2-1.2B", 1170340608, 10},
+    {"hybrid/LFM2-8B-A1B", 8339930560, 18},
+    {"hybrid/Bamba-9B-v2", 9780235392, 29},
+    {"hybrid/Nemotron-H-8B-Base-8K", 8100852736, 24},
+    {"hybrid/Nemotron-H-4B-Base-8K", 4489223040, 24},
+    {"hybrid/NVIDIA-Nemotron-Nano-9B-v2", 8888227328, 27},
+    {"hybrid/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31577940288, 23},
+    {"hybrid/Olmo-Hybrid-7B", 7430870688, 24},
+    {"hybrid/Falcon-H1-0.5B-Base", 521411104, 36},
+    {"hybrid/Falcon-H1-7B-Base", 7585513568, 44},
+    {"latent/Youtu-LLM-2B", 1961560064, 0},
+    {"latent/MiniCPM3-4B", 4073875968, 0},
+    {"latent/DeepSeek-V2-Lite", 15706484224, 0},
+    {"latent/Moonlight-16B-A3B", 15960110208, 0},
+    {"latent/GLM-4.7-Flash", 29943393920, 0},
+    {"latent/DeepSeek-V3", 671026419200, 0},
+    {"latent/Kimi-K2-Instruct", 1026408232448, 0},
 };
 
 static int recurrent_layers(const struct model *m)
@@ -110,21 +118,26 @@ static void published_models_have_their_parameters(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         char from[512];
-        source("model/hybrid", published[i].name, from);
+        source("model", published[i].name, from);
         const struct model_config c = read_config(from);
         struct model *m = create(&c);
         if (m->total_params != published[i].total || recurrent_layers(m) != published[i].recurrent || c.unknown[0])
             fail_msg("%s: %lld of %lld parameters, %d of %d layers, unknown: %s", published[i].name, (long long)m->total_params,
                      (long long)published[i].total, recurrent_layers(m), published[i].recurrent, c.unknown);
-        assert_int_equal(m->n_kinds, kinds_of(&c, published[i].recurrent));
+        const int dense = c.kv_latent > 0 && c.experts > 0; /* some layers behind the same attention */
+        assert_int_equal(m->n_kinds, kinds_of(&c, published[i].recurrent) + dense);
         model_destroy(m);
     }
 }
 
 /* Golden models, as transformers saved them. */
-static const char *const golden[] = {"qwen3_5",     "qwen3_5_moe", "qwen3_next",      "granite",        "granite-moe",
-                                     "bamba",       "nemotron-h",  "nemotron-moe",    "lfm2",           "lfm2-moe",
-                                     "olmo-hybrid", "falcon-h1",   "falcon-h1-after", "falcon-h1-plain"};
+static const char *const golden[] = {"hybrid/qwen3_5",         "hybrid/qwen3_5_moe",     "hybrid/qwen3_next",
+                                     "hybrid/granite",         "hybrid/granite-moe",     "hybrid/bamba",
+                                     "hybrid/nemotron-h",      "hybrid/nemotron-moe",    "hybrid/lfm2",
+                                     "hybrid/lfm2-moe",        "hybrid/olmo-hybrid",     "hybrid/falcon-h1",
+                                     "hybrid/falcon-h1-after", "hybrid/falcon-h1-plain", "latent/youtu",
+                                     "latent/minicpm3",        "latent/deepseek-v2",     "latent/deepseek-v3",
+                                     "latent/glm4-moe-lite"};
 
 /* Makes sure that the file has the parameter's tensors in their shapes; returns their number. */
 static int check_tensors(struct st_file *f, const struct model_param *p)
@@ -149,7 +162,7 @@ static void files_have_the_tensors_that_the_model_names(void **state)
         char from[512];
         struct st_file *f;
         int tensors = 0;
-        source("golden/hybrid", golden[i], from);
+        source("golden", golden[i], from);
         const struct model_config c = read_config(from);
         struct model *m = create(&c);
         if (st_open(from, &f) != OK)
@@ -167,7 +180,7 @@ static void configurations_are_written_and_read_back(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         char from[512], difference[128];
-        source("model/hybrid", published[i].name, from);
+        source("model", published[i].name, from);
         const struct model_config c = read_config(from);
         assert_int_equal(model_config_write(dir, &c, BF16), OK);
         const struct model_config back = read_config(dir);
@@ -299,13 +312,13 @@ static void other_tensors_lie_outside(void **state)
 /* Refuses one value of a key of a golden model. text: the value as JSON; part: what the sentence says. */
 static void refuse_of(const char *model, const char *key, const char *text, const char *part)
 {
-    char name[64];
+    char name[80];
     char from[512];
     json_error_t error;
     struct model_config c;
     struct model *m;
-    snprintf(name, sizeof name, "%s/config.json", model);
-    source("golden/hybrid", name, from);
+    snprintf(name, sizeof name, "%s%s/config.json", strchr(model, '/') ? "" : "hybrid/", model);
+    source("golden", name, from);
     json_t *root = json_load_file(from, 0, &error);
     assert_non_null(root);
     json_object_set_new(root, key, json_loads(text, JSON_DECODE_ANY, NULL));
@@ -369,6 +382,65 @@ static void nonsense_of_mixers_is_refused(void **state)
     refuse_of("nemotron-h", "mlp_hidden_act", "\"silu\"", "supported: relu2");
 }
 
+/* Reads a golden model with latent attention. */
+static struct model_config latent(const char *name)
+{
+    char from[512];
+    source("golden/latent", name, from);
+    return read_config(from);
+}
+
+/* Heads have a part of their own and one that is rotated; yarn's factor belongs to scores; norms of latents have an epsilon of
+ * their own; adapters go to all maps. */
+static void latents_are_described(void **state)
+{
+    (void)state;
+    struct model_config c = latent("deepseek-v2");
+    struct model *m = create(&c);
+    const struct attention_block *a = model_attention(m, 1);
+    const struct attention_shape *s = &m->shapes[a->shape];
+    assert_true(s->head_dim == 20 && s->value_dim == 10 && s->rotated == 8 && s->kv_latent == 14 && s->q_latent == 0);
+    assert_true(a->q_a.weight < 0 && a->k.weight == a->v.weight && a->k.out == 24 && a->v.first_out == 24 && a->v.out == 20);
+    assert_true(a->kv_a_norm.eps == 1e-6f && m->ropes[a->rope].head_dim == 8);
+    const double yarn = 1 + 0.1 * 0.5 * log(4.0);
+    assert_true(fabs((double)a->scale - yarn * yarn / sqrt(20.0)) < 1e-7);
+    assert_true(fabs(model_rope_attention(m, a->rope) - (1 + 0.1 * 0.707 * log(4.0)) / yarn) < 1e-12);
+    double pairs[MODEL_MASKS] = {1000};
+    assert_true(model_flops(m, 10, pairs) == 6.0 * (double)m->matrix_params * 10 + 6.0 * 2 * 2 * (20 + 10) * 1000);
+    const struct model_block *b = model_find_block(&m->layers[1], BLOCK_ATTENTION);
+    assert_int_equal(block_kept_bytes(m, b, 2), 2 * (10 * 2 + 4) + (14 + 8) * 2);
+    assert_int_equal(block_saved(m, b), 0);
+    model_destroy(m);
+    c = latent("youtu");
+    c.lora = (struct lora){.rank = 2, .alpha = 4, .targets = "all-linear"};
+    m = create(&c);
+    static const char *const maps[] = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"};
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "model.layers.0.self_attn.%s.lora_A.weight", maps[i]);
+        assert_true(find(m, name)->trained);
+    }
+    model_destroy(m);
+    c = latent("minicpm3");
+    assert_true(fabs(c.residual_scale - 1.4 / sqrt(2.0)) < 1e-15 && c.embedding_scale == 3.0 && c.logit_scale == 0.5);
+}
+
+static void nonsense_of_latents_is_refused(void **state)
+{
+    (void)state;
+    refuse_of("latent/youtu", "kv_lora_rank", "0", "kv_lora_rank is 0");
+    refuse_of("latent/youtu", "qk_rope_head_dim", "7", "qk_head_dim is 20");
+    refuse_of("latent/youtu", "qk_nope_head_dim", "null", "qk_nope_head_dim is missing");
+    refuse_of("latent/youtu", "num_key_value_heads", "1",
+              "latent attention with 2 heads has 1 key-value heads, must have as many");
+    refuse_of("latent/youtu", "head_dim", "9", "in this family it is qk_rope_head_dim");
+    refuse_of("latent/youtu", "v_head_dim", "513", "head size is 513, and attention takes at most 512");
+    refuse_of("latent/deepseek-v2", "topk_method", "\"group_limited_greedy\"", "supported: greedy, as DeepSeek-V2-Lite has it");
+    refuse_of("latent/deepseek-v2", "norm_topk_prob", "true", "norm_topk_prob is true");
+    refuse_of("latent/deepseek-v3", "n_group", "4", "groups are equal");
+    refuse_of("latent/minicpm3", "mlp_bias", "true", "mlp_bias is true");
+}
+
 static void nonsense_is_refused(void **state)
 {
     (void)state;
@@ -394,6 +466,8 @@ int main(void)
                                        cmocka_unit_test(mixers_have_adapters_as_in_peft),
                                        cmocka_unit_test(parts_of_a_convolution_are_frozen_together),
                                        cmocka_unit_test(nonsense_of_mixers_is_refused),
+                                       cmocka_unit_test(latents_are_described),
+                                       cmocka_unit_test(nonsense_of_latents_is_refused),
                                        cmocka_unit_test(recurrences_are_counted),
                                        cmocka_unit_test(other_tensors_lie_outside),
                                        cmocka_unit_test(nonsense_is_refused)};

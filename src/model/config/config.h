@@ -51,6 +51,10 @@ enum { NOT_COMPARED, COMPARED };
     X(scan_key, COUNT, "size of a recurrent key", 256, COMPARED, WORDS("none"))                             \
     X(scan_value, COUNT, "size of a recurrent value", 256, COMPARED, WORDS("none"))                         \
     X(conv_width, COUNT, "width of the convolution", 8, COMPARED, WORDS("none"))                            \
+    X(kv_latent, COUNT, "latent of keys and values", 1 << 16, COMPARED, WORDS("none"))                      \
+    X(q_latent, COUNT, "latent of queries", 1 << 16, COMPARED, WORDS("none"))                               \
+    X(head_rotated, COUNT, "rotated part of a head", 1 << 12, COMPARED, WORDS("as usual"))                  \
+    X(head_value, COUNT, "size of a value", 1 << 12, COMPARED, WORDS("that of a head"))                     \
     X(conv_bias, SWITCH, "bias of the convolution", 0, COMPARED, WORDS("no", "yes"))                        \
     X(scan_bias, SWITCH, "biases of recurrent maps", 0, COMPARED, WORDS("no", "yes"))                       \
     X(scan_least, DOUBLE, "least step of a recurrence", 0, COMPARED, WORDS("none"))                         \

@@ -101,9 +101,15 @@ static enum status read_divisors(struct config_reader *r, const char *key, int64
     return OK;
 }
 
+/* Returns the width of heads, or of the parts of heads that are rotated. */
+static int64_t rotary_dim(const struct model_config *c)
+{
+    return c->head_rotated > 0 ? c->head_rotated : c->head_dim > 0 ? c->head_dim : c->dim / c->heads;
+}
+
 static enum status read_longrope(struct config_reader *r, struct model_config *c)
 {
-    int64_t n = model_rotated(c, c->head_dim ? c->head_dim : c->dim / c->heads) / 2;
+    int64_t n = model_rotated(c, rotary_dim(c)) / 2;
     TRY(read_divisors(r, "short_factor", n, c->rope_short));
     TRY(read_divisors(r, "long_factor", n, c->rope_long));
     return config_read_real(r, "attention_factor", OPTIONAL, &c->rope_attention);
@@ -283,8 +289,8 @@ json_t *config_write_rope(const struct model_config *c)
         c->rope_factor ==
             (double)c->max_positions / c->rope_original_positions) /* only these keys: Phi-3's readers accept no others */
         return json_pack("{s:s, s:o, s:o}", "type", word->word, "short_factor",
-                         divisors(c->rope_short, model_rotated(c, c->head_dim) / 2), "long_factor",
-                         divisors(c->rope_long, model_rotated(c, c->head_dim) / 2));
+                         divisors(c->rope_short, model_rotated(c, rotary_dim(c)) / 2), "long_factor",
+                         divisors(c->rope_long, model_rotated(c, rotary_dim(c)) / 2));
     json_t *o = json_pack("{s:s, s:s, s:f}", "rope_type", word->word, "type", word->word, "factor", c->rope_factor);
     if (c->rope == ROPE_PROPORTIONAL)
         json_object_set_new(o, "partial_rotary_factor", json_real(c->rope_share > 0.0 ? c->rope_share : 1.0));
@@ -302,8 +308,8 @@ json_t *config_write_rope(const struct model_config *c)
     if (c->rope_exact)
         json_object_set_new(o, "truncate", json_false());
     if (c->rope == ROPE_LONGROPE) {
-        json_object_set_new(o, "short_factor", divisors(c->rope_short, model_rotated(c, c->head_dim) / 2));
-        json_object_set_new(o, "long_factor", divisors(c->rope_long, model_rotated(c, c->head_dim) / 2));
+        json_object_set_new(o, "short_factor", divisors(c->rope_short, model_rotated(c, rotary_dim(c)) / 2));
+        json_object_set_new(o, "long_factor", divisors(c->rope_long, model_rotated(c, rotary_dim(c)) / 2));
     }
     return o;
 }

@@ -82,12 +82,12 @@ static void stay_between_visits(const struct lowering *L, struct value *v, enum 
 
 void activation_of_layer(struct lowering *L, struct block *b, int index, const struct activation *a)
 {
-    enum residency home = activation_residency(L, b->layer);
+    enum residency home = a->kept == KEPT_NONE ? RES_NONE : activation_residency(L, b->layer);
     layer_value(L, home, b->layer, index, a);
     a->value->block = b;
     a->value->index = index;
-    if (a->produce)
-        keep_first(L, a->kept ? L->n_chunks : strategy_kept(&L->s, model_is_light(L->m, b->layer)), a->value);
+    if (a->produce && a->kept != KEPT_REVISITED)
+        keep_first(L, a->kept == KEPT_ALL ? L->n_chunks : strategy_kept(&L->s, model_is_light(L->m, b->layer)), a->value);
     else
         stay_between_visits(L, a->value, home);
 }

@@ -10,6 +10,10 @@ enum shape {
     ROUTED  /* one row per token and ulysses member; on the device one buffer of all rows while the value is visited */
 };
 
+/* Chunks of a value that the backward pass finds, although they could be computed again: BY_ALPHA: the first kept_chunks; ALL: all;
+ * REVISITED: all, and the layer's forward pass reads them several times; NONE: none. */
+enum keeping { KEPT_BY_ALPHA, KEPT_ALL, KEPT_REVISITED, KEPT_NONE };
+
 /* A value of activations, as the functions below create it. */
 struct activation {
     struct value *value;
@@ -18,7 +22,7 @@ struct activation {
     enum dtype type;
     enum shape shape;
     value_produce *produce; /* function that computes a tile on demand; NULL: none */
-    int kept;               /* 1: the backward pass finds all chunks, although they could be computed again */
+    enum keeping kept;      /* for values with `produce` */
 };
 
 /* Creates a value that all layers use in turn. index: number in the value's name; -1: none. */

@@ -35,6 +35,7 @@ struct head_tiles heads_cut(const struct attention_shape *shape, const struct me
     if (q == 0)
         q = mesh->degree[MESH_RING] > 1 ? l.group : 1;
     struct head_tiles t = {.dim = shape->head_dim,
+                           .value = shape->value_dim,
                            .all = shape->heads,
                            .all_kv = shape->kv_heads,
                            .heads = (int)l.heads,

@@ -7,7 +7,7 @@
 #include "program/mesh.h"
 
 struct head_tiles {
-    int64_t dim;             /* elements of a head */
+    int64_t dim, value;      /* elements of a head's query and key, and of its value */
     int64_t all, all_kv;     /* heads and KV heads of the model */
     int heads, kv_heads;     /* heads of a rank; with fewer KV heads than members of its ulysses group, neighbours share one */
     int q, kv;               /* heads and KV heads of a tile */

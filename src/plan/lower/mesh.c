@@ -30,6 +30,7 @@ static void kinds_of(const struct model *m, const struct plan_request *s, struct
         out->heads[out->n] = (struct seq_heads){.heads = shape->heads / slices,
                                                 .kv_heads = shape->kv_heads / slices,
                                                 .head_dim = shape->head_dim,
+                                                .value_dim = shape->value_dim,
                                                 .storage_bytes = dtype_size(s->dtype),
                                                 .layers = m->kinds[i].layers,
                                                 .kind = model_kind_name(m, &m->kinds[i], out->name[out->n])};

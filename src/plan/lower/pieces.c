@@ -161,13 +161,15 @@ void lower_rope(struct lowering *L, const struct rotation *how, struct value *x,
         return;
     const struct rope_set *set = &L->m->ropes[how->rope];
     const double factor = model_rope_attention(L->m, how->rope);
+    const int64_t head_dim = how->head_dim > 0 ? how->head_dim : set->head_dim;
     struct op_attrs *a = emit(L, OP_ROPE, LANE_COMPUTE);
     a->rope.rows = r1 - r0;
     a->rope.heads = (int32_t)how->heads;
-    a->rope.head_dim = (int32_t)set->head_dim;
+    a->rope.head_dim = (int32_t)head_dim;
     a->rope.x_type = how->type;
     a->rope.inverse = how->inverse;
-    a->rope.rotated = 2 * set->n < set->head_dim ? (int32_t)(2 * set->n) : 0;
+    a->rope.rotated = 2 * set->n < head_dim ? (int32_t)(2 * set->n) : 0;
+    a->rope.first = (int32_t)how->first;
     a->rope.interleaved = c->rope_interleaved;
     a->rope.factor = factor == 1.0 ? 0.0f : (float)factor;
     arg_update(L, 0, x, r0, r1, DEV);

@@ -34,6 +34,7 @@ struct rotation {
     int64_t heads;
     enum dtype type;
     int queries, inverse;
+    int64_t head_dim, first; /* elements of a head, and the first of the rotated ones; 0: a head is as wide as the set says */
 };
 /* Multiplies row chunk c of x, in storage type, by the parameter `constant` in place. */
 void lower_multiply(struct lowering *L, struct value *x, int constant, int c);

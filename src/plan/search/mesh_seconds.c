@@ -76,8 +76,9 @@ static void add_attention(struct part *x)
         if (!a)
             continue;
         const struct attention_shape *h = &m->shapes[a->shape];
-        const double dim = (double)h->head_dim,
-                     flops = 4 * pairs[a->mask] * (double)h->heads * dim * m->kinds[i].layers / sharing;
+        const double dim = (double)max_i64(h->head_dim, h->value_dim), flops = 2 * pairs[a->mask] * (double)h->heads *
+                                                                               (double)(h->head_dim + h->value_dim) *
+                                                                               m->kinds[i].layers / sharing;
         const struct attention_rates *r = x->cost.device.attention[x->s->dtype];
         x->attention += flops / attention_rate(r, OP_ATTN_FWD, dim, queries);
         if (!x->s->evaluation)
@@ -158,6 +159,7 @@ static void add_sharing(struct part *x)
         const struct seq_heads heads = {.heads = h->heads,
                                         .kv_heads = h->kv_heads,
                                         .head_dim = h->head_dim,
+                                        .value_dim = h->value_dim,
                                         .storage_bytes = (int64_t)dtype_size(x->s->dtype)};
         const struct seq_volume v = seq_volume(&x->shape, &heads, SEQ_RESEND_QKV);
         const int trains = !x->s->evaluation;

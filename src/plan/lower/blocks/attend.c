@@ -35,6 +35,7 @@ static void attention_attrs(const struct lowering *L, const struct attention_blo
     a->attn.hq = heads_of(L, w)->q;
     a->attn.hk = heads_of(L, w)->kv;
     a->attn.head_dim = (int32_t)heads_of(L, w)->dim;
+    a->attn.value_dim = heads_of(L, w)->value != heads_of(L, w)->dim ? (int32_t)heads_of(L, w)->value : 0;
     a->attn.dtype = (int32_t)L->s.key.dtype;
     a->attn.scale = w->scale;
     a->attn.cap = w->cap;
@@ -120,7 +121,7 @@ static void sink_attrs(const struct lowering *L, const struct attention_block *w
     const struct head_tiles *heads = heads_of(L, w);
     a->sink.rows = L->attn_rows;
     a->sink.heads = heads->q;
-    a->sink.head_dim = (int32_t)heads->dim;
+    a->sink.head_dim = (int32_t)heads->value;
     a->sink.dtype = (int32_t)L->s.key.dtype;
     a->sink.first = tile * heads->q;
     a->sink.share = heads->heads;
@@ -163,7 +164,7 @@ void sum_end(struct lowering *L, const struct forward_tile *f, const struct forw
 
 void sum_create(struct lowering *L, struct attention_work *W)
 {
-    heads_value(L, W, &W->o_sum, "o_sum", W->heads->q * W->heads->dim * 4);
+    heads_value(L, W, &W->o_sum, "o_sum", W->heads->q * W->heads->value * 4);
 }
 
 void emit_sink_gradient(struct lowering *L, const struct backward_tile *b)
@@ -189,7 +190,7 @@ void emit_attention_merge(struct lowering *L, const struct forward_tile *sum)
     struct op_attrs *a = emit(L, OP_ATTN_MERGE, LANE_COMPUTE);
     a->heads.rows = L->attn_rows;
     a->heads.heads = heads_of(L, w)->q;
-    a->heads.head_dim = (int32_t)heads_of(L, w)->dim;
+    a->heads.head_dim = (int32_t)heads_of(L, w)->value;
     arg_update(L, 0, sum->o, 0, sum->o->rows, DEV);
     arg_update(L, 1, sum->lse, 0, sum->lse->rows, DEV);
     arg_read(L, 2, &W->o_part, 0, W->o_part.rows, DEV);

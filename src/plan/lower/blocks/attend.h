@@ -9,6 +9,9 @@ struct attention_layer {
     struct value *q, *o, *lse; /* [n_q] */
     struct value *k, *v;       /* [n_kv] */
     struct value *gate;        /* [n_q], if heads are gated */
+    /* Latent attention (latent.c): the latents of keys with values and of queries, before their norms, and the keys' shared part,
+     * rotated. */
+    struct value kv_latent, q_latent, rotated;
 };
 
 /* Values that the layers of one shape share. */
@@ -28,6 +31,9 @@ struct attention_work {
     struct value raw_q, raw_k, draw_q, draw_k, dnormed_q;
     /* If all heads are normalised together: q and k after the norm, and their gradients in fp32. */
     struct value all_q, all_k, dall_q, dall_k;
+    /* Latent attention, for the chunk at work: normalised latents, their gradients in fp32 and those before the norm; the heads' own
+     * parts of a tile of keys; the gradients of these and of the shared part, in fp32. */
+    struct value kv_normed, q_normed, dkv_normed, dq_normed, dkv_latent, dq_latent, own, d_own, d_rotated;
     /* Keys and values of one step of the ring, results of one step (o_part, lse_part: or of one cached block), and the sums of
      * the forward pass. */
     struct value ring_k, ring_v, o_part, o_sum, lse_part, dq_part, dk_part, dv_part, returned_k[2], returned_v[2];
@@ -41,6 +47,12 @@ static inline struct attention_work *attention_work(const struct lowering *L, co
 static inline const struct head_tiles *heads_of(const struct lowering *L, const struct attention_block *w)
 {
     return &L->heads[w->shape];
+}
+
+/* Tells whether keys and values come from a latent. */
+static inline int attends_latents(const struct attention_block *w)
+{
+    return w->kv_a.weight >= 0;
 }
 
 /* Operands of the forward pass of one tile, in the heads layout. */

@@ -11,6 +11,7 @@
 #include "plan/lower/blocks/block.h"
 #include "plan/lower/blocks/cache.h"
 #include "plan/lower/blocks/gates.h"
+#include "plan/lower/blocks/latent.h"
 #include "plan/lower/blocks/projections.h"
 #include "plan/lower/blocks/ring.h"
 #include "plan/lower/emit.h"
@@ -105,6 +106,7 @@ static void gather_qkv(struct lowering *L, const struct block *b, int t)
         }
         value_drop(L, b->normed, c);
         drop_all_heads(L, b, c);
+        latents_drop(L, b, c);
         value_pause(L, b->source, c);
     }
     if (with_keys) {
@@ -269,15 +271,25 @@ static void backward(struct lowering *L, struct block *b)
 
 /* --- Creation --- */
 
-/* Returns the elements in a row of a tile of query heads; kv_cols: of KV heads. */
+/* Returns the elements in a row of a tile of queries; o_cols, k_cols, v_cols: of outputs, keys, values. */
 static int64_t q_cols(const struct head_tiles *h)
 {
     return h->q * h->dim;
 }
 
-static int64_t kv_cols(const struct head_tiles *h)
+static int64_t o_cols(const struct head_tiles *h)
+{
+    return h->q * h->value;
+}
+
+static int64_t k_cols(const struct head_tiles *h)
 {
     return h->kv * h->dim;
+}
+
+static int64_t v_cols(const struct head_tiles *h)
+{
+    return h->kv * h->value;
 }
 
 static struct value *new_values(struct lowering *L, int n)
@@ -298,6 +310,8 @@ static void layer_values(struct lowering *L, struct block *b)
 {
     enum dtype T = L->s.key.dtype;
     const struct head_tiles *h = heads_of(L, &b->weights->attention);
+    const int latent = attends_latents(&b->weights->attention);
+    const enum keeping kept = latent ? KEPT_NONE : KEPT_BY_ALPHA;
     struct attention_layer *a = b->values = memory_new(L, 1, sizeof *a);
     if (!a)
         return;
@@ -307,14 +321,19 @@ static void layer_values(struct lowering *L, struct block *b)
     a->k = new_values(L, h->n_kv);
     a->v = new_values(L, h->n_kv);
     for (int t = 0; t < h->n_q && L->st == OK; t++) {
-        activation_of_layer(L, b, t, &(struct activation){&a->q[t], "q", q_cols(h), T, ROUTED, produce_q});
-        activation_of_layer(L, b, t, &(struct activation){&a->o[t], "o", q_cols(h), T, ROUTED});
+        activation_of_layer(L, b, t,
+                            &(struct activation){&a->q[t], "q", q_cols(h), T, ROUTED, latent ? latent_q : produce_q, kept});
+        activation_of_layer(L, b, t, &(struct activation){&a->o[t], "o", o_cols(h), T, ROUTED});
         lse_value(L, &a->lse[t], b->layer, t, h->q);
     }
     for (int t = 0; t < h->n_kv && L->st == OK; t++) {
-        activation_of_layer(L, b, t, &(struct activation){&a->k[t], "k", kv_cols(h), T, ROUTED, produce_k});
-        activation_of_layer(L, b, t, &(struct activation){&a->v[t], "v", kv_cols(h), T, ROUTED, produce_v});
+        activation_of_layer(L, b, t,
+                            &(struct activation){&a->k[t], "k", k_cols(h), T, ROUTED, latent ? latent_k : produce_k, kept});
+        activation_of_layer(L, b, t,
+                            &(struct activation){&a->v[t], "v", v_cols(h), T, ROUTED, latent ? latent_v : produce_v, kept});
     }
+    if (latent)
+        latents_of_layer(L, b);
     gates_of_layer(L, b, produce_gate);
 }
 
@@ -323,6 +342,7 @@ static void leave(struct lowering *L, struct block *b)
     struct attention_layer *a = b->values;
     for (int t = 0; t < heads_of(L, &b->weights->attention)->n_q; t++)
         value_leave(L, &a->o[t]);
+    latents_leave(L, b);
 }
 
 /* Creates a value that the layers of a shape share. */
@@ -343,20 +363,21 @@ static void gradient_values(struct lowering *L, struct attention_work *W)
     W->dk = new_values(L, h->n_kv);
     W->dv = new_values(L, h->n_kv);
     for (int t = 0; t < h->n_q && L->st == OK; t++) {
-        work_value(L, W, RES_NONE, t, (struct activation){&W->d_o[t], "do", q_cols(h), L->s.key.dtype, ROUTED, NULL});
+        work_value(L, W, RES_NONE, t, (struct activation){&W->d_o[t], "do", o_cols(h), L->s.key.dtype, ROUTED, NULL});
         work_value(L, W, RES_NONE, t, (struct activation){&W->delta[t], "delta", h->q, F32, ROUTED, NULL});
         work_value(L, W, r, t, (struct activation){&W->dq[t], "dq", q_cols(h), dq_type(L), ROUTED, NULL});
     }
     for (int t = 0; t < h->n_kv && L->st == OK; t++) {
-        work_value(L, W, r, t, (struct activation){&W->dk[t], "dk", kv_cols(h), F32, ROUTED, NULL});
-        work_value(L, W, r, t, (struct activation){&W->dv[t], "dv", kv_cols(h), F32, ROUTED, NULL});
+        work_value(L, W, r, t, (struct activation){&W->dk[t], "dk", k_cols(h), F32, ROUTED, NULL});
+        work_value(L, W, r, t, (struct activation){&W->dv[t], "dv", v_cols(h), F32, ROUTED, NULL});
     }
 }
 
 /* Creates the values in the heads layout: two of each, for the tile at work and for the next tile. */
 static void heads_values(struct lowering *L, struct attention_work *W)
 {
-    int64_t size = dtype_size(L->s.key.dtype), q = q_cols(W->heads), kv = kv_cols(W->heads);
+    const int64_t size = dtype_size(L->s.key.dtype), q = q_cols(W->heads), o = o_cols(W->heads), k = k_cols(W->heads),
+                  v = v_cols(W->heads);
     for (int i = 0; i < 2 && L->ulysses > 1; i++) {
         static const char *const odd[] = {"", "'"};
         const struct {
@@ -364,18 +385,18 @@ static void heads_values(struct lowering *L, struct attention_work *W)
             const char *name;
             int64_t row_bytes;
         } all[] = {{&W->heads_q[i], "heads.q", q * size},
-                   {&W->heads_k[i], "heads.k", kv * size},
-                   {&W->heads_v[i], "heads.v", kv * size},
-                   {&W->heads_o[i], "heads.o", q * size},
-                   {&W->heads_do[i], "heads.do", q * size},
+                   {&W->heads_k[i], "heads.k", k * size},
+                   {&W->heads_v[i], "heads.v", v * size},
+                   {&W->heads_o[i], "heads.o", o * size},
+                   {&W->heads_do[i], "heads.do", o * size},
                    {&W->heads_dq[i], "heads.dq", q * 4},
-                   {&W->heads_dk[i], "heads.dk", kv * 4},
-                   {&W->heads_dv[i], "heads.dv", kv * 4},
+                   {&W->heads_dk[i], "heads.dk", k * 4},
+                   {&W->heads_dv[i], "heads.dv", v * 4},
                    {&W->heads_delta[i], "heads.delta", W->heads->q * 4}};
-        for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
             char name[WORK_NAME];
-            snprintf(name, sizeof name, "%s%s", all[k].name, odd[i]);
-            heads_value(L, W, all[k].v, name, all[k].row_bytes);
+            snprintf(name, sizeof name, "%s%s", all[n].name, odd[i]);
+            heads_value(L, W, all[n].v, name, all[n].row_bytes);
         }
     }
     if (dq_type(L) != F32)
@@ -398,7 +419,7 @@ static void norm_values(struct lowering *L, struct attention_work *W, int whole)
 {
     enum dtype T = L->s.key.dtype;
     const struct head_tiles *h = W->heads;
-    int64_t q = whole ? h->all * h->dim : q_cols(h), k = whole ? h->all_kv * h->dim : kv_cols(h);
+    int64_t q = whole ? h->all * h->dim : q_cols(h), k = whole ? h->all_kv * h->dim : k_cols(h);
     const struct activation all[] = {{&W->raw_q, "raw_q", q, T, CHUNKS, NULL},
                                      {&W->raw_k, "raw_k", k, T, CHUNKS, NULL},
                                      {&W->draw_q, "draw_q", q, T, CHUNKS, NULL},
@@ -424,6 +445,8 @@ static void chunk_values(struct lowering *L)
             snprintf(all[i].suffix, sizeof all[i].suffix, ".%d.", i + 1);
         if (norms)
             norm_values(L, &all[i], norms > 1);
+        if (L->m->shapes[i].kv_latent > 0)
+            latents_of_work(L, &all[i], i);
     }
 }
 

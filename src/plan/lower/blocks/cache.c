@@ -13,10 +13,9 @@
 /* --- Creation --- */
 
 /* Creates one tile of a layer's keys or values; each cached block is a tile of the value. */
-static void create(struct lowering *L, const struct head_tiles *heads, struct value *v, const char *name, int64_t blocks,
-                   enum residency r)
+static void create(struct lowering *L, int64_t cols, struct value *v, const char *name, int64_t blocks, enum residency r)
 {
-    int64_t row_bytes = heads->kv * heads->dim * dtype_size(L->s.key.dtype);
+    int64_t row_bytes = cols * dtype_size(L->s.key.dtype);
     if (blocks == 0 || L->st != OK)
         return;
     value_create(L, v, name, CLASS_ACT, blocks * L->s.cache_block, row_bytes, L->s.cache_block, r);
@@ -25,6 +24,7 @@ static void create(struct lowering *L, const struct head_tiles *heads, struct va
 
 static void create_tile(struct lowering *L, const struct layer_cache *c, const struct attention_block *a, int layer, int tile)
 {
+    const struct head_tiles *h = heads_of(L, a);
     int64_t slots = cached_slots(L->m, &L->s, a->mask);
     enum residency tail = L->s.placement.cached == RES_NVME ? RES_HOST : L->s.placement.cached;
     const struct {
@@ -39,7 +39,7 @@ static void create_tile(struct lowering *L, const struct layer_cache *c, const s
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char name[48];
         snprintf(name, sizeof name, "layer%d.%s%d", layer, all[i].what, tile);
-        create(L, heads_of(L, a), all[i].v, name, all[i].blocks, all[i].r);
+        create(L, h->kv * (i % 2 ? h->value : h->dim), all[i].v, name, all[i].blocks, all[i].r);
     }
 }
 
@@ -71,7 +71,7 @@ void cache_bind(struct lowering *L, const struct block *b, int end)
 
 void cache_work_create(struct lowering *L, struct attention_work *W)
 {
-    int64_t q = W->heads->q * W->heads->dim;
+    int64_t q = W->heads->q * W->heads->value;
     heads_value(L, W, &W->o_part, "o_part", q * 4);
     lse_part_value(L, W, "lse_part");
 }

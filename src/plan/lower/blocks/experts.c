@@ -415,8 +415,8 @@ static void layer_values(struct lowering *L, struct block *b)
     const struct experts_block *e = experts_weights(b);
     if (!x)
         return;
-    activation_of_layer(L, b, -1, &(struct activation){&x->ids, "ids", e->used, I32, CHUNKS, produce_choice, .kept = 1});
-    activation_of_layer(L, b, -1, &(struct activation){&x->p, "p", e->used, F32, CHUNKS, produce_choice, .kept = 1});
+    activation_of_layer(L, b, -1, &(struct activation){&x->ids, "ids", e->used, I32, CHUNKS, produce_choice, .kept = KEPT_ALL});
+    activation_of_layer(L, b, -1, &(struct activation){&x->p, "p", e->used, F32, CHUNKS, produce_choice, .kept = KEPT_ALL});
     if (L->ep == 1) /* rows that arrived from other ranks are not kept */
         activation_of_layer(
             L, b, -1,

@@ -1,6 +1,7 @@
 #include "plan/lower/blocks/projections.h"
 
 #include "plan/lower/blocks/gates.h"
+#include "plan/lower/blocks/latent.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"
@@ -248,7 +249,7 @@ static void add_heads(struct lowering *L, const struct block *b, int c)
             struct value *o = &a->o[t];
             int i = m * L->n_chunks + c;
             value_get(L, o, i);
-            lower_linear(L, &(struct linear_call){w, routed_head(h, m, t) * h->dim, h->q * h->dim, r1 - r0,
+            lower_linear(L, &(struct linear_call){w, routed_head(h, m, t) * h->value, h->q * h->value, r1 - r0,
                                                   .y = {&L->acc, r0, F32}, .x = heads_out(L, b, t, i), .accumulate = t + m > 0});
             drop_gated(L, b, c);
             value_drop(L, o, i);
@@ -305,8 +306,8 @@ static void map_backward(struct lowering *L, const struct block *b, int m, int t
     struct linear_side back =
         gates ? (struct linear_side){&W->gated, x0, L->s.key.dtype} : (struct linear_side){d_o, r0, L->s.key.dtype};
     value_new(L, back.value, gates ? c : i);
-    struct linear_call call = {&b->weights->attention.o, routed_head(h, m, t) * h->dim, h->q * h->dim,
-                               o->tiles[i].row1 - r0,    .y = {df, x0, L->s.key.dtype}, .x = back};
+    struct linear_call call = {&b->weights->attention.o, routed_head(h, m, t) * h->value, h->q * h->value,
+                               o->tiles[i].row1 - r0,    .y = {df, x0, L->s.key.dtype},   .x = back};
     lower_linear_dx(L, &call);
     if (gates)
         gate_backward(L, b, t, i);
@@ -335,7 +336,7 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
         struct op_attrs *a = emit(L, OP_ATTN_DELTA, LANE_COMPUTE);
         a->heads.rows = r1 - r0;
         a->heads.heads = h->q;
-        a->heads.head_dim = (int32_t)h->dim;
+        a->heads.head_dim = (int32_t)h->value;
         a->heads.dtype = (int32_t)T;
         arg_write(L, 0, delta, r0, r1, DEV);
         arg_read(L, 1, o, r0, r1, DEV);
@@ -491,15 +492,12 @@ static void gates_backward(struct lowering *L, const struct block *b, int c)
         }
 }
 
-void qkv_backward(struct lowering *L, const struct block *b, int c)
+/* Makes the gradients of all maps to heads, and of their input: L->acc. */
+static void maps_backward(struct lowering *L, const struct block *b, int c)
 {
     const struct head_tiles *h = heads_at(L, b);
     struct attention_work *W = work_of(L, b);
     struct after q = after_q(L, b), k = after_k(L, b);
-    value_get(L, b->source, c);
-    block_norm(L, b, c);
-    if (block_passes_gradient(L, b))
-        value_new(L, &L->acc, c);
     for (int t = 0; t < h->n_q; t++)
         for (int m = 0; m < L->ulysses; m++)
             query_backward(L, b, m, t, c);
@@ -517,6 +515,18 @@ void qkv_backward(struct lowering *L, const struct block *b, int c)
         }
     if (k.all)
         all_backward(L, b, &k, c, 1);
+}
+
+void qkv_backward(struct lowering *L, const struct block *b, int c)
+{
+    value_get(L, b->source, c);
+    block_norm(L, b, c);
+    if (block_passes_gradient(L, b))
+        value_new(L, &L->acc, c);
+    if (attends_latents(&b->weights->attention))
+        latent_gradients(L, b, c);
+    else
+        maps_backward(L, b, c);
     value_drop(L, b->normed, c);
     if (block_passes_gradient(L, b)) {
         value_get(L, &L->dx, c);
@@ -546,6 +556,8 @@ int projections_grad_cuts(const struct lowering *L, const struct block *b, int64
     n = linear_cuts(L, &b->weights->attention.q, q_parts, OF_OUTPUTS, cuts, n, max);
     if (has_gates(b))
         n = linear_cuts(L, &b->weights->attention.gate, q_parts, OF_OUTPUTS, cuts, n, max);
+    if (attends_latents(&b->weights->attention))
+        n = latent_grad_cuts(L, b, cuts, n, max);
     n = linear_cuts(L, &b->weights->attention.k, kv_parts, OF_OUTPUTS, cuts, n, max);
     n = linear_cuts(L, &b->weights->attention.v, kv_parts, OF_OUTPUTS, cuts, n, max);
     return linear_cuts(L, &b->weights->attention.o, q_parts, OF_INPUTS, cuts, n, max);

@@ -121,16 +121,17 @@ void ring_backward(struct lowering *L, const struct backward_tile *b)
 
 void ring_values_create(struct lowering *L, struct attention_work *W)
 {
-    int64_t size = dtype_size(L->s.key.dtype), q = W->heads->q * W->heads->dim, kv = W->heads->kv * W->heads->dim;
-    heads_value(L, W, &W->ring_k, "ring.k", kv * size);
-    heads_value(L, W, &W->ring_v, "ring.v", kv * size);
-    heads_value(L, W, &W->o_part, "ring.o_part", q * 4);
+    const struct head_tiles *h = W->heads;
+    int64_t size = dtype_size(L->s.key.dtype), q = h->q * h->dim, k = h->kv * h->dim, v = h->kv * h->value;
+    heads_value(L, W, &W->ring_k, "ring.k", k * size);
+    heads_value(L, W, &W->ring_v, "ring.v", v * size);
+    heads_value(L, W, &W->o_part, "ring.o_part", h->q * h->value * 4);
     lse_part_value(L, W, "ring.lse_part");
     heads_value(L, W, &W->dq_part, "ring.dq_part", q * 4);
-    heads_value(L, W, &W->dk_part, "ring.dk_part", kv * 4);
-    heads_value(L, W, &W->dv_part, "ring.dv_part", kv * 4);
+    heads_value(L, W, &W->dk_part, "ring.dk_part", k * 4);
+    heads_value(L, W, &W->dv_part, "ring.dv_part", v * 4);
     for (int i = 0; i < 2; i++) {
-        heads_value(L, W, &W->returned_k[i], i ? "ring.dk_returned'" : "ring.dk_returned", kv * 4);
-        heads_value(L, W, &W->returned_v[i], i ? "ring.dv_returned'" : "ring.dv_returned", kv * 4);
+        heads_value(L, W, &W->returned_k[i], i ? "ring.dk_returned'" : "ring.dk_returned", k * 4);
+        heads_value(L, W, &W->returned_v[i], i ? "ring.dv_returned'" : "ring.dv_returned", v * 4);
     }
 }

@@ -1,0 +1,24 @@
+/* Latent attention: a token's keys and values as a narrow row, which each tile of heads expands. Private to
+ * src/plan/lower/blocks. */
+#ifndef LTRAIN_PLAN_LOWER_BLOCKS_LATENT_H
+#define LTRAIN_PLAN_LOWER_BLOCKS_LATENT_H
+
+#include "plan/lower/blocks/attend.h"
+#include "plan/lower/blocks/block.h"
+
+/* Compute tiles of q, k and v from the layer's latents. */
+value_produce latent_q, latent_k, latent_v;
+
+/* Ends a visit of chunk c of the layer's latents; does nothing for the usual attention. */
+void latents_drop(struct lowering *L, const struct block *b, int c);
+/* Ends the last visit of the forward pass. */
+void latents_leave(struct lowering *L, const struct block *b);
+/* Adds the gradient of the normalised input, chunk c, to L->acc, and makes those of the maps to q, k and v, from dq, dk and dv of all
+ * tiles. */
+void latent_gradients(struct lowering *L, const struct block *b, int c);
+int latent_grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max);
+/* Creates the latents of a layer; latents_of_work: the transients that the layers of a shape share. */
+void latents_of_layer(struct lowering *L, struct block *b);
+void latents_of_work(struct lowering *L, struct attention_work *W, int shape);
+
+#endif
