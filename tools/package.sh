@@ -3,13 +3,14 @@
 #   tar    ltrain-VERSION-x86_64.tar.gz: a directory that runs from anywhere, with its libraries, without root
 #   deb    ltrain_VERSION_amd64.deb: for the Debian or Ubuntu that it is made on
 #   wheel  ltrain-VERSION-py3-none-manylinux_2_N_x86_64.whl: `pip install` gives the command; no Python is used while it runs
-# Each has the program, its modules for Open MPI and MPICH, the CUDA plugin if the build has it, man pages, completions and examples. None
+# Each has the program, libltrain with its header, the modules for Open MPI and MPICH, the CUDA plugin if the build has it, man pages,
+# completions and examples. None
 # has an MPI, CUDA's libraries or glibc: tar and wheel need the glibc that they were made on or a newer one; N says which is enough.
 # --build: a release build (default: build-package, made if absent).
 set -eu
 cd "$(dirname "$0")/.."
 fail() { echo "package: $*" >&2; exit 1; }
-usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 kind=${1:-} build=''
 case $kind in tar | deb | wheel) shift ;; *) usage ;; esac
@@ -40,8 +41,10 @@ tree=$stage/tree
 mkdir -p "$tree/lib"
 cp -r "$prefix/bin" "$tree/bin"
 cp -r "$prefix/share" "$tree/share"
-find "$prefix/lib" -name 'libltrain-*.so' -exec cp {} "$tree/lib/" \;
-strip "$tree/bin/ltrain" "$tree"/lib/*.so
+cp -r "$prefix/include" "$tree/include"
+find "$prefix/lib" \( -name 'libltrain-*.so' -o -name 'libltrain.so.[0-9]' \) -exec cp -L {} "$tree/lib/" \;
+strip "$tree/bin/ltrain" "$tree"/lib/*.so*
+for library in "$tree"/lib/libltrain.so.[0-9]; do ln -s "${library##*/}" "$tree/lib/libltrain.so"; done
 install -m 644 LICENSE README.md "$tree/share/doc/ltrain/" 2>/dev/null || install -m 644 README.md "$tree/share/doc/ltrain/"
 
 # Copies the libraries that the program needs, except glibc's.
@@ -64,8 +67,8 @@ tar)
 deb)
     root=$stage/deb
     mkdir -p "$root/DEBIAN" "$root/usr/lib/x86_64-linux-gnu" "$stage/debian"
-    cp -r "$tree/bin" "$tree/share" "$root/usr/"
-    cp "$tree"/lib/*.so "$root/usr/lib/x86_64-linux-gnu/"
+    cp -r "$tree/bin" "$tree/share" "$tree/include" "$root/usr/"
+    cp -P "$tree"/lib/*.so* "$root/usr/lib/x86_64-linux-gnu/"
     chmod 644 "$root"/usr/lib/x86_64-linux-gnu/*
     find "$root" -name '*.1' -exec gzip -9n {} +
     printf 'Source: ltrain\n\nPackage: ltrain\nArchitecture: amd64\n' >"$stage/debian/control"
@@ -94,7 +97,8 @@ wheel)
     tag=py3-none-manylinux_${glibc%.*}_${glibc#*.}_x86_64
     package=$stage/wheel/ltrain info=$stage/wheel/ltrain-$version.dist-info
     mkdir -p "$package" "$info"
-    cp -r "$tree"/bin "$tree"/lib "$tree"/share "$package/"
+    rm "$tree/lib/libltrain.so" # wheels have no links
+    cp -r "$tree"/bin "$tree"/lib "$tree"/share "$tree"/include "$package/"
     cat >"$package/__init__.py" <<'EOF'
 """The program ltrain, started in place of this process."""
 import os

@@ -24,6 +24,10 @@ tar xzf "$tar" -C "$folder/machine/home"
 home=$(echo "$folder"/machine/home/ltrain-*)
 foreign=$(ldd "$home/bin/ltrain" | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | grep -vE "^$home/bin/../lib/|/(libc|libm|libdl|librt|libpthread)\.so" || true)
 [ -z "$foreign" ] || fail "the tar takes $foreign from elsewhere"
+[ -f "$home/include/ltrain.h" ] || fail "the tar has no header"
+python3 -c 'import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).ltrain_api() < 1)' "$home/lib/libltrain.so" || fail "the tar's library does not load"
+foreign=$(ldd "$home/lib/libltrain.so" | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | grep -vE "^$home/|/(libc|libm|libdl|librt|libpthread)\.so" || true)
+[ -z "$foreign" ] || fail "the tar's library takes $foreign from elsewhere"
 if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
     libc=$(ldd "$home/bin/ltrain" | sed -n 's/.*=> \([^ ]*libc\.so[^ ]*\) .*/\1/p')
     mkdir -p "$folder/machine$(dirname "$libc")"
