@@ -4,6 +4,7 @@
 
 #include "base/blocks8.h"
 #include "base/sys.h"
+#include "plan/lower/groups.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,8 @@ struct compare {
     uint64_t *hash; /* hash by parameter of the unit, if several ranks hold the same */
     int ranks;
     enum state_holding holding;
-    int is_copy; /* 1: another rank says what this one holds, too */
+    enum lane lane; /* lane whose members hold the same, if there are copies */
+    int is_copy;    /* 1: another rank says what this one holds, too */
 };
 
 static const struct model_param *param_of(const struct compare *c, int i)
@@ -140,18 +142,26 @@ static enum status take_whole(void *user, int unit, int64_t first, int64_t n, fl
     return OK;
 }
 
+/* Tells how a pipeline's ranks hold a unit of the whole model: those of a stage, or of the model's ends all. */
+static enum state_holding held_by_stages(const struct model *m, const struct strategy *s, int unit, enum state_kind kind)
+{
+    return plan_unit_zero(m, s, unit) >= (kind == STATE_PARAM ? 3 : 1) ? HELD_IN_SHARDS : HELD_IN_COPIES;
+}
+
 /* Prepares this rank's share in memory and, on rank 0, the unit to compare with. */
 static enum status prepare(struct compare *c, struct session *given, struct session *alone, enum state_kind kind)
 {
     const struct strategy *s = &given->plan->strategy;
     const struct model_unit *u = &c->m->units[c->unit];
     int64_t elements = u->elements, groups = elements / s->key.group + u->n_params + 4;
-    c->holding = session_holding(given, c->unit, kind);
-    c->is_copy = c->holding == HELD_IN_COPIES && comm_member(given->comm, session_copies_lane(given)) > 0;
+    const int local = session_unit(given, c->unit), stages = strategy_stages(s);
+    c->lane = stages > 1 ? plan_unit_lane(c->m, s, c->unit) : session_copies_lane(given);
+    c->holding = stages > 1 ? held_by_stages(c->m, s, c->unit, kind) : session_holding(given, c->unit, kind);
+    c->is_copy = c->holding == HELD_IN_COPIES && comm_member(given->comm, c->lane) > 0;
     int sharded = c->holding != HELD_BY_ALL;
     c->ranks = s->ranks;
     c->piece_room = groups;
-    c->room = given->slice ? elements
+    c->room = given->slice || stages > 1 ? elements
               : c->holding == HELD_IN_COPIES
                   ? elements / mesh_degree(&s->key.mesh, MESH_EP) + groups * (s->key.moments == I8 ? BLOCK8 : 1)
                   : elements / s->ranks + groups * (s->key.moments == I8 ? BLOCK8 : 1);
@@ -168,7 +178,7 @@ static enum status prepare(struct compare *c, struct session *given, struct sess
         TRY(session_visit(alone, c->unit, kind, STATE_READ, take_alone, c));
     if (c->gradient)
         TRY(session_visit(alone, c->unit, STATE_GRAD, STATE_READ, take_gradient, c));
-    return session_visit(given, c->unit, kind, STATE_READ, sharded ? take_shard : take_whole, c);
+    return local >= 0 ? session_visit(given, local, kind, STATE_READ, sharded ? take_shard : take_whole, c) : OK;
 }
 
 /* Compares every rank's hashes with those of the first rank that holds the same: rank 0 or, of experts, one with the same ones. */
@@ -182,9 +192,7 @@ static enum status compare_copies(struct compare *c, struct comm *comm)
         st = comm_gather(comm, c->hash, n * (int64_t)sizeof *all, all);
     for (int place = 0; place < ranks && st == OK && c->alone; place++) {
         const int r = comm_rank_at(comm, place),
-                  like = c->holding == HELD_BY_ALL
-                             ? 0
-                             : comm_rank_at(comm, mesh_group_of(&mesh, session_copies_lane(c->given), place).first);
+                  like = c->holding == HELD_BY_ALL ? 0 : comm_rank_at(comm, mesh_group_of(&mesh, c->lane, place).first);
         for (int i = 0; i < n; i++) {
             struct difference *d = &c->d[c->m->units[c->unit].first_param + i];
             if (all[r * n + i] != all[like * n + i] && (d->rank == 0 || r < d->rank)) {
@@ -239,7 +247,7 @@ static enum status compare_shards(struct compare *c, struct comm *comm)
 enum status check_unit(struct session *given, struct session *alone, int unit, enum state_kind kind, struct excuse excuse,
                        struct difference *d)
 {
-    struct compare c = {.given = given, .m = given->model, .kind = kind, .unit = unit, .d = d, .excuse = excuse};
+    struct compare c = {.given = given, .m = given->model->whole, .kind = kind, .unit = unit, .d = d, .excuse = excuse};
     enum status st = comm_agree(given->comm, prepare(&c, given, alone, kind));
     if (st == OK && c.holding != HELD_BY_ALL)
         st = compare_shards(&c, given->comm);

@@ -171,7 +171,7 @@ enum status unused_write(struct unused *x, enum state_kind kind, const int *tens
     int64_t chunk = x->s->staging_bytes / (int64_t)sizeof *data;
     for (int i = next_cut(m, 0); i < m->n_params; i = next_cut(m, i + 1)) {
         int64_t end = model_param_stored(&m->params[i]);
-        if (!model_part_is_first(m, i))
+        if (!model_part_is_first(m, i) && strategy_stages(&x->s->plan->strategy) == 1) /* stages have the ends together */
             continue;
         for (int64_t at = m->params[i].elements; at < end && tensor[m->params[i].whole] >= 0;
              at += chunk * comm_size(x->s->comm)) {

@@ -11,6 +11,7 @@
 #include "engine/stacks.h"
 #include "engine/source.h"
 #include "model/part.h"
+#include "plan/lower/groups.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,6 +161,7 @@ struct output {
     enum state_kind kind; /* kind that is being written */
     const int *tensor;    /* numbers of that kind's tensors */
     int64_t written;      /* elements written so far */
+    int pipelined;        /* 1: the parts are stages, all of which share the model's ends */
 };
 
 static enum status write_param(struct output *w, int param, int64_t first, int64_t n, const float *data)
@@ -181,11 +183,26 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
     for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
         const struct model_param *p = &w->model->params[i];
         int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
-        if (a >= b || w->tensor[p->whole] < 0 || !model_part_is_first(w->model, i) || session_repeats(w->session, i, w->kind))
+        if (a >= b || w->tensor[p->whole] < 0 || !(w->pipelined || model_part_is_first(w->model, i)) ||
+            session_repeats(w->session, i, w->kind))
             continue;
         TRY(state_check_finite(w->kind, p, a - p->offset, b - a, data + (a - first)));
         TRY(write_param(w, i, a - p->offset, b - a, data + (a - first)));
         w->written += b - a;
+    }
+    return OK;
+}
+
+/* Writes a kind of state of a pipeline's stages. Of a unit that all ranks of a group hold whole one of them writes, in turn. */
+static enum status write_stages(struct session *s, enum state_kind kind, struct output *w)
+{
+    for (int u = 0; u < s->model->whole->n_units; u++) {
+        int writes = u < s->model->n_units;
+        if (writes && session_holding(s, u, kind) == HELD_BY_ALL) {
+            const struct mesh_group g = comm_group_of(s->comm, plan_unit_lane(s->model, &s->plan->strategy, u));
+            writes = u % g.members == g.member;
+        }
+        TRY(comm_agree(s->comm, writes ? session_visit(s, u, kind, STATE_READ, write_pieces, w) : OK));
     }
     return OK;
 }
@@ -197,6 +214,8 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
  * The ranks agree after every turn, so that none waits long for a slow or failed one. */
 static enum status write_kind(struct session *s, enum state_kind kind, struct output *w)
 {
+    if (w->pipelined)
+        return write_stages(s, kind, w);
     const int sharing = s->plan->strategy.ranks,
               turn = session_holding(s, MODEL_EMBEDDING_UNIT, kind) == HELD_BY_ALL ? sharing : 1;
     for (int u = 0; u < s->model->whole->n_units; u += turn) {
@@ -228,7 +247,8 @@ static int64_t elements_of_part(const struct session *s, const struct contents *
 /* Makes sure that no element is missing: a fault of ours must not become a checkpoint. */
 static enum status check_complete(struct session *s, const char *name, const struct contents *f, int64_t written)
 {
-    const int is_first = comm_place(s->comm) % s->plan->strategy.ranks == 0; /* 1: the first rank with this part */
+    const int is_first = comm_place(s->comm) % (s->plan->strategy.ranks / strategy_stages(&s->plan->strategy)) ==
+                         0; /* 1: the first rank with this part */
     double sum[2] = {(double)written, is_first ? (double)elements_of_part(s, f) : 0};
     TRY(comm_sum(s->comm, sum, 2));
     if (sum[0] == sum[1])
@@ -248,7 +268,7 @@ static enum status open_output(struct session *s, const char *dir, uint64_t mark
 static enum status write_file(struct session *s, const char *dir, uint64_t mark, const char *name, const struct contents *f,
                               struct unused *rest)
 {
-    struct output w = {.session = s, .model = s->model};
+    struct output w = {.session = s, .model = s->model, .pipelined = strategy_stages(&s->plan->strategy) > 1};
     enum status st = comm_agree(s->comm, open_output(s, dir, mark, name, f, &w));
     for (int k = 0; k < f->n_kinds && st == OK; k++) {
         w.kind = f->kind[k];

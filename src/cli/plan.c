@@ -39,6 +39,8 @@ static enum status find_decisions(const struct plan *plan, const struct model *m
 static enum status find_advice(const struct plan *plan, const struct model *model, const struct settings *s,
                                const struct comm *comm, struct advice *out)
 {
+    if (strategy_stages(&plan->strategy) > 1) /* advice is found by plans of the whole model */
+        return OK;
     if (s->json || isatty(STDOUT_FILENO))
         train_show_progress(s, comm);
     enum status st = advise_find(plan, model, &s->plan, out);
@@ -53,6 +55,8 @@ static enum status write_plan(const struct plan *plan, const struct model *model
     struct advice advice = {0};
     struct explanation e;
     int explain = s->explain && plan->fits;
+    if (explain && strategy_stages(&plan->strategy) > 1)
+        return status_fail(ERR_INVALID, "--explain: what decisions are worth is not found for stages yet: leave it out, or pp");
     if (explain)
         TRY(find_decisions(plan, model, s, comm, &e));
     if (s->json) {

@@ -29,6 +29,13 @@ static void no_flows(struct group *g)
     memset(g->send, 0, 2 * (size_t)g->members * sizeof *g->send);
 }
 
+/* Zeroes the end of this rank's share, beyond the data. */
+static void zero_end(void *share, const struct op_attrs *a, int element, int me)
+{
+    const int64_t there = flows_share(a, me);
+    memset((char *)share + there * element, 0, (size_t)((a->comm.share - there) * element));
+}
+
 /* Begins the flows of a collective that is no reduction. */
 static void begin_flows(struct group *g, const struct collective *x, int64_t chunk)
 {
@@ -44,6 +51,8 @@ static void begin_flows(struct group *g, const struct collective *x, int64_t chu
     const struct flow_part own = flows_own(x, &t->own_to);
     t->own_from = own.at;
     t->own_bytes = own.bytes;
+    if (x->op == OP_DEAL)
+        zero_end(x->arg[1], x->attrs, x->attrs->comm.element, g->me);
 }
 
 static void begin_reduce(struct group *g, int64_t chunk)
@@ -271,9 +280,8 @@ static void advance(struct comm *c, struct group *g, int *moved)
         void *arg[2];
         flows_gather_sums(&x, &attrs, arg, &gather);
         begin_flows(g, &gather, c->chunk);
-    } else { /* zeroes the end of this rank's share, beyond the data */
-        int64_t there = flows_share(&t->attrs, g->me);
-        memset((float *)t->arg[1] + there, 0, (size_t)(t->attrs.comm.share - there) * 4);
+    } else {
+        zero_end(t->arg[1], &t->attrs, 4, g->me);
     }
 }
 

@@ -57,8 +57,8 @@ void comm_describe_span(const struct comm *c, char *text, size_t bytes);
 /* Starts an instruction of a program. Each lane has at most one in flight; every member of the group starts the same one with the
  * same attributes, in the same order.
  *
- * arg: as of op.h; the memory is the communicator's until done. `send` and `recv` are the halves of OP_EXCHANGE that take place
- * (by its predicates); other ops ignore them. */
+ * arg: as of op.h; the memory is the communicator's until done. `send` and `recv` are the halves of OP_EXCHANGE and OP_SHIFT
+ * that take place (by their predicates); other ops ignore them. */
 enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, void *const *arg, int send,
                        int recv);
 /* Makes progress; *done: all results are there and all sources may be overwritten. */

@@ -93,6 +93,12 @@ struct flow_part flows_out(const struct collective *c, int m)
         if (c->send && m == modulo(c->me + a->comm.distance, c->members))
             return (struct flow_part){src, a->comm.n * a->comm.element};
         return (struct flow_part){src, 0};
+    case OP_SHIFT:
+        return (struct flow_part){src, c->send && m == c->me + a->comm.distance ? a->comm.n * a->comm.element : 0};
+    case OP_DEAL:
+        return (struct flow_part){src + m * block_bytes(a), c->me == a->comm.root ? flows_share(a, m) * a->comm.element : 0};
+    case OP_COLLECT:
+        return (struct flow_part){src, m == a->comm.root ? flows_share(a, c->me) * a->comm.element : 0};
     case OP_DISPATCH:
         return pairs_with(c, src, m);
     case OP_RETURN:
@@ -115,6 +121,12 @@ struct flow_part flows_in(const struct collective *c, int m)
         if (c->receive && m == modulo(c->me - a->comm.distance, c->members))
             return (struct flow_part){dst, a->comm.n * a->comm.element};
         return (struct flow_part){dst, 0};
+    case OP_SHIFT:
+        return (struct flow_part){dst, c->receive && m == c->me - a->comm.distance ? a->comm.n * a->comm.element : 0};
+    case OP_DEAL:
+        return (struct flow_part){dst, m == a->comm.root ? flows_share(a, c->me) * a->comm.element : 0};
+    case OP_COLLECT:
+        return (struct flow_part){dst + m * block_bytes(a), c->me == a->comm.root ? flows_share(a, m) * a->comm.element : 0};
     case OP_DISPATCH:
         return arrived_from(c, dst, m);
     case OP_RETURN:

@@ -17,7 +17,7 @@ struct collective {
     const struct op_attrs *attrs;
     void *const *arg;
     int members, me;
-    int send, receive; /* halves of OP_EXCHANGE that take place; other ops ignore them */
+    int send, receive; /* halves of OP_EXCHANGE and OP_SHIFT that take place; other ops ignore them */
 };
 
 struct flow_part {

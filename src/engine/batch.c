@@ -240,6 +240,21 @@ int64_t batch_token(const struct batch *b, int64_t i)
     return seq_token_of(b->layout, b->ring, b->ulysses * seq_rank_rows(&b->shape) + row_of_target(b, i));
 }
 
+void batch_take_share(struct batch *b)
+{
+    const struct strategy *s = &b->s->plan->strategy;
+    const int64_t share = strategy_end_rows(s), first = min_i64(s->rows, comm_member(b->s->comm, LANE_PP) * share),
+                  n = min_i64(share, s->rows - first);
+    const struct sequence in = inputs(b->s);
+    memmove(in.tokens, in.tokens + first, (size_t)n * sizeof *in.tokens);
+    memmove(in.targets, in.targets + first, (size_t)n * sizeof *in.targets);
+    memmove(in.positions, in.positions + first, (size_t)n * sizeof *in.positions);
+    for (int64_t i = n; i < share; i++) { /* rows that are no one's */
+        in.tokens[i] = in.positions[i] = 0;
+        in.targets[i] = -1;
+    }
+}
+
 uint64_t batch_digest(const struct batch *b)
 {
     return seq_layout_digest(b->layout);

@@ -20,6 +20,10 @@ struct sequence batch_arrays(struct batch *b);
  * ranks that share the sequence must pass the same. */
 enum status batch_publish(struct batch *b, int64_t used);
 
+/* Leaves the tokens, targets and positions of this stage's share of the rows, for a program of the model's ends (plan/ticks.h). The
+ * sequence is published anew before other programs. */
+void batch_take_share(struct batch *b);
+
 /* Returns the number of rows of this rank's targets. */
 int64_t batch_targets(const struct batch *b);
 /* Returns the row of the program's positions for row i of its targets: between slices each has only its share of the targets. */

@@ -52,7 +52,7 @@ static void find_arguments(const struct exec_context *x, const struct program *p
 
 struct exec_halves exec_halves(const struct exec_context *x, const struct program *p, const struct instr *in)
 {
-    if (in->op != OP_EXCHANGE)
+    if (in->op != OP_EXCHANGE && in->op != OP_SHIFT)
         return (struct exec_halves){1, 1};
     const struct op_attrs *a = &program_call(p, in)->attrs;
     return (struct exec_halves){exec_holds(x, a->comm.send_if), exec_holds(x, a->comm.recv_if)};

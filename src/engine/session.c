@@ -36,7 +36,7 @@ static void warm_up(struct session *s)
 
 static size_t predicates_of(const struct plan *p)
 {
-    return (size_t)(MODEL_MASKS * 2 * p->strategy.key.mesh.degree[MESH_RING] + plan_any(p)->predicates + 1);
+    return (size_t)(MODEL_MASKS * 2 * p->strategy.key.mesh.degree[MESH_RING] + plan_any(p)->predicates + STAGE_PREDICATES + 1);
 }
 
 /* Sets the rank's communicator and its predicates, all of which hold until a batch says otherwise. */
@@ -334,11 +334,31 @@ enum status session_run(struct session *s, enum plan_program which, struct trace
     return executor_run(s->executor, s->plan->programs[which], trace);
 }
 
+/* Moves a program's saved buffers from one slot to another. */
+static void move_saved(struct program *p, int slots)
+{
+    for (int b = p->first_saved; b < p->first_saved + p->n_saved; b++)
+        p->buffers[b].address += slots * p->slot_bytes[p->buffers[b].tier];
+}
+
+enum status session_run_half(struct session *s, enum plan_program which, const struct half_run *half, struct trace_event *trace)
+{
+    struct program *p = s->plan->programs[which];
+    const int backward = which >= PLAN_BACKWARD_FIRST && which != PLAN_PASS_FORWARD;
+    uint8_t *bits = s->predicates + program_stage_predicate(s->plan->strategy.key.mesh.degree[MESH_RING], p->masks, !backward);
+    bits[0] = half->sends != 0;
+    bits[1] = half->receives != 0;
+    move_saved(p, half->slot);
+    enum status st = session_run(s, which, trace);
+    move_saved(p, -half->slot);
+    return st;
+}
+
 double session_loss(struct session *s)
 {
     const struct strategy *st = &s->plan->strategy;
     const double *part = session_io(s, s->plan->io.loss);
-    int64_t n = st->ranks * ceil_div(st->rows / mesh_degree(&st->key.mesh, MESH_TP), st->key.loss_tile);
+    int64_t n = st->ranks * ceil_div(strategy_end_rows(st) / mesh_degree(&st->key.mesh, MESH_TP), st->key.loss_tile);
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         sum += part[i];

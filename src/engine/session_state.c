@@ -90,6 +90,15 @@ int session_repeats(const struct session *s, int param, enum state_kind kind)
     return s->slice->params[i].n_ranges == 0;
 }
 
+int session_unit(const struct session *s, int of_whole)
+{
+    const struct model *m = s->model;
+    for (int u = 0; u < m->n_units; u++)
+        if (m->whole->params[m->params[m->units[u].first_param].whole].unit == of_whole)
+            return u;
+    return -1;
+}
+
 enum dtype session_state_type(const struct session *s, const struct model_unit *unit, enum state_kind kind)
 {
     const struct strategy *st = &s->plan->strategy;

@@ -22,6 +22,9 @@ enum lane session_copies_lane(const struct session *s);
  * first slice's, unless they are sharded. */
 int session_repeats(const struct session *s, int param, enum state_kind kind);
 
+/* Returns this rank's index of a unit of the whole model; -1: its stage of a pipeline has none of it. */
+int session_unit(const struct session *s, int of_whole);
+
 /* Visits n elements of the unit from `first` on, as fp32; to be filled when writing. */
 typedef enum status state_visitor(void *user, int unit, int64_t first, int64_t n, float *data);
 /* Calls visit for every piece that this rank holds of the unit's state, at most a group at a time, reading from or writing to its

@@ -293,6 +293,7 @@ static enum status one_length(struct eval *x, int64_t length, struct result *out
     session_destroy(r.session);
     train_plans_destroy(&r.plans.all);
     windows_close(opening.windows);
+    model_destroy(r.stage);
     model_destroy(r.model);
     free(s.plan.hardware);
     free(s.plan.target);

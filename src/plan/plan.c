@@ -126,6 +126,8 @@ static enum status run_passes(struct planning *x, int n, struct pass_time *took)
 {
     for (int i = 0, done = 0; i < n; i++) {
         double began = clock_seconds();
+        if (i > PASS_MEMORY && x->choice.plan && strategy_stages(&x->choice.plan->strategy) > 1)
+            break; /* later passes change one program of a set */
         if (x->given->effort > passes[i].most || (passes[i].improves && hurry_asked()))
             continue;
         progress_planning(passes[i].looks_for);

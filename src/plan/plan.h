@@ -15,6 +15,21 @@ enum plan_program {
     PLAN_LAST,        /* the last of several micro-batches */
     PLAN_FLUSH,       /* the pending update alone */
     PLAN_EVAL,
+    /* Pipelines (ticks.h), which run PLAN_FLUSH and these alone; their PLAN_UPDATE_STEP is the program that halves are cut from. Of
+     * three, the first belongs to the first micro-batch, the others to further ones and to the last one of several. */
+    PLAN_EMBED,
+    PLAN_FORWARD,
+    PLAN_HEAD_FIRST,
+    PLAN_HEAD_MORE,
+    PLAN_HEAD_LAST,
+    PLAN_BACKWARD_FIRST,
+    PLAN_BACKWARD_MORE,
+    PLAN_BACKWARD_LAST,
+    PLAN_EMBED_GRAD_FIRST,
+    PLAN_EMBED_GRAD_MORE,
+    PLAN_EMBED_GRAD_LAST,
+    PLAN_PASS_FORWARD, /* messages beside a forward or backward pass that other stages run */
+    PLAN_PASS_BACKWARD,
     PLAN_PREFILL, /* many tokens of a text; plans of sampling (sampling.h) only, which have just this and the next two programs */
     PLAN_PREFILL_SHORT,
     PLAN_DECODE, /* one token */

@@ -8,14 +8,43 @@
 #include "plan/schedule/prefetch.h"
 #include "plan/search/shelf.h"
 #include "plan/search/tuning.h"
+#include "plan/ticks.h"
 #include "verify/verify.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* Sets the duties of three programs: of the first micro-batch, further ones, and the last one. */
+static void set_three(const struct plan_request *s, int *duties, int common)
+{
+    duties[0] = common | DUTY_FIRST | (s->grad_accum == 1 ? DUTY_LAST : 0);
+    duties[1] = s->grad_accum > 2 ? common : 0;
+    duties[2] = s->grad_accum > 1 ? common | DUTY_LAST : 0;
+}
+
+/* Sets the duties of a pipeline's programs. */
+static void pipeline_duties(const struct plan_request *s, int duties[PLAN_PROGRAMS])
+{
+    const int both = DUTY_FORWARD | DUTY_BACKWARD;
+    memset(duties, 0, sizeof(int) * PLAN_PROGRAMS);
+    duties[PLAN_UPDATE_STEP] = plan_first_duties(s);
+    duties[PLAN_FLUSH] = DUTY_UPDATE;
+    duties[PLAN_FORWARD] = both | DUTY_FIRST | DUTY_HALF_FORWARD;
+    duties[PLAN_EMBED] = DUTY_EMBED;
+    duties[PLAN_PASS_FORWARD] = DUTY_PASS_FORWARD;
+    duties[PLAN_PASS_BACKWARD] = DUTY_PASS_BACKWARD;
+    set_three(s, &duties[PLAN_HEAD_FIRST], DUTY_HEAD);
+    set_three(s, &duties[PLAN_BACKWARD_FIRST], both | DUTY_HALF_BACKWARD);
+    set_three(s, &duties[PLAN_EMBED_GRAD_FIRST], DUTY_EMBED_GRAD);
+}
+
 /* Sets the duties of the programs that a run needs; 0: not needed. */
 static void program_duties(const struct plan_request *s, int duties[PLAN_PROGRAMS])
 {
+    if (mesh_degree(&s->mesh, MESH_PP) > 1) {
+        pipeline_duties(s, duties);
+        return;
+    }
     int first = DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | (s->grad_accum == 1 ? DUTY_LAST : 0);
     memset(duties, 0, sizeof(int) * PLAN_PROGRAMS);
     duties[PLAN_FLUSH] = DUTY_UPDATE;
@@ -50,9 +79,26 @@ void plan_account(struct plan *plan)
     }
 }
 
-enum { TRAINING_PROGRAMS = PLAN_EVAL + 1 };
-static const enum plan_program order_of_planning[TRAINING_PROGRAMS] = {PLAN_UPDATE_STEP, PLAN_STEP,  PLAN_MORE,
-                                                                       PLAN_LAST,        PLAN_FLUSH, PLAN_EVAL};
+enum { TRAINING_PROGRAMS = PLAN_PASS_BACKWARD + 1 };
+static const enum plan_program order_of_planning[TRAINING_PROGRAMS] = {PLAN_UPDATE_STEP,
+                                                                       PLAN_STEP,
+                                                                       PLAN_MORE,
+                                                                       PLAN_LAST,
+                                                                       PLAN_FLUSH,
+                                                                       PLAN_EVAL,
+                                                                       PLAN_BACKWARD_FIRST,
+                                                                       PLAN_BACKWARD_MORE,
+                                                                       PLAN_BACKWARD_LAST,
+                                                                       PLAN_HEAD_FIRST,
+                                                                       PLAN_HEAD_MORE,
+                                                                       PLAN_HEAD_LAST,
+                                                                       PLAN_EMBED,
+                                                                       PLAN_FORWARD,
+                                                                       PLAN_EMBED_GRAD_FIRST,
+                                                                       PLAN_EMBED_GRAD_MORE,
+                                                                       PLAN_EMBED_GRAD_LAST,
+                                                                       PLAN_PASS_FORWARD,
+                                                                       PLAN_PASS_BACKWARD};
 
 /* One program of the set, to be planned. */
 struct program_job {
@@ -87,6 +133,8 @@ static void take_program(struct plan *plan, const struct plan_request *s, const 
     plan->io = x->io;
     if (x->which == PLAN_UPDATE_STEP)
         plan->level = x->level;
+    for (int t = 0; t < TIERS && x->which == PLAN_UPDATE_STEP; t++)
+        plan->strategy.saved[t] = p->slots * p->slot_bytes[t];
     if (plan->fits)
         plan->fits = fit_within(p->arena, plan->limit, &plan->misfit);
     plan->seconds += x->which == PLAN_UPDATE_STEP || x->which == PLAN_LAST ? p->seconds
@@ -98,7 +146,8 @@ static void take_program(struct plan *plan, const struct plan_request *s, const 
 static enum status plan_programs(struct plan *plan, const struct model *m, const struct plan_request *s, double slack,
                                  const struct candidate *candidate)
 {
-    const int at_once = programs_at_once(candidate), nowhere = candidate->bytes[TIER_DEVICE] == FIT_NOWHERE;
+    const int stages = strategy_stages(&plan->strategy), at_once = stages > 1 ? 1 : programs_at_once(candidate),
+              nowhere = candidate->bytes[TIER_DEVICE] == FIT_NOWHERE;
     int duties[PLAN_PROGRAMS];
     program_duties(s, duties);
     plan->fits = 1;
@@ -123,6 +172,8 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
                 take_program(plan, s, &x[k]);
         TRY(st);
     }
+    if (plan->fits && stages > 1)
+        plan->seconds = ticks_seconds(plan);
     if (!plan->fits) /* the set is incomplete */
         plan->seconds = plan->programs[PLAN_UPDATE_STEP]->seconds * (double)s->grad_accum;
     return OK;
@@ -136,6 +187,7 @@ enum status plan_candidate(const struct problem *p, const struct candidate *c, d
     if (!plan)
         return status_no_memory("while planning");
     plan->strategy = c->strategy;
+    memset(plan->strategy.saved, 0, sizeof plan->strategy.saved);
     plan_keep_as_given(p->model, s, &plan->strategy);
     plan->level = c->level;
     plan->cost = p->cost;

@@ -3,9 +3,12 @@
 #include "base/sys.h"
 #include "model/part.h"
 #include "plan/lower/mesh.h"
+#include "plan/program_set.h"
+#include "plan/ticks.h"
 #include "verify/mesh.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- planning ---- */
 
@@ -43,6 +46,24 @@ static enum status find_role(struct plan_roles *x, const struct model *whole, co
     return OK;
 }
 
+/* Plans a role. first: the first role's plan, whose placement stages share, so that messages between all ranks come in one order on
+ * each; NULL: this is the first. */
+static enum status plan_role(const struct model *m, const struct plan_request *s, const struct plan *first,
+                             const int64_t limit[TIERS], struct plan **out)
+{
+    struct problem problem;
+    struct candidate like;
+    double excess;
+    if (!first)
+        return plan_create(m, s, limit, out);
+    const struct plan_request request = request_like(s, &first->strategy);
+    if (strategy_stages(&first->strategy) == 1)
+        return plan_create(m, &request, limit, out);
+    problem_set(&problem, m, &request, limit);
+    like = (struct candidate){.strategy = first->strategy, .level = first->level, .tried = 1};
+    return plan_candidate(&problem, &like, 0, &excess, out);
+}
+
 static void destroy_roles(struct plan_roles *x)
 {
     for (int i = 0; i < x->n_roles; i++) {
@@ -63,15 +84,32 @@ enum status plan_roles_create(const struct model *whole, const struct model_part
     x->role = (int *)(x->of + n_parts);
     for (int i = 0; i < n_parts; i++)
         TRY_GOTO(find_role(x, whole, &part[i], &x->role[i]), fail);
-    for (int i = 0; i < x->n_roles; i++) {
-        const struct plan_request request = i > 0 ? request_like(s, &x->of[0].plan->strategy) : *s;
-        TRY_GOTO(plan_create(x->of[i].made ? x->of[i].made : whole, &request, limit, &x->of[i].plan), fail);
-    }
+    for (int i = 0; i < x->n_roles; i++)
+        TRY_GOTO(plan_role(x->of[i].made ? x->of[i].made : whole, s, i > 0 ? x->of[0].plan : NULL, limit, &x->of[i].plan), fail);
     *out = x->of[x->role[own]].plan;
     (*out)->roles = x;
     return OK;
 fail:
     destroy_roles(x);
+    return st;
+}
+
+enum status plan_stages_create(const struct model *m, const struct plan_request *s, int own, const int64_t limit[TIERS],
+                               struct plan **out)
+{
+    const int stages = mesh_degree(&s->mesh, MESH_PP);
+    struct model_part *part;
+    enum status st = OK;
+    if (stages == 1)
+        return plan_roles_create(m, &m->part, 1, 0, s, limit, out);
+    part = sys_calloc((size_t)stages, sizeof *part);
+    if (!part)
+        return status_fail(ERR_NOMEM, "out of memory: the parts of %d stages", stages);
+    for (int i = 0; i < stages && st == OK; i++)
+        st = model_stage(m, i, stages, 0, 1, &part[i]);
+    if (st == OK)
+        st = plan_roles_create(m, part, stages, own, s, limit, out);
+    free(part);
     return st;
 }
 
@@ -99,13 +137,23 @@ double plan_step_seconds(const struct plan *p)
 
 enum { TABLES = 1 + 2 * COMM_LANES };
 
-/* Fills in each rank's role, and its group and index on every comm lane. table: TABLES arrays of n. */
+/* Returns the number of ranks that have one part: stages of a pipeline are parts of its mesh, other parts have a mesh each. */
+static int ranks_of_part(const struct plan *p)
+{
+    return p->strategy.ranks / strategy_stages(&p->strategy);
+}
+
+/* Returns the role of a part. */
+static int role_of(const struct plan *p, int part)
+{
+    return p->roles ? p->roles->role[part] : 0;
+}
+
+/* Fills in each rank's group and index on every comm lane. table: TABLES arrays of n, of which the first is for roles. */
 static struct mesh_roles ranks_of(const struct plan *p, int n, int32_t *table)
 {
     struct mesh_roles mesh = {.n_ranks = n, .role = table};
     const int each = p->strategy.ranks;
-    for (int k = 0; k < n && p->roles; k++)
-        table[k] = p->roles->role[k / each];
     for (int l = LANE_WORLD; l < LANES; l++) {
         int32_t *group = table + n * (1 + 2 * lane_comm((enum lane)l)), *member = group + n;
         for (int k = 0; k < n; k++) {
@@ -119,30 +167,75 @@ static struct mesh_roles ranks_of(const struct plan *p, int n, int32_t *table)
     return mesh;
 }
 
-/* Verifies one program of all roles together. */
-static enum status verify_program(const struct plan *p, int which, const struct mesh_roles *mesh, const struct program **roles)
+/* Verifies the programs that the parts run at the same time, one of each part. */
+static enum status verify_together(const struct plan *p, int n_parts, const struct program *const *of_part,
+                                   struct mesh_roles *mesh, int32_t *role, const struct program **distinct)
 {
-    for (int i = 0; i < plan_n_roles(p); i++)
-        roles[i] = plan_of_role(p, i)->programs[which];
-    return roles[0] ? program_verify_mesh(roles, plan_n_roles(p), mesh) : OK;
+    const int each = ranks_of_part(p);
+    int n = 0;
+    for (int part = 0; part < n_parts; part++) {
+        int k = 0;
+        while (k < n && distinct[k] != of_part[part])
+            k++;
+        if (k == n)
+            distinct[n++] = of_part[part];
+        for (int r = part * each; r < (part + 1) * each; r++)
+            role[r] = k;
+    }
+    return program_verify_mesh(distinct, n, mesh);
+}
+
+/* Verifies a pipeline tick by tick; a tick whose stages run what they ran in the one before is verified already. */
+static enum status verify_ticks(const struct plan *p, int n_parts, const struct program **programs, struct mesh_roles *mesh,
+                                int32_t *role)
+{
+    const struct ticks t = plan_ticks(p);
+    const struct program **before = programs + n_parts * TICK_MOST, **distinct = before + n_parts * TICK_MOST;
+    for (int64_t k = 0; k < ticks_count(&t); k++) {
+        int n = 0;
+        for (int s = 0; s < n_parts; s++) {
+            struct tick_work work[TICK_MOST];
+            n = ticks_list(&t, s, k, work);
+            for (int i = 0; i < n; i++)
+                programs[i * n_parts + s] = plan_of_role(p, role_of(p, s))->programs[work[i].program];
+        }
+        for (int i = 0; i < n; i++)
+            if (memcmp(&before[i * n_parts], &programs[i * n_parts], (size_t)n_parts * sizeof *programs) != 0)
+                TRY(verify_together(p, n_parts, &programs[i * n_parts], mesh, role, distinct));
+        memcpy(before, programs, (size_t)(n_parts * TICK_MOST) * sizeof *programs);
+    }
+    return OK;
+}
+
+/* Verifies the programs of all parts together: those of one name, and a pipeline's ticks. */
+static enum status verify_parts(const struct plan *p, int n_parts, const struct program **programs, struct mesh_roles *mesh,
+                                int32_t *role)
+{
+    const int stages = strategy_stages(&p->strategy);
+    for (int which = 0; which < PLAN_PROGRAMS; which++) {
+        for (int part = 0; part < n_parts; part++)
+            programs[part] = plan_of_role(p, role_of(p, part))->programs[which];
+        if (programs[0] && (stages == 1 || which == PLAN_FLUSH))
+            TRY(verify_together(p, n_parts, programs, mesh, role, programs + n_parts));
+    }
+    return stages > 1 ? verify_ticks(p, n_parts, programs, mesh, role) : OK;
 }
 
 enum status plan_verify_ranks(const struct plan *p)
 {
-    const int n = p->strategy.ranks * (p->roles ? p->roles->n_parts : 1), n_roles = plan_n_roles(p);
+    const int n_parts = p->roles ? p->roles->n_parts : 1, n = ranks_of_part(p) * n_parts, n_roles = plan_n_roles(p);
     for (int i = 0; i < n_roles; i++)
         TRY(plan_verify(plan_of_role(p, i)));
     if (n == 1)
         return OK;
     int32_t *table = sys_calloc((size_t)TABLES * (size_t)n, sizeof *table);
-    const struct program **roles = sys_calloc((size_t)n_roles, sizeof *roles);
-    enum status st = table && roles ? OK : status_fail(ERR_NOMEM, "out of memory while verifying");
+    const struct program **programs = sys_calloc((size_t)(n_parts * (2 * TICK_MOST + 1)), sizeof *programs);
+    enum status st = table && programs ? OK : status_fail(ERR_NOMEM, "out of memory while verifying");
     if (st == OK) {
-        const struct mesh_roles mesh = ranks_of(p, n, table);
-        for (int which = 0; which < PLAN_PROGRAMS && st == OK; which++)
-            st = verify_program(p, which, &mesh, roles);
+        struct mesh_roles mesh = ranks_of(p, n, table);
+        st = verify_parts(p, n_parts, programs, &mesh, table);
     }
-    free(roles);
+    free(programs);
     free(table);
     return st;
 }

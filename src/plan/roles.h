@@ -13,6 +13,11 @@
 enum status plan_roles_create(const struct model *whole, const struct model_part *part, int n_parts, int own,
                               const struct plan_request *s, const int64_t limit[TIERS], struct plan **out);
 
+/* Plans all stages of the request's mesh (program/mesh.h: pp), with the first stage's placement for all; one stage is a plan of the
+ * whole model or, if it is a part, of that. *out: the plan of stage `own`. Errors as above; ERR_NOFIT is a plan whose `fits` is 0. */
+enum status plan_stages_create(const struct model *m, const struct plan_request *s, int own, const int64_t limit[TIERS],
+                               struct plan **out);
+
 /* Returns the number of roles, and the plan of one; a plan of plan_create has one role, its own. */
 int plan_n_roles(const struct plan *p);
 const struct plan *plan_of_role(const struct plan *p, int role);

@@ -234,9 +234,9 @@ struct op_attrs {
         } vec; /* ACCUM, SUMSQ, CLIP, ADAMW (ops/adamw.h); group: comm lane, by lane_in_record, whose members share the elements */
         struct {
             int64_t n, share;
-            int32_t type, element, distance, send_if, recv_if;
+            int32_t type, element, distance, send_if, recv_if, root;
         } comm; /* element: bytes of an element, or of a row; send_if, recv_if: predicates of sending and receiving, as
-                 * instr.predicate. DISPATCH and RETURN: n: room for rows that arrive, share: rows of all pairs; type: experts */
+                 * instr.predicate; root: the member that deals or collects. DISPATCH and RETURN: n: room for rows that arrive, share: rows of all pairs; type: experts */
         int64_t words[10];
     };
 };

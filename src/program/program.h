@@ -202,10 +202,14 @@ struct program {
     int64_t peak[TIERS][CLASSES]; /* most bytes of each class at one moment, of each tier */
     double seconds;               /* simulated seconds of the whole program */
     int write_depth;              /* most blocks of drive writes in flight while reads are in flight, too; 0: DRIVE_DEPTH */
-    int discrete;                 /* 1: READ, WRITE and HOST lanes cannot reach the device tier */
-    int group_size[LANES];        /* number of members of each comm lane's group; 1 or 0: the lane is not used */
-    int out_of_memory;            /* 1, and stays so: a table could not grow */
-    enum program_excess excess;   /* limit PROGRAM_MOST_* that a number exceeded, and stays so: operands may be wrong */
+    /* Programs of halves (plan/lower/halves.h): number of copies of the buffers that the other half reads, consecutive persistent
+     * ones, and the bytes of a copy; 0: none. Their addresses are the first copy's */
+    int slots, first_saved, n_saved;
+    int64_t slot_bytes[TIERS];
+    int discrete;               /* 1: READ, WRITE and HOST lanes cannot reach the device tier */
+    int group_size[LANES];      /* number of members of each comm lane's group; 1 or 0: the lane is not used */
+    int out_of_memory;          /* 1, and stays so: a table could not grow */
+    enum program_excess excess; /* limit PROGRAM_MOST_* that a number exceeded, and stays so: operands may be wrong */
 };
 
 enum status program_create(const char *name, struct program **out);
@@ -256,6 +260,14 @@ void program_number(struct program *p);
 /* Reorders the instructions: order[i], a permutation of 0 .. n_instrs-1, is the former index of the i-th. Sets tickets. Returns 0
  * if memory is short. */
 int program_permute(struct program *p, const int *order);
+
+/* Predicates of messages between stages, two for outputs (they are sent, received), two for gradients, behind those of the masks. */
+enum { STAGE_PREDICATES = 4 };
+/* Returns the number of the first predicate for outputs (gradients: 0) or gradients (1). */
+static inline int program_stage_predicate(int ring, int masks, int gradients)
+{
+    return 1 + (ring > 1 ? 2 * (ring - 1) * (masks > 1 ? masks : 1) : 0) + 2 * gradients;
+}
 
 /* Prints the program as text, one instruction a line. */
 void program_print(const struct program *p, FILE *f);

@@ -258,27 +258,14 @@ static enum status set_tiles(const struct settings_key *k, const char *where, ch
     return OK;
 }
 
-/* Refuses a dimension of a mesh that other programs have and ltrain does not have yet. */
-static enum status refuse_later_dimensions(const char *where, const char *text)
-{
-    for (const char *at = text; *at; at += strcspn(at, ","), at += *at == ',') {
-        at += strspn(at, " ");
-        if (strncmp(at, "pp", 2) == 0 && strchr("= ", at[2]))
-            return status_fail(ERR_INVALID, "%s: pp is not there yet: the mesh has dp, ulysses, ring, tp, ep", where);
-    }
-    return OK;
-}
-
 static enum status set_mesh(const struct settings_key *k, const char *where, char *text, struct settings *s)
 {
     struct mesh mesh;
     const char *keys[MESH_DIMS + 1], *values[MESH_DIMS] = {NULL};
     int64_t degree[MESH_DIMS];
     mesh_keys(keys);
-    if (strcmp(text, "auto") != 0) {
-        TRY(refuse_later_dimensions(where, text));
+    if (strcmp(text, "auto") != 0)
         TRY(parse_pairs(where, text, keys, "dp=2,ulysses=4,ring=2", values));
-    }
     for (int d = 0; d < MESH_DIMS; d++) {
         degree[d] = AUTO;
         if (values[d] && strcmp(values[d], "auto") != 0)

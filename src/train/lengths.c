@@ -3,6 +3,7 @@
 
 #include "base/tell.h"
 #include "base/units.h"
+#include "model/part.h"
 #include "offload/drives.h"
 #include "settings/curriculum.h"
 
@@ -30,7 +31,7 @@ static enum status use_stretch(struct run *r, const struct plan *p)
     batch_destroy(r->batch);
     r->batch = NULL;
     TRY(batch_create(r->session, plan_length(p), &r->batch));
-    model_inv_freq(r->model, plan_length(p), session_io(r->session, p->io.inv_freq));
+    model_inv_freq(r->session->model, plan_length(p), session_io(r->session, p->io.inv_freq));
     return OK;
 }
 
@@ -44,6 +45,20 @@ enum status run_use_stretch(struct run *r, int stretch)
     return comm_agree(r->comm, use_stretch(r, p));
 }
 
+/* Makes this rank's stage of the model, if there are stages. */
+static enum status take_stage(struct run *r)
+{
+    const struct strategy *s = &r->plans.all.plan[0]->strategy;
+    const int stages = strategy_stages(s);
+    struct model_part part;
+    if (stages == 1)
+        return OK;
+    if (r->s->trace > 0)
+        return status_fail(ERR_INVALID, "--trace: the programs of stages are not traced yet: leave it out, or --mesh pp");
+    TRY(model_stage(r->model, comm_member(r->comm, LANE_PP), stages, 0, 1, &part));
+    return model_part_create(r->model, &part, &r->stage);
+}
+
 enum status run_start(struct run *r)
 {
     const struct settings *s = r->s;
@@ -54,10 +69,12 @@ enum status run_start(struct run *r)
         for (int i = 0; i < n; i++)
             path[i] = s->nvme_path.item[index[i]];
     }
+    TRY(comm_agree(r->comm, take_stage(r)));
     r->plans.all.owned = 0;
-    TRY(comm_agree(r->comm, session_create(r->model, r->plans.all.plan, r->plans.all.n, s, r->comm, path, n, &r->session)));
+    TRY(comm_agree(r->comm, session_create(r->stage ? r->stage : r->model, r->plans.all.plan, r->plans.all.n, s, r->comm, path, n,
+                                           &r->session)));
     /* keeps a step's data in memory, read before the step begins: a failed read then costs no half-done step */
-    if (s->plan.grad_accum > 1 && r->inputs.corpus)
+    if ((s->plan.grad_accum > 1 || r->stage) && r->inputs.corpus)
         TRY(comm_agree(r->comm, corpus_keep(r->inputs.corpus, s->plan.grad_accum)));
     return run_use_stretch(r, 0);
 }

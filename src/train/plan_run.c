@@ -57,7 +57,7 @@ static void adapt_tiles(struct settings *s)
 
 /* Plans again with the host budget that messages leave, if ranks send through host memory: messages are a part of that budget. */
 static enum status leave_room_for_messages(const struct settings *s, const struct plan_request *request,
-                                           const struct machine_ranks *p, const struct model *m, struct plan **plan)
+                                           const struct machine_ranks *p, const struct model *m, int stage, struct plan **plan)
 {
     char host[32], messages[32], given[32];
     int64_t limit[TIERS], bytes = session_message_bytes(*plan);
@@ -67,7 +67,7 @@ static enum status leave_room_for_messages(const struct settings *s, const struc
     limit[TIER_HOST] = max_i64(0, limit[TIER_HOST] - bytes);
     plan_destroy(*plan);
     *plan = NULL;
-    TRY(plan_roles_create(m, &m->part, 1, 0, request, limit, plan));
+    TRY(plan_stages_create(m, request, stage, limit, plan));
     bytes = session_message_bytes(*plan);
     if (!(*plan)->fits || (*plan)->arena[TIER_HOST] + bytes <= p->limit[TIER_HOST])
         return OK;
@@ -112,11 +112,12 @@ static enum status plan_length_of(struct settings *s, int64_t seq_len, const str
                                   struct train_plans *out)
 {
     const struct plan_request request = request_of(s, seq_len, out->n > 0 ? out->plan[0] : NULL);
+    const int stage = out->place / (int)(mesh_ranks(&request.mesh) / mesh_degree(&request.mesh, MESH_PP));
     if (plan_of_length(out, seq_len))
         return OK;
     TRY(train_say_length(s, seq_len, refuse_early(m, &request, p->limit)));
-    TRY(train_say_length(s, seq_len, plan_roles_create(m, &m->part, 1, 0, &request, p->limit, &out->plan[out->n])));
-    TRY(train_say_length(s, seq_len, leave_room_for_messages(s, &request, p, m, &out->plan[out->n])));
+    TRY(train_say_length(s, seq_len, plan_stages_create(m, &request, stage, p->limit, &out->plan[out->n])));
+    TRY(train_say_length(s, seq_len, leave_room_for_messages(s, &request, p, m, stage, &out->plan[out->n])));
     out->owned = ++out->n;
     return OK;
 }
@@ -141,7 +142,7 @@ static enum status plan_lengths(struct settings *s, const struct machine_ranks *
 static enum status plan_prepared(struct settings *s, const struct machine_ranks *p, const struct model *m,
                                  struct train_plans *out)
 {
-    *out = (struct train_plans){.n = 0};
+    *out = (struct train_plans){.place = out->place};
     if (s->max_seq) {
         TRY(plan_longest(m, &s->plan, p->ranks, p->per_host, p->limit, &out->plan[0]));
         out->n = out->owned = 1;
@@ -169,6 +170,7 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     TRY(s->plan.machine ? machine_elsewhere(s, m, &p) : machine_here(s, comm, ranks, m, &p));
     memcpy(limit, p.limit, sizeof p.limit);
     train_show_planning(s, comm);
+    out->place = comm_size(comm) > 1 ? comm_place(comm) : 0;
     enum status st = plan_prepared(s, &p, m, out);
     progress_end();
     TRY(st);

@@ -41,6 +41,7 @@ struct run {
     const struct train_hooks *hooks;
     struct comm *comm; /* borrowed */
     struct model *model;
+    struct model *stage; /* this rank's stage of a pipeline; NULL: the whole model */
     struct session *session;
     struct batch *batch;
     struct run_inputs inputs;     /* inputs.c, data.c, describe.c */

@@ -62,14 +62,15 @@ enum status sequences_publish(struct run *r, const struct sequence_source *sourc
 
 enum status sequences_add_up(struct run *r, const struct tally *own, struct tally *sum)
 {
-    int n = comm_size(r->comm), sharing = mesh_sharing(&r->session->plan->strategy.key.mesh);
+    const struct mesh *mesh = &r->session->plan->strategy.key.mesh;
+    int n = comm_size(r->comm), sharing = mesh_sharing(mesh), stage = n / mesh_degree(mesh, MESH_PP);
     struct tally *all = sys_calloc((size_t)n, sizeof *all);
     if (!all)
         return status_fail(ERR_NOMEM, "out of memory");
     enum status st = comm_gather(r->comm, own, sizeof *own, all);
     *sum = (struct tally){0};
     for (int place = 0; place < n && st == OK; place++) {
-        int k = comm_rank_at(r->comm, place), first = comm_rank_at(r->comm, place / sharing * sharing);
+        int k = comm_rank_at(r->comm, place), first = comm_rank_at(r->comm, place % stage / sharing * sharing);
         if (all[k].digest != all[first].digest)
             st = comm_agree(r->comm, status_fail(ERR_INVALID,
                                                  "ranks %d and %d read different data for the same sequence: do all hosts "

@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "base/tell.h"
 #include "engine/expert_load.h"
+#include "plan/ticks.h"
 #include "train/router_bias.h"
 
 #include <math.h>
@@ -132,7 +133,52 @@ struct sums {
     double loss, *experts;
 };
 
-static enum status run_programs(struct run *r, int64_t targets, struct sums *sum)
+/* Lays a stage's next program's inputs out: its micro-batch's sequence or, for an end of the model, a share of it. */
+static enum status lay_out(struct run *r, const struct tick_work *w, int64_t targets)
+{
+    const struct sequence_source source = training(r);
+    const int64_t own = sequences_own(r, r->s->plan.batch, w->micro_batch);
+    struct tally ignored = {0};
+    TRY(sequences_publish(r, &source, own, &ignored));
+    run_fill_record(r, targets, r->progress.at.cursor + (uint64_t)own);
+    if (w->program != PLAN_FORWARD && !(w->program >= PLAN_BACKWARD_FIRST && w->program <= PLAN_BACKWARD_LAST))
+        batch_take_share(r->batch);
+    return OK;
+}
+
+/* Runs a stage's programs of a tick. */
+static enum status run_tick(struct run *r, const struct ticks *t, int64_t tick, int64_t targets, struct sums *sum)
+{
+    const int stage = comm_member(r->comm, LANE_PP), slots = strategy_slots(&r->session->plan->strategy);
+    struct tick_work work[TICK_MOST];
+    const int n = ticks_list(t, stage, tick, work);
+    for (int i = 0; i < n && !run_is_over(r); i++) {
+        const struct tick_work *w = &work[i];
+        const struct half_run half = {w->micro_batch < 0 ? 0 : (int)(w->micro_batch % slots), w->sends, w->receives};
+        if (w->micro_batch >= 0)
+            TRY(lay_out(r, w, targets));
+        TRY(session_run_half(r->session, w->program, &half, NULL));
+        if (w->program >= PLAN_HEAD_FIRST && w->program <= PLAN_HEAD_LAST)
+            sum->loss += session_loss(r->session);
+        note_thrown(r, 1 + (w->micro_batch > 0 ? w->micro_batch : 0));
+    }
+    return OK;
+}
+
+/* Runs a pipeline's step: the pending update, then all ticks. */
+static enum status run_ticks(struct run *r, int64_t targets, struct sums *sum)
+{
+    const struct ticks t = plan_ticks(r->session->plan);
+    if (r->progress.pending) {
+        run_fill_record(r, 0, 0);
+        TRY(session_run(r->session, PLAN_FLUSH, NULL));
+    }
+    for (int64_t k = 0; k < ticks_count(&t) && !run_is_over(r); k++)
+        TRY(run_tick(r, &t, k, targets, sum));
+    return OK;
+}
+
+static enum status run_micro_batches(struct run *r, int64_t targets, struct sums *sum)
 {
     const struct settings *s = r->s;
     for (int64_t i = 0; i < s->plan.grad_accum; i++) {
@@ -194,7 +240,7 @@ static enum status run_section(struct run *r, const struct tally *all, struct st
         st = sum.experts ? OK : status_fail(ERR_NOMEM, "out of memory for the counts of experts' tokens");
     }
     if (st == OK)
-        st = run_programs(r, all->targets, &sum);
+        st = (strategy_stages(&r->session->plan->strategy) > 1 ? run_ticks : run_micro_batches)(r, all->targets, &sum);
     if (st == OK)
         st = comm_section_end(r->comm, cut);
     m->loss = sum.loss / (double)all->targets;

@@ -324,6 +324,7 @@ enum status run_close(struct run *r, enum status st)
     corpus_close(r->inputs.corpus);
     free(r->inputs.texts.data);
     free(r->inputs.texts.settings);
+    model_destroy(r->stage);
     model_destroy(r->model);
     run_lock_release(r->place.lock);
     return st;

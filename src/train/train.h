@@ -27,6 +27,7 @@ struct train_hooks {
 struct train_plans {
     struct plan *plan[CURRICULUM_MOST];
     int n, owned;
+    int place;                                      /* this rank's place in the mesh, which decides its stage of a pipeline */
     struct plan_stretch stretches[CURRICULUM_MOST]; /* stretches of the settings (settings/curriculum.h) */
 };
 void train_plans_destroy(struct train_plans *p);

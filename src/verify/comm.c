@@ -22,6 +22,20 @@ static int predicates_of(const struct program *p)
     return p->group_size[LANE_RING] > 1 ? 2 * (p->group_size[LANE_RING] - 1) * (p->masks > 1 ? p->masks : 1) : p->predicates;
 }
 
+/* Checks that a stage sends its outputs to the next one and gradients to the one before, under the predicates of these. */
+static const char *shift_fault(const struct program *p, const struct instr *in, char *text, size_t size)
+{
+    const struct op_attrs *a = &program_call(p, in)->attrs;
+    const int first = program_stage_predicate(p->group_size[LANE_RING], p->masks, a->comm.distance < 0);
+    if (in->lane != LANE_PP || (a->comm.distance != 1 && a->comm.distance != -1))
+        return "a shift goes from stage to stage: by 1 or -1, on the pp lane";
+    if (a->comm.send_if == first && a->comm.recv_if == first + 1)
+        return NULL;
+    snprintf(text, size, "it sends under predicate %d by %d and receives under %d, where stages have %d and %d", a->comm.send_if,
+             a->comm.distance, a->comm.recv_if, first, first + 1);
+    return text;
+}
+
 static int64_t argument_bytes(const struct program *p, const struct instr *in, int arg)
 {
     int64_t bytes = 0;
@@ -81,10 +95,11 @@ static const char *sizes_fault(const struct program *p, const struct instr *in, 
     int64_t P = p->group_size[in->lane], n = program_call(p, in)->attrs.comm.n, share = program_call(p, in)->attrs.comm.share,
             element = program_call(p, in)->attrs.comm.element;
     int reduces = in->op == OP_REDUCE_SCATTER || in->op == OP_ALL_REDUCE;
-    int64_t want[2] = {n, n}; /* elements of the two arguments */
-    if (in->op == OP_ALL_GATHER)
+    const int whole = in->op == OP_EXCHANGE || in->op == OP_SHIFT; /* no member has a share */
+    int64_t want[2] = {n, n};                                      /* elements of the two arguments */
+    if (in->op == OP_ALL_GATHER || in->op == OP_COLLECT)
         want[0] = share;
-    if (in->op == OP_REDUCE_SCATTER)
+    if (in->op == OP_REDUCE_SCATTER || in->op == OP_DEAL)
         want[1] = share;
     if (in->op == OP_ALL_REDUCE)
         want[1] = 0; /* scratch */
@@ -92,8 +107,8 @@ static const char *sizes_fault(const struct program *p, const struct instr *in, 
         snprintf(text, size, "%lld elements of %lld bytes", (long long)n, (long long)element);
         return text;
     }
-    if (in->op != OP_EXCHANGE && (share < 1 || share > n || share > INT64_MAX / element / P || share * P < n ||
-                                  (in->op == OP_ALL_TO_ALL && share * P != n))) {
+    if (!whole && (share < 1 || share > n || share > INT64_MAX / element / P || share * P < n ||
+                   (in->op == OP_ALL_TO_ALL && share * P != n))) {
         snprintf(text, size, "%lld members' shares of %lld elements do not make %lld", (long long)P, (long long)share,
                  (long long)n);
         return text;
@@ -116,12 +131,15 @@ static const char *sizes_fault(const struct program *p, const struct instr *in, 
 
 static const char *collective_fault(const struct program *p, const struct instr *in, char *text, size_t size)
 {
-    int P = p->group_size[in->lane], distance = program_call(p, in)->attrs.comm.distance, exchange = in->op == OP_EXCHANGE;
+    int P = p->group_size[in->lane], distance = program_call(p, in)->attrs.comm.distance, exchange = in->op == OP_EXCHANGE,
+        root = program_call(p, in)->attrs.comm.root;
     if (P < 2)
         return "its lane's group has a single member";
     if (in->predicate != 0)
         return "a collective is executed by all or none: only the halves of an exchange have predicates, and those of their own";
-    if (!exchange &&
+    if (root != 0 && (root < 0 || root >= P || (in->op != OP_DEAL && in->op != OP_COLLECT)))
+        return "only members that deal or collect are roots, and such members exist";
+    if (!exchange && in->op != OP_SHIFT &&
         (distance != 0 || program_call(p, in)->attrs.comm.send_if != 0 || program_call(p, in)->attrs.comm.recv_if != 0))
         return "only exchanges have a distance and predicates for their halves";
     if (exchange && (distance <= -P || distance >= P || distance == 0)) {
@@ -131,6 +149,8 @@ static const char *collective_fault(const struct program *p, const struct instr 
     if (in->op == OP_DISPATCH || in->op == OP_RETURN)
         return rows_fault(p, in, text, size);
     const char *fault = sizes_fault(p, in, text, size);
+    if (!fault && in->op == OP_SHIFT)
+        return shift_fault(p, in, text, size);
     return fault || !exchange ? fault : halves_fault(p, in, text, size);
 }
 

@@ -101,7 +101,8 @@ static enum status compare_attributes(const struct mesh_lanes *x, const struct p
                  {"element =", a->comm.element, b->comm.element},
                  {"distance =", a->comm.distance, b->comm.distance},
                  {"send_if =", a->comm.send_if, b->comm.send_if},
-                 {"recv_if =", a->comm.recv_if, b->comm.recv_if}};
+                 {"recv_if =", a->comm.recv_if, b->comm.recv_if},
+                 {"root =", a->comm.root, b->comm.root}};
     for (size_t f = 0; f < sizeof field / sizeof *field; f++) {
         char of_a[24], of_b[24];
         snprintf(of_a, sizeof of_a, "%lld", (long long)field[f].a);

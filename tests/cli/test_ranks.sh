@@ -73,7 +73,7 @@ expect "settings that differ" 2 1 "^ltrain: rank 2: lr: 5 here, on rank 0 lr: .*
 expect "directories that differ" 2 1 "^ltrain: rank 1: out is b here and a on rank 0: do all" $mpi -n 1 "$ltrain" $tiny --out a : -n 1 "$ltrain" $tiny --out b
 expect "a directory of one rank" 2 1 "^ltrain: rank 1: out is not given here and a on rank 0" $mpi -n 1 "$ltrain" $tiny --out a : -n 1 "$ltrain" $tiny
 expect "ranks that are not those started" 2 1 "^ltrain: --ranks 4, but 2 were started" $mpi -n 2 "$ltrain" $tiny --ranks 4
-expect "--ranks, wrong usage" 2 1 "^ltrain: --mesh: pp is not there yet: the mesh has dp, ulysses, ring, tp, ep" "$ltrain" $tiny --ranks 3 --mesh pp=3
+expect "--ranks, wrong usage" 2 1 "^ltrain: --mesh: pp=0 is out of range" "$ltrain" $tiny --ranks 3 --mesh pp=0
 expect "a number without the others" 2 1 "^ltrain: rank 1: --rank says .* rank 1 of 4, but MPI says rank 0 of 1" \
     "$ltrain" $tiny --rank 1 --world-size 4
 expect "variables without the others" 2 1 "^ltrain: rank 0: torchrun says .* but MPI says rank 0 of 1" \

@@ -62,6 +62,8 @@ static struct ring_group {
         return (struct ring_group){ep, place % ep, place - place % ep, 1};
     if (lane == LANE_EXPERTS)
         return ep > 1 ? (struct ring_group){all / ep, place / ep, place % ep, ep} : (struct ring_group){1, 0, place, 1};
+    if (lane > LANE_EXPERTS) /* these meshes have no slices and no stages */
+        return (struct ring_group){1, 0, place, 1};
     return (struct ring_group){all, place, 0, 1};
 }
 
@@ -168,6 +170,43 @@ static void exchanges(enum lane lane, int64_t share)
     free(dst);
 }
 
+/* Rows that a root deals are each member's share, zero beyond the last; collected they are the root's again; shifted they are the
+ * next member's, and nobody's behind the last. Members that get nothing keep what they have. */
+static void between_stages(int64_t n)
+{
+    struct ring_group g = group_of(LANE_WORLD);
+    const int64_t share = ceil_div(n, g.members);
+    float *whole = calloc((size_t)n, 4), *part = calloc((size_t)share, 4);
+    for (int root = 0; root < g.members; root++) {
+        struct op_attrs a = {.comm = {.n = n, .share = share, .element = 4, .root = root}};
+        for (int64_t i = 0; i < n; i++)
+            whole[i] = input(6, comm_place(c), i);
+        for (int64_t i = 0; i < share; i++)
+            part[i] = 77;
+        CHECK(run_op(LANE_WORLD, OP_DEAL, &a, (void *[]){whole, part}, 1, 1) == OK);
+        for (int64_t i = 0; i < share; i++)
+            CHECK(part[i] == (g.me * share + i < n ? input(6, g.first + root * g.stride, g.me * share + i) : 0));
+        for (int64_t i = 0; i < n; i++)
+            whole[i] = 77;
+        CHECK(run_op(LANE_WORLD, OP_COLLECT, &a, (void *[]){part, whole}, 1, 1) == OK);
+        for (int64_t i = 0; i < n; i++)
+            CHECK(whole[i] == (g.me == root ? input(6, g.first + root * g.stride, i) : 77));
+    }
+    for (int distance = -1; distance <= 1; distance += 2) {
+        struct op_attrs a = {.comm = {.n = share, .share = share, .element = 4, .distance = distance}};
+        const int from = g.me - distance, to = g.me + distance, receives = from >= 0 && from < g.members;
+        for (int64_t i = 0; i < share; i++) {
+            part[i] = 77;
+            whole[i] = input(7, comm_place(c), i);
+        }
+        CHECK(run_op(LANE_WORLD, OP_SHIFT, &a, (void *[]){whole, part}, to >= 0 && to < g.members, receives) == OK);
+        for (int64_t i = 0; i < share; i++)
+            CHECK(part[i] == (receives ? input(7, g.first + from * g.stride, i) : 77));
+    }
+    free(whole);
+    free(part);
+}
+
 /* Tests collectives with small chunks, so that small arrays have borders of every kind. Shares lie below, at and above a chunk,
  * and span several; the first few shares are one of each kind. */
 static void collectives(void)
@@ -190,6 +229,8 @@ static void collectives(void)
             exchanges(lane, share);
         }
     }
+    for (int s = 0; s < n; s++)
+        between_stages(shares[s] * 3 + 1);
 }
 
 enum { EXPERTS_EACH = 3, PAIRS = 41 };

@@ -247,7 +247,7 @@ static void stopped(void **state)
 }
 
 /* A signal to the program that started the ranks is a signal to the run. */
-static void ends_when_told(const char *run)
+static void ends_when_told(const char *run, const char *whole_run)
 {
     pid_t pid = e2e_start(&patient, run);
     wait_for_file(pid, "run/metrics.jsonl");
@@ -262,7 +262,7 @@ static void ends_when_told(const char *run)
     assert_true(c.n < 60);
     assert_int_equal(e2e_count("run/checkpoints/step-*"), 1);
     e2e_succeeds(&patient, "--resume run --steps %d", c.n + 2);
-    e2e_succeeds(&patient, "--ranks 3 --steps %d --out whole" TINY DISCRETE, c.n + 2);
+    e2e_succeeds(&patient, "%s --steps %d --out whole", whole_run, c.n + 2);
     struct curve whole = e2e_curve("whole"), resumed = e2e_curve("run");
     assert_int_equal(resumed.n, c.n + 2);
     e2e_same_curve(&whole, &resumed, c.n + 2);
@@ -272,7 +272,7 @@ static void ends_when_told(const char *run)
 static void terminated(void **state)
 {
     (void)state;
-    ends_when_told("--ranks 3 --steps 60 --out run" TINY DISCRETE);
+    ends_when_told("--ranks 3 --steps 60 --out run" TINY DISCRETE, "--ranks 3" TINY DISCRETE);
 }
 
 /* Makes four fake GPUs (tests/cudasim/fake). */
@@ -299,7 +299,7 @@ static void cuda_terminated(void **state)
 {
     (void)state;
     use_twin("devices=4,seed=2");
-    ends_when_told("--ranks 3 --steps 60 --offload nvme --device cuda --out run" TINY);
+    ends_when_told("--ranks 3 --steps 60 --offload nvme --device cuda --out run" TINY, "--ranks 3" TINY DISCRETE);
 }
 
 /* Returns the host memory that a run planned to take. */
@@ -445,6 +445,36 @@ static void edge_cases(void **state)
     none_left_behind();
 }
 
+/* Stages train as one rank does, bit for bit wherever values are; runs go on on other meshes, and after a kill or SIGTERM. */
+static void stages(void **state)
+{
+    (void)state;
+#define STAGES "--ranks 4 --mesh dp=2,pp=2 --zero 2 --batch 6" TINY
+    e2e_contains(e2e_succeeds(&patient, "check --steps 2 " STAGES DISCRETE).out, "check: pass");
+    e2e_contains(e2e_succeeds(&patient,
+                              "check --steps 2 --ranks 2 --mesh pp=2 --batch 3 --model gpt2-tiny --data corpus.txt --seq-len 99 "
+                              "--lora r=4 --dtype bf16" TILES)
+                     .out,
+                 "check: pass");
+    saved = "--steps 8 --save-every 1 --out run " STAGES DISCRETE;
+    e2e_succeeds(&patient, "--steps 8 --save-every 4 --keep 9 --out reference " STAGES);
+    struct curve reference = e2e_curve("reference");
+    random_state = (uint64_t)time(NULL);
+    print_message("random state %llu\n", (unsigned long long)random_state);
+    hit(SIGKILL, 1, "has died", &reference);
+    saved = SAVED_ON_CPU "--out run";
+    e2e_remove("run");
+    e2e_copy("reference", "run");
+    e2e_write("run/checkpoints/latest", "step-000004\n");
+    e2e_remove("run/checkpoints/step-000008");
+    e2e_succeeds(&patient, "--resume run --ranks 1 --mesh auto");
+    near_curve("reference", "run", 1e-5);
+    e2e_remove("run");
+    ends_when_told("--steps 60 --out run " STAGES DISCRETE, STAGES);
+    e2e_refuses(2, "stages train only", &patient, "--steps 1 --eval-every 1 --eval-fraction 0.1 --out bad " STAGES);
+    e2e_refuses(2, "pp=3 is more than the model's 2 layers", &patient, "--ranks 3 --mesh pp=3 --out bad" TINY);
+}
+
 /* The first NaN is in one rank's shard; all ranks end with that rank's message, and no rank has kept a checkpoint. */
 static void diverged(void **state)
 {
@@ -468,7 +498,7 @@ int main(int argc, char **argv)
         TEST(edge_cases),       TEST(terminated),    TEST(terminated_while_starting),
         TEST(resumed_on_fewer), TEST(killed),        TEST(stopped),
         TEST(diverged),         TEST(cuda_carriers), TEST(cuda_killed),
-        TEST(cuda_terminated),
+        TEST(cuda_terminated),  TEST(stages),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }

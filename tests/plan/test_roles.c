@@ -273,6 +273,151 @@ static void request_of_a_further_role(void **state)
     assert_true(request_like(&s, &alone).zero == 3);
 }
 
+/* ---- pipelines ---- */
+
+/* Returns the tick in which a stage runs a micro-batch's forward or backward pass, by what each has to wait for: the pass of the stage
+ * before it, the same pass of the micro-batch before, and at the last stage, for a backward pass, the forward pass. */
+static int64_t tick_of(const struct ticks *t, int backward, int stage, int64_t micro_batch)
+{
+    int64_t after = -1;
+    if (backward ? stage < t->stages - 1 : stage > 0)
+        after = tick_of(t, backward, backward ? stage + 1 : stage - 1, micro_batch);
+    else if (backward)
+        return tick_of(t, 0, stage, micro_batch);
+    else if (micro_batch > 0)
+        after = tick_of(t, 0, stage, micro_batch - 1);
+    return after + 1;
+}
+
+/* Ticks are those of the recursion; what one stage sends the next one receives at the same time; as many micro-batches are in flight
+ * as there are slots at most, and these have different slots; every stage runs as many programs. */
+static void ticks(void **state)
+{
+    (void)state;
+    for (int p = 2; p <= 8; p++)
+        for (int64_t m = 1; m <= 12; m++) {
+            const struct ticks t = {p, m};
+            const struct strategy strategy = {.key = {.mesh = {{[MESH_PP] = p}}}, .sequences = m};
+            int64_t runs[PLAN_PROGRAMS], last = 0;
+            for (int s = 0; s < p; s++) {
+                int64_t most = 0;
+                for (int64_t k = 0; k < ticks_count(&t); k++) {
+                    int64_t begun = 0, ended = 0;
+                    for (int64_t i = 0; i < m; i++) {
+                        assert_int_equal(ticks_forward(&t, s, k) == i, tick_of(&t, 0, s, i) == k);
+                        assert_int_equal(ticks_backward(&t, s, k) == i, tick_of(&t, 1, s, i) == k);
+                        begun += tick_of(&t, 0, s, i) <= k;
+                        ended += tick_of(&t, 1, s, i) < k;
+                        last = tick_of(&t, 1, s, i) > last ? tick_of(&t, 1, s, i) : last;
+                    }
+                    most = begun - ended > most ? begun - ended : most;
+                    struct tick_work own[TICK_MOST], next[TICK_MOST];
+                    const int n = ticks_list(&t, s, k, own);
+                    assert_int_equal(n, ticks_list(&t, (s + 1) % p, k, next));
+                    for (int i = 0; i < n && s + 1 < p; i++) {
+                        const int back = own[i].program >= PLAN_BACKWARD_FIRST && own[i].program != PLAN_PASS_FORWARD;
+                        assert_int_equal(back ? own[i].sends : own[i].receives, back ? next[i].receives : next[i].sends);
+                    }
+                }
+                assert_int_equal(most, min_i64(m, 1 + 2 * (p - 1 - s)));
+                assert_true(most <= strategy_slots(&strategy));
+            }
+            assert_int_equal(last + 1, ticks_count(&t));
+            ticks_runs(&t, runs);
+            assert_int_equal(runs[PLAN_FORWARD], m);
+            assert_int_equal(runs[PLAN_BACKWARD_FIRST] + runs[PLAN_BACKWARD_MORE] + runs[PLAN_BACKWARD_LAST], m);
+            assert_int_equal(runs[PLAN_PASS_FORWARD] + m, ticks_count(&t));
+        }
+}
+
+/* Makes sure that a backward half finds in a slot what the forward half has left there. */
+static void halves_agree(const struct program *forward, const struct program *backward)
+{
+    const int first = forward->first_saved, n = forward->n_saved;
+    int found = 0;
+    assert_true(n > 0 && backward->first_saved == first && backward->n_saved == n && backward->slots == forward->slots);
+    for (int b = 0; b < first + n; b++)
+        assert_true(forward->buffers[b].address == backward->buffers[b].address &&
+                    forward->buffers[b].bytes == backward->buffers[b].bytes);
+    for (int i = 0; i < backward->n_live_in; i++) {
+        const struct binding *x = &backward->live_in[i];
+        int same = x->buffer < first;
+        for (int k = 0; k < forward->n_live_out && !same; k++) {
+            const struct binding *y = &forward->live_out[k];
+            same = x->buffer == y->buffer && x->tensor == y->tensor && x->offset == y->offset && x->row0 == y->row0 &&
+                   x->row1 == y->row1 && x->version == y->version;
+        }
+        assert_true(same);
+        found += x->buffer >= first;
+    }
+    assert_true(found >= n);
+}
+
+static void plan_pipeline(const struct model *m, int stages, int64_t micro_batches, struct plan **out)
+{
+    static const int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    struct plan_request s;
+    cell_settings(&s, 60, F32);
+    s.mesh.degree[MESH_DP] = 2;
+    s.mesh.degree[MESH_PP] = stages;
+    s.zero = 2;
+    s.grad_accum = micro_batches;
+    s.batch = 2 * micro_batches;
+    s.acts = OFFLOAD_NVME;
+    if (plan_stages_create(m, &s, stages - 1, limit, out) != OK)
+        fail_msg("%s", status_message());
+}
+
+static struct op_attrs *shift_of(struct program *p)
+{
+    for (int i = 0; i < p->n_instrs; i++)
+        if (p->instrs[i].op == OP_SHIFT)
+            return &program_call(p, &p->instrs[i])->attrs;
+    return NULL;
+}
+
+/* The programs of all stages match in every tick, also of stages with more layers than others; halves that go the wrong way, under
+ * other predicates, or of another pass do not. */
+static void pipelines(void **state)
+{
+    (void)state;
+    struct model *m;
+    struct plan *p;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 5, &m), OK);
+    for (int stages = 2; stages <= 3; stages++)
+        for (int64_t micro_batches = 1; micro_batches <= 3; micro_batches++) {
+            plan_pipeline(m, stages, micro_batches, &p);
+            assert_true(p->fits && plan_n_roles(p) == 2);
+            if (plan_verify_ranks(p) != OK)
+                fail_msg("%d stages, %lld micro-batches: %s", stages, (long long)micro_batches, status_message());
+            for (int role = 0; role < 2; role++)
+                for (int k = PLAN_BACKWARD_FIRST; k <= PLAN_BACKWARD_LAST; k++)
+                    if (plan_of_role(p, role)->programs[k])
+                        halves_agree(plan_of_role(p, role)->programs[PLAN_FORWARD], plan_of_role(p, role)->programs[k]);
+            assert_true(p->seconds > ticks_idle(p) && ticks_idle(p) > 0);
+            plan_destroy(p);
+        }
+    plan_pipeline(m, 3, 3, &p);
+    struct program **of = plan_of_role(p, 0)->programs == p->programs ? p->programs : p->roles->of[0].plan->programs;
+    struct op_attrs *a = shift_of(of[PLAN_BACKWARD_MORE]);
+    a->comm.distance = -1;
+    assert_int_equal(plan_verify_ranks(p), ERR_CORRUPT);
+    a->comm.distance = 1;
+    a->comm.recv_if--;
+    assert_int_equal(plan_verify_ranks(p), ERR_CORRUPT);
+    a->comm.recv_if++;
+    assert_int_equal(plan_verify_ranks(p), OK);
+    struct program *pass = of[PLAN_PASS_FORWARD];
+    of[PLAN_PASS_FORWARD] = of[PLAN_PASS_BACKWARD];
+    of[PLAN_PASS_BACKWARD] = pass;
+    assert_int_equal(plan_verify_ranks(p), ERR_CORRUPT);
+    of[PLAN_PASS_BACKWARD] = of[PLAN_PASS_FORWARD];
+    of[PLAN_PASS_FORWARD] = pass;
+    assert_int_equal(plan_verify_ranks(p), OK);
+    plan_destroy(p);
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +427,8 @@ int main(void)
         cmocka_unit_test(other_roles),
         cmocka_unit_test(decisions_of_the_first),
         cmocka_unit_test(request_of_a_further_role),
+        cmocka_unit_test(ticks),
+        cmocka_unit_test(pipelines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -227,7 +227,7 @@ static void test_ranks(void **state)
     settings_free(&s);
     FAILS("--sp none and --mesh ring=2 contradict each other", REQUIRED, "--sp", "none", "--mesh", "ring=2");
     FAILS("--sp ring and --mesh ulysses=4 contradict", REQUIRED, "--sp", "ring", "--mesh", "ulysses=4");
-    FAILS("--mesh: pp is not there yet: the mesh has dp, ulysses, ring, tp, ep", REQUIRED, "--mesh", "pp=2");
+    FAILS("--mesh: pp=0 is out of range", REQUIRED, "--mesh", "pp=0");
     FAILS("--mesh: '8' is not like dp=2,ulysses=4,ring=2", REQUIRED, "--mesh", "8");
     FAILS("--mesh: dp=0 is out of range", REQUIRED, "--mesh", "dp=0");
     FAILS("--mesh: dp is given twice", REQUIRED, "--mesh", "dp=2,dp=2");

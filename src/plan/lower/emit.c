@@ -122,7 +122,10 @@ static int64_t comm_bytes(enum op_kind op, const struct op_attrs *a, int members
     case OP_ALL_REDUCE:
         return (members - 1) * (a->comm.share * wire + share);
     case OP_ALL_TO_ALL:
+    case OP_DEAL: /* the root's */
         return (members - 1) * share;
+    case OP_COLLECT:
+        return share;
     case OP_DISPATCH:
     case OP_RETURN:
         return share / members * (members - 1); /* if all experts have equally many rows */

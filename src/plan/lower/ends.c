@@ -116,6 +116,14 @@ int lower_weighs(const struct lowering *L)
     return L->s.weighted && (L->duties & DUTY_BACKWARD);
 }
 
+void loss_values(struct lowering *L)
+{
+    value_create(L, &L->dn, "dn", CLASS_WORK, L->stream_rows, L->m->config.dim * 4, L->s.key.loss_tile, RES_NONE);
+    value_create(L, &L->logits, "logits", CLASS_WORK, L->stream_rows, lower_logits_ld(L) * 4, L->s.key.loss_tile, RES_NONE);
+    if (lower_rounds_dlogits(L))
+        value_create(L, &L->dlogits, "dlogits", CLASS_WORK, L->stream_rows, lower_logits_ld(L) * 2, L->s.key.loss_tile, RES_NONE);
+}
+
 void lower_loss_chunk(struct lowering *L, int c, int gradient)
 {
     struct value *x = &L->x[L->m->config.layers];

@@ -19,6 +19,8 @@ int lower_rounds_dlogits(const struct lowering *L);
 int lower_says_each(const struct lowering *L);
 /* Tells whether the program reads every token's weight: programs with a backward pass do, if there are weights. */
 int lower_weighs(const struct lowering *L);
+/* Creates the values of the loss and of its gradients. */
+void loss_values(struct lowering *L);
 /* Computes the loss tiles of chunk c: logits and loss; `gradient`: also the logits' gradient in the same pass, then L->dx. */
 void lower_loss_chunk(struct lowering *L, int c, int gradient);
 /* Computes L->logits from row L->last_row of the last layer's output, which is a single chunk. */

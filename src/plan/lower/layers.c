@@ -7,6 +7,7 @@
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"
 #include "plan/lower/program.h"
+#include "plan/lower/stage.h"
 #include "plan/lower/update.h"
 #include "plan/lower/visit.h"
 
@@ -159,14 +160,6 @@ static void slice_values(struct lowering *L)
                        &(struct activation){&L->all_dx, "dx.all", L->m->config.dim, L->s.key.dtype, CHUNKS});
 }
 
-static void loss_values(struct lowering *L)
-{
-    value_create(L, &L->dn, "dn", CLASS_WORK, L->stream_rows, L->m->config.dim * 4, L->s.key.loss_tile, RES_NONE);
-    value_create(L, &L->logits, "logits", CLASS_WORK, L->stream_rows, lower_logits_ld(L) * 4, L->s.key.loss_tile, RES_NONE);
-    if (lower_rounds_dlogits(L))
-        value_create(L, &L->dlogits, "dlogits", CLASS_WORK, L->stream_rows, lower_logits_ld(L) * 2, L->s.key.loss_tile, RES_NONE);
-}
-
 void layers_values(struct lowering *L)
 {
     int n = most_blocks(L);
@@ -315,21 +308,45 @@ static void output_and_logits(struct lowering *L, int l)
     lower_last_logits(L);
 }
 
-void lower_forward(struct lowering *L)
+/* Computes the first layer's input, or takes it from the stage before. */
+static void begin_forward(struct lowering *L)
 {
-    int layers = (int)L->m->config.layers, last = model_head_unit(L->m), gradient = (L->duties & DUTY_BACKWARD) != 0;
+    if (L->pp > 1)
+        stage_pass_gradients(L);
     L->phase = PHASE_FORWARD;
+    if (L->pp > 1) {
+        for (int c = 0; c < L->n_chunks; c++)
+            stage_take_input(L, c);
+        return;
+    }
     L->unit = MODEL_EMBEDDING_UNIT;
     unit_fetch(L, L->unit);
     for (int c = 0; c < L->n_chunks; c++)
         lower_embed(L, c);
     unit_drop(L, L->unit);
+}
+
+/* Computes the last layer's output for the next stage. */
+static void output_for_next(struct lowering *L, int l)
+{
+    for (int c = 0; c < L->n_chunks; c++) {
+        layer_output(L, l, c);
+        stage_leave_output(L, c);
+    }
+}
+
+void lower_forward(struct lowering *L)
+{
+    int layers = (int)L->m->config.layers, last = model_head_unit(L->m), gradient = (L->duties & DUTY_BACKWARD) != 0;
+    begin_forward(L);
     for (int l = 0; l < layers; l++) {
         L->unit = model_unit_of_layer(l);
         unit_fetch(L, L->unit);
         layer_forward(L, l);
         experts_fetch(L, l);
-        if (l == layers - 1 && L->s.cached_tokens > 0)
+        if (l == layers - 1 && L->pp > 1)
+            output_for_next(L, l);
+        else if (l == layers - 1 && L->s.cached_tokens > 0)
             output_and_logits(L, l);
         else if (l == layers - 1)
             output_and_loss(L, l, gradient);
@@ -339,6 +356,8 @@ void lower_forward(struct lowering *L)
         experts_drop(L, l);
         layer_leave(L, l);
     }
+    if (L->pp > 1)
+        return;
     unit_drop(L, last);
     unit_drop(L, head_matrix_unit(L));
     if (gradient)
@@ -392,12 +411,26 @@ static void layer_backward(struct lowering *L, int l)
     }
 }
 
+/* Takes the gradient of a stage's outputs. */
+static void begin_backward(struct lowering *L)
+{
+    L->cut = L->p->n_instrs;
+    stage_pass_outputs(L);
+    L->phase = PHASE_BACKWARD;
+    for (int c = 0; c < L->n_chunks; c++)
+        stage_take_gradient(L, c);
+}
+
 void lower_backward(struct lowering *L)
 {
+    if (L->pp > 1)
+        begin_backward(L);
     int lowest = (int)L->m->config.layers; /* layer up to which gradients are wanted; -1: the embedding */
     for (int u = 0; u < L->m->n_units; u++)
         if (L->m->units[u].trained_elements > 0 && L->m->units[u].layer < lowest)
             lowest = L->m->units[u].layer;
+    if (L->pp > 1) /* stages before this one may want gradients */
+        lowest = -1;
     for (int l = (int)L->m->config.layers - 1; l >= 0 && l >= lowest; l--) {
         L->phase = PHASE_BACKWARD;
         if (value_where(&L->x[l], 0) < 0)
@@ -409,7 +442,10 @@ void lower_backward(struct lowering *L)
         unit_drop(L, L->unit);
         grads_finish(L, L->unit);
     }
-    if (lowest < 0) {
+    if (L->pp > 1) {
+        for (int c = 0; c < L->n_chunks; c++)
+            stage_leave_gradient(L, c);
+    } else if (lowest < 0) {
         L->unit = MODEL_EMBEDDING_UNIT;
         if (head_matrix_unit(L) != L->unit)
             grads_begin(L, L->unit);

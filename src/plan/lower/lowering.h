@@ -24,6 +24,9 @@ struct layer {
     struct block *blocks;
 };
 
+/* Values that pass between stages (stage.h): a stage's inputs and outputs, and the gradients of its outputs and of its inputs. */
+enum stage_value { STAGE_IN, STAGE_OUT, STAGE_DOUT, STAGE_DIN, STAGE_VALUES };
+
 struct lowering {
     const struct model *m;
     struct strategy s;
@@ -32,10 +35,13 @@ struct lowering {
     struct memory *memory; /* memory of all values */
     int n_chunks;
     struct head_tiles heads[MODEL_SHAPES]; /* tiles of the layers of each shape */
-    int ulysses, ring, ep, tp;             /* degrees of the mesh */
+    int ulysses, ring, ep, tp, pp;         /* degrees of the mesh */
+    int cut;                               /* index of the first instruction behind the forward pass */
     int64_t stream_rows,
-        stream_chunk;  /* rows of the residual stream on one rank, and of one of its chunks: a tp-th of all rows */
-    int pieces;        /* pieces of the rank's rows, of as many row chunks each (strategy.h: piece) */
+        stream_chunk; /* rows of the residual stream on one rank, and of one of its chunks: a tp-th of all rows */
+    int64_t
+        io_rows; /* rows of inputs: those of a rank, although programs of the model's ends (stage.h) compute a share of them */
+    int pieces;  /* pieces of the rank's rows, of as many row chunks each (strategy.h: piece) */
     int64_t attn_rows; /* tokens whose attention one rank computes, for its share of the heads */
     int64_t n_sums, n_loss;
     int64_t n_parted_sums; /* sums of gradients of which other ranks have other parts; they come first */
@@ -45,7 +51,8 @@ struct lowering {
     struct value order;   /* pieces of a shared sequence by tokens (seq_piece_order); unused unless states pass between ranks */
     struct value each;    /* every token's loss */
     struct value weights; /* every token's weight in the loss; unused without weights */
-    struct value all_loss, all_sums; /* gathered from all ranks; unused with a single rank */
+    struct value all_loss, all_sums;  /* gathered from all ranks; unused with a single rank */
+    struct value stage[STAGE_VALUES]; /* values that pass between stages, if there are some */
     struct layer *layers;
     struct value *x;      /* [layers + 1]: the residual stream at the layers' inputs, and after the last one */
     struct value *normed; /* norm of the stream, for the first, second, ... block of a layer */

@@ -329,6 +329,28 @@ static enum status settle_experts(const struct model *m, struct plan_request *s,
     return model_share_check(m, *ep);
 }
 
+/* Refuses stages that the model or other settings do not allow. */
+static enum status check_stages(const struct model *m, const struct plan_request *s)
+{
+    const int pp = mesh_degree(&s->mesh, MESH_PP);
+    struct model_part part;
+    if (pp == 1)
+        return OK;
+    if (runs_on_gpus(s) && !s->machine)
+        return status_fail(ERR_INVALID, "--mesh: pp=%d: stages do not run on GPUs yet: leave pp out, or --device cpu", pp);
+    if (s->evaluation || s->eval_before || s->eval_every > 0)
+        return status_fail(ERR_INVALID,
+                           "--mesh: pp=%d: stages train only: evaluate what they have saved by ltrain eval on another mesh", pp);
+    if (s->weighted)
+        return status_fail(ERR_INVALID, "--mesh: pp=%d: stages do not weigh tokens' losses yet: leave pp out", pp);
+    if (s->zero == 0)
+        return status_fail(ERR_INVALID, "--mesh: pp=%d: all stages share the embedding and the head: take --zero 1, 2 or 3", pp);
+    if (mesh_degree(&s->mesh, MESH_TP) > 1)
+        return status_fail(ERR_INVALID, "--mesh: pp=%d and tp=%d do not go together yet: leave one out", pp,
+                           mesh_degree(&s->mesh, MESH_TP));
+    return model_stage(m, 0, pp, 0, 1, &part);
+}
+
 enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, int per_host)
 {
     struct kinds kinds;
@@ -345,6 +367,7 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
         return status_fail(ERR_INVALID, "--mesh: %s makes %lld ranks, but there are %d: start that many, or change the mesh",
                            mesh_format(&s->mesh, mesh), (long long)mesh_ranks(&s->mesh), ranks);
     TRY(settle_experts(m, s, ranks));
+    TRY(check_stages(m, s));
     TRY(check_whole(m, degree[MESH_ULYSSES] * degree[MESH_RING]));
     TRY(check_states(m, s));
     TRY(seq_degrees_check(degree[MESH_ULYSSES] * degree[MESH_RING], degree[MESH_ULYSSES], degree[MESH_RING], kinds.heads,

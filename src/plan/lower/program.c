@@ -2,13 +2,16 @@
 #include "plan/lower/program.h"
 
 #include "base/progress.h"
+#include "model/part.h"
 #include "model/share.h"
 #include "plan/lower/linear.h"
 #include "plan/lower/decode.h"
 #include "plan/lower/ends.h"
+#include "plan/lower/halves.h"
 #include "plan/lower/layers.h"
 #include "plan/lower/load.h"
 #include "plan/lower/lowering.h"
+#include "plan/lower/stage.h"
 #include "plan/lower/value.h"
 #include "plan/lower/state.h"
 #include "plan/lower/update.h"
@@ -49,10 +52,10 @@ static int loss_value(struct lowering *L)
 
 static void create_io(struct lowering *L, struct io_buffers *io)
 {
-    int64_t n = L->s.rows;
-    io->tokens = io_value(L, &L->tokens, "tokens", L->stream_rows, 4);
-    io->targets = io_value(L, &L->targets, "targets", L->stream_rows, 4);
-    io->positions = io_value(L, &L->positions, "positions", L->m->pos_embed >= 0 ? L->stream_rows : n, 4);
+    int64_t n = L->io_rows, of_stream = n / L->tp;
+    io->tokens = io_value(L, &L->tokens, "tokens", of_stream, 4);
+    io->targets = io_value(L, &L->targets, "targets", of_stream, 4);
+    io->positions = io_value(L, &L->positions, "positions", L->m->pos_embed >= 0 ? of_stream : n, 4);
     for (int i = 0; i < L->m->n_masks; i++) {
         io->lo[i] = mask_value(L, &L->lo[i], "lo", i);
         io->hi[i] = mask_value(L, &L->hi[i], "hi", i);
@@ -74,13 +77,36 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     }
 }
 
+/* Tells whether the program computes the loss, or the gradient's norm: in a pipeline, programs of the model's ends do. */
+static int computes_loss(const struct lowering *L)
+{
+    return (L->duties & (L->pp > 1 ? DUTY_HEAD : DUTY_FORWARD)) != 0;
+}
+
+static int computes_norm(const struct lowering *L)
+{
+    return (L->duties & DUTY_LAST) && (L->pp == 1 || (L->duties & DUTY_EMBED_GRAD));
+}
+
+/* Binds the sums of squares that a pipeline's programs leave for the last one, which computes the norm. */
+static void bind_sums(struct lowering *L, int end)
+{
+    for (int u = 0; u < L->m->n_units && L->pp > 1 && (L->duties & DUTY_LAST); u++) {
+        const int own = (unit_duties(L, u) & DUTY_LAST) != 0;
+        for (int k = 0; k < unit_trained_groups(L, u) && (end ? own && !computes_norm(L) : !own && computes_norm(L)); k++)
+            value_bind_tiles(L, &L->sums, (int)L->units[u].sum[k], 1, end);
+    }
+}
+
 static void bind_persistent(struct lowering *L, int end)
 {
     units_bind(L, end);
     if (end) {
-        if (L->duties & DUTY_FORWARD)
+        stage_bind(L, 1);
+        bind_sums(L, 1);
+        if (computes_loss(L))
             value_bind(L, L->s.ranks > 1 ? &L->all_loss : &L->loss, 1);
-        if (L->duties & DUTY_LAST)
+        if (computes_norm(L))
             value_bind(L, &L->norm, 1);
         if (lower_says_each(L))
             value_bind(L, &L->each, 1);
@@ -106,6 +132,8 @@ static void bind_persistent(struct lowering *L, int end)
         value_bind(L, &L->weights, 0);
     if (L->duties & DUTY_UPDATE)
         value_bind(L, &L->norm, 0);
+    stage_bind(L, 0);
+    bind_sums(L, 0);
 }
 
 static void load_inputs(struct lowering *L)
@@ -138,29 +166,57 @@ static void load_inputs(struct lowering *L)
 /* Derives the sizes that follow from model and strategy. */
 static void derive_sizes(struct lowering *L)
 {
-    const struct strategy *s = &L->s;
+    const struct strategy copy = L->s, *s = &copy;
     L->ulysses = s->key.mesh.degree[MESH_ULYSSES];
     L->ring = s->key.mesh.degree[MESH_RING];
     L->ep = mesh_degree(&s->key.mesh, MESH_EP);
     L->tp = mesh_degree(&s->key.mesh, MESH_TP);
-    L->stream_rows = s->rows / L->tp;
-    L->stream_chunk = s->key.row_chunk / L->tp;
+    L->pp = strategy_stages(s);
+    L->io_rows = s->rows;
     L->attn_rows = s->rows * L->ulysses;
-    L->n_chunks = (int)ceil_div(s->rows, s->key.row_chunk);
+    if (lower_is_apart(L))
+        L->s.rows = strategy_end_rows(s);
+    L->stream_rows = L->s.rows / L->tp;
+    L->stream_chunk = s->key.row_chunk / L->tp;
+    L->n_chunks = (int)ceil_div(L->s.rows, s->key.row_chunk);
     L->pieces = s->piece > 0 ? (int)ceil_div(s->rows, s->piece) : 1;
     for (int i = 0; i < L->m->n_shapes; i++)
         L->heads[i] = heads_cut(&L->m->shapes[i], &s->key.mesh, s->key.head_tile);
-    L->n_loss = ceil_div(L->stream_rows, s->key.loss_tile);
+    L->n_loss = ceil_div(strategy_end_rows(s) / L->tp, s->key.loss_tile);
     L->mask_rows = s->cached_tokens > 0 ? s->input_rows : L->attn_rows;
+}
+
+/* Returns the number of sums of the stage with the most: all of these have the ends' sums. */
+static int64_t most_sums(const struct lowering *L)
+{
+    const struct model *whole = L->m->whole;
+    int64_t own = 0, most = L->n_sums;
+    for (int u = 0; u < L->m->n_units; u++)
+        own += model_unit_in_layer(L->m, u) ? unit_trained_groups(L, u) : 0;
+    for (int s = 0; whole && s < L->pp; s++) {
+        struct model_part part;
+        int64_t n = L->n_sums - own;
+        if (model_stage(whole, s, L->pp, 0, 1, &part) != OK)
+            continue;
+        for (int u = 0; u < whole->n_units; u++)
+            if (model_unit_in_layer(whole, u) && whole->units[u].layer >= part.first_layer &&
+                whole->units[u].layer < part.first_layer + part.layers)
+                n += plan_groups(whole, &L->s, u, whole->units[u].trained_elements);
+        most = max_i64(most, n);
+    }
+    return most;
 }
 
 /* Creates the sums of squares of the gradients of this rank's groups and, if these are shards, of all ranks' groups. */
 static void create_sums(struct lowering *L)
 {
     const int some = norm_scope(L) == NORM_OF_SOME;
-    const int64_t rows = L->n_sums + (some ? L->n_parted_sums * mesh_members(&L->s.key.mesh, norm_lane(L)) : 0);
-    value_create(L, &L->sums, "sums", CLASS_WORK, rows > 0 ? rows : 1, 8, 1, RES_DEVICE);
+    const int64_t rows =
+        L->pp > 1 ? most_sums(L) : L->n_sums + (some ? L->n_parted_sums * mesh_members(&L->s.key.mesh, norm_lane(L)) : 0);
+    value_create(L, &L->sums, "sums", L->pp > 1 ? CLASS_IO : CLASS_WORK, rows > 0 ? rows : 1, 8, 1, RES_DEVICE);
     L->sums.full = 1;
+    if (L->pp > 1)
+        home_create(L, &L->sums, -1, RES_DEVICE);
     if (norm_scope(L) == NORM_OF_ALL) {
         value_create(L, &L->all_sums, "all_sums", CLASS_WORK, L->s.ranks * L->sums.rows, 8, L->s.ranks * L->sums.rows,
                      RES_DEVICE);
@@ -177,10 +233,17 @@ static void create_values(struct lowering *L, struct io_buffers *io)
         decode_create(L, io);
     else if (L->st == OK)
         create_io(L, io);
+    if (L->st == OK && L->pp > 1) {
+        stage_create(L);
+        create_sums(L);
+        stage_reserve(L);
+    }
     L->p->n_persistent = L->p->n_buffers;
-    if (L->st == OK)
+    if (L->st == OK && lower_is_apart(L))
+        stage_end_values(L);
+    else if (L->st == OK)
         layers_values(L);
-    if (L->st == OK)
+    if (L->st == OK && L->pp == 1)
         create_sums(L);
 }
 
@@ -196,11 +259,18 @@ static void update_units(struct lowering *L)
 static void lower_passes(struct lowering *L)
 {
     bind_persistent(L, 0);
+    if (lower_is_apart(L)) {
+        stage_lower(L);
+        if (L->st == OK)
+            bind_persistent(L, 1);
+        return;
+    }
     load_inputs(L);
     if (L->duties & DUTY_LAST)
         value_open_full(L, &L->sums);
     if (L->duties & DUTY_FORWARD) {
-        value_open_full(L, &L->loss);
+        if (computes_loss(L))
+            value_open_full(L, &L->loss);
         load_begin(L);
         lower_forward(L);
         load_end(L);
@@ -209,27 +279,57 @@ static void lower_passes(struct lowering *L)
     }
     if (L->st == OK && (L->duties & DUTY_BACKWARD))
         lower_backward(L);
-    if (L->st == OK && (L->duties & DUTY_FORWARD))
+    if (L->st == OK && computes_loss(L))
         lower_loss_sum(L);
-    if (L->st == OK && (L->duties & DUTY_LAST))
+    if (L->st == OK && computes_norm(L))
         lower_norm(L);
     if (L->st == OK)
         bind_persistent(L, 1);
+}
+
+/* Cuts the program of a pipeline's micro-batch in halves, or reserves what other micro-batches keep meanwhile. */
+static enum status cut_in_halves(struct lowering *L)
+{
+    const int duties = L->duties;
+    if (L->pp == 1 || !(duties & DUTY_BACKWARD) || L->p->excess)
+        return OK;
+    return halves_take(L->p, L->cut,
+                       duties & DUTY_HALF_FORWARD    ? HALF_FORWARD
+                       : duties & DUTY_HALF_BACKWARD ? HALF_BACKWARD
+                                                     : HALF_BOTH,
+                       strategy_slots(&L->s));
+}
+
+/* Writes a program's name, which tells its duties. */
+static void name_program(const struct strategy *s, int duties, char *name, size_t room)
+{
+    static const char *const names[] = {"", "update ", "forward ", "update+forward "};
+    const char *what = duties & DUTY_EMBED           ? "embedding"
+                       : duties & DUTY_HEAD          ? "head"
+                       : duties & DUTY_EMBED_GRAD    ? "embedding's gradient"
+                       : duties & DUTY_PASS_FORWARD  ? "forward of others"
+                       : duties & DUTY_PASS_BACKWARD ? "backward of others"
+                       : duties & DUTY_HALF_FORWARD  ? "forward half"
+                       : duties & DUTY_BACKWARD      ? "backward"
+                                                     : "";
+    const int half = duties & DUTY_HALF_FORWARD, other = duties & DUTY_HALF_BACKWARD;
+    int n = snprintf(name, room, "%s%s%s%s", half || other ? "" : names[duties & 3], what,
+                     (duties & DUTY_FIRST) && !half ? " first" : "", duties & DUTY_LAST ? " last" : "");
+    if (n > 0 && name[n - 1] == ' ')
+        name[n - 1] = 0;
+    if (other)
+        snprintf(name, room, "backward half%s%s", duties & DUTY_FIRST ? " first" : "", duties & DUTY_LAST ? " last" : "");
+    if (s->cached_tokens > 0)
+        snprintf(name, room, "decode %lld", (long long)s->rows);
 }
 
 /* Lowers a program; the model's units are those of one rank. */
 static enum status lower_own(const struct model *m, const struct strategy *s, int duties, struct io_buffers *io,
                              struct program **out)
 {
-    static const char *const names[] = {"", "update ", "forward ", "update+forward "};
     struct lowering L = {.m = m, .s = *s, .duties = duties};
     char name[sizeof L.p->name];
-    int n = snprintf(name, sizeof name, "%s%s%s%s", names[duties & 3], duties & DUTY_BACKWARD ? "backward" : "",
-                     duties & DUTY_FIRST ? " first" : "", duties & DUTY_LAST ? " last" : "");
-    if (n > 0 && name[n - 1] == ' ')
-        name[n - 1] = 0;
-    if (s->cached_tokens > 0)
-        snprintf(name, sizeof name, "decode %lld", (long long)s->rows);
+    name_program(s, duties, name, sizeof name);
     progress_program(s->seq_len);
     TRY(program_create(name, &L.p));
     L.p->discrete = s->discrete;
@@ -242,6 +342,8 @@ static enum status lower_own(const struct model *m, const struct strategy *s, in
         decode_passes(&L);
     else if (L.st == OK)
         lower_passes(&L);
+    if (L.st == OK)
+        L.st = cut_in_halves(&L);
     if (L.st == OK || L.p->out_of_memory)
         L.st = program_built(L.p);
     program_number(L.p);

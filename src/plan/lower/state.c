@@ -16,6 +16,27 @@ struct group unit_group(const struct lowering *L, int unit, int index)
     return index < u->n_groups ? u->groups[index] : plan_group(L->m, &L->s, unit, index);
 }
 
+int lower_is_apart(const struct lowering *L)
+{
+    return (L->duties & (DUTY_EMBED | DUTY_HEAD | DUTY_EMBED_GRAD | DUTY_PASS_FORWARD | DUTY_PASS_BACKWARD)) != 0;
+}
+
+int unit_duties(const struct lowering *L, int unit)
+{
+    const int d = L->duties, both = DUTY_FIRST | DUTY_LAST, of_head = L->m->params[L->m->head.weight].unit;
+    if (L->pp == 1 || d == DUTY_UPDATE)
+        return d;
+    if (model_unit_in_layer(L->m, unit))
+        return lower_is_apart(L) ? 0 : d;
+    if ((d & DUTY_HEAD) && unit == model_head_unit(L->m))
+        return DUTY_BACKWARD | (d & both);
+    if ((d & DUTY_HEAD) && unit == of_head) /* a tied table's gradient as the embedding is yet to come */
+        return DUTY_BACKWARD | (d & DUTY_FIRST);
+    if ((d & DUTY_EMBED_GRAD) && unit == MODEL_EMBEDDING_UNIT)
+        return DUTY_BACKWARD | (d & (of_head == unit ? DUTY_LAST : both));
+    return 0;
+}
+
 int unit_groups(const struct lowering *L, int unit)
 {
     return plan_groups(L->m, &L->s, unit, L->m->units[unit].elements);
@@ -165,6 +186,14 @@ void value_bind_as(struct lowering *L, struct value *v, enum binding_kind kind, 
     bind_state(L, v, (struct purpose){kind, unit}, end);
 }
 
+void value_bind_tiles(struct lowering *L, struct value *v, int first, int n, int end)
+{
+    struct value part = *v;
+    part.tiles += first;
+    part.n_tiles = n;
+    bind_state(L, &part, (struct purpose){BINDING_OTHER, -1}, end);
+}
+
 static int compare_i64(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -179,6 +208,16 @@ static int parameter_cuts(const struct lowering *L, int unit, int64_t *cuts, int
     return n;
 }
 
+/* Returns the number by which a unit is named: that in the model or, for an end of the model that stages share, in the whole model,
+ * since stages with more layers have other numbers. */
+static int number_of(const struct lowering *L, int unit)
+{
+    const struct model_unit *u = &L->m->units[unit];
+    if (L->pp == 1 || model_unit_in_layer(L->m, unit) || !L->m->whole)
+        return unit;
+    return L->m->whole->params[L->m->params[u->first_param].whole].unit;
+}
+
 /* Creates a value over the first `elements` elements of a unit, cut at group borders. With pieces it is also cut at the borders
  * of parameters and at the offsets that `pieces` appends. */
 static void unit_value(struct lowering *L, struct value *v, int unit, const char *what, enum tensor_class class, int64_t elements,
@@ -191,7 +230,7 @@ static void unit_value(struct lowering *L, struct value *v, int unit, const char
     v->full_buffer = -1;
     if (elements == 0)
         return;
-    snprintf(name, sizeof name, "unit%d.%s", unit, what);
+    snprintf(name, sizeof name, "unit%d.%s", number_of(L, unit), what);
     for (int k = 0; k < groups && n < MAX_CUTS - 1; k++)
         cuts[n++] = unit_group(L, unit, k).first;
     if (pieces) {
@@ -221,7 +260,7 @@ static void shard_value(struct lowering *L, struct value *v, int unit, const cha
     v->full_buffer = -1;
     if (elements == 0 || groups >= MAX_CUTS) /* unit_value has refused that many groups */
         return;
-    snprintf(name, sizeof name, "unit%d.%s.shard", unit, what);
+    snprintf(name, sizeof name, "unit%d.%s.shard", number_of(L, unit), what);
     for (int k = 0; k <= groups; k++)
         cuts[k] = unit_group(L, unit, k).shard_first;
     value_create_cuts(L, v, name, class, row_bytes, cuts, groups, RES_NONE);
@@ -264,7 +303,7 @@ static void packed_moments(struct lowering *L, struct value *v, int unit, const 
     v->full_buffer = -1;
     if (groups == 0 || groups >= MAX_CUTS) /* the parameters' unit_value has refused that many groups */
         return;
-    snprintf(name, sizeof name, "unit%d.%s%s", unit, what, sharded ? ".shard" : "");
+    snprintf(name, sizeof name, "unit%d.%s%s", number_of(L, unit), what, sharded ? ".shard" : "");
     for (int k = 0; k <= groups; k++)
         cuts[k] = plan_moments_row(L->m, &L->s, unit, k, sharded);
     value_create_cuts(L, v, name, CLASS_OPTIM, 1, cuts, groups, sharded ? RES_NONE : RES_DEVICE);
@@ -342,7 +381,7 @@ static void packed_value(struct lowering *L, struct value *v, int unit, const ch
     static _Thread_local int64_t cuts[MAX_CUTS];
     const int groups = plan_packed_groups(L->m, &L->s, unit);
     char name[48];
-    snprintf(name, sizeof name, "unit%d.%s", unit, what);
+    snprintf(name, sizeof name, "unit%d.%s", number_of(L, unit), what);
     for (int k = 0; k < groups; k++) {
         const struct group g = plan_packed_group(L->m, &L->s, unit, k);
         cuts[k] = sharded ? g.shard_first : g.first;
@@ -371,7 +410,7 @@ static void create_packed(struct lowering *L, int unit)
         packed_value(L, &v->packed_shard, unit, "packed.shard", 1);
     }
     home_create(L, sharded ? &v->packed_shard : &v->packed, unit, unit_residency(L, unit, CLASS_PARAM));
-    snprintf(name, sizeof name, "unit%d.dequantised", unit);
+    snprintf(name, sizeof name, "unit%d.dequantised", number_of(L, unit));
     const int64_t most = most_dequantised(L, unit);
     value_create(L, &v->dequantised, name, CLASS_WORK, most, dtype_size(L->s.key.dtype), most, RES_NONE);
 }
@@ -406,10 +445,10 @@ static void list_groups(struct lowering *L, int unit)
     v->n_groups = v->groups ? n : 0;
 }
 
-/* Tells whether other ranks have gradients of such a group that this one lacks: other shards, experts or slices. */
+/* Tells whether other ranks have gradients of such a group that this one lacks: other shards, experts, slices or stages. */
 static int is_parted(const struct lowering *L, int unit, const struct group *g)
 {
-    return unit_zero(L, unit) >= 1 || g->lane == LANE_EXPERTS || g->lane == LANE_ZERO;
+    return unit_zero(L, unit) >= 1 || g->lane == LANE_EXPERTS || g->lane == LANE_ZERO || L->pp > 1;
 }
 
 /* Numbers the sums of squares of groups of which this rank has a part, or those of all other groups. */
@@ -450,10 +489,10 @@ void units_create(struct lowering *L, unit_cuts *pieces)
 
 void units_bind(struct lowering *L, int end)
 {
-    int backward = (L->duties & DUTY_BACKWARD) != 0, update = (L->duties & DUTY_UPDATE) != 0;
-    int further = backward && !(L->duties & DUTY_FIRST), last = (L->duties & DUTY_LAST) != 0;
     for (int u = 0; u < L->m->n_units; u++) {
         struct unit_values *v = &L->units[u];
+        const int duties = unit_duties(L, u), backward = (duties & DUTY_BACKWARD) != 0, update = (duties & DUTY_UPDATE) != 0,
+                  further = backward && !(duties & DUTY_FIRST), last = (duties & DUTY_LAST) != 0;
         const int zero = unit_zero(L, u);
         bind_state(L, zero == 3 ? &v->param_shard : &v->param, (struct purpose){BINDING_PARAM, u}, end);
         bind_state(L, zero == 3 ? &v->packed_shard : &v->packed, (struct purpose){BINDING_PACKED, u}, end);

@@ -30,7 +30,11 @@ struct unit_values {
 };
 
 enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class); /* class: one of the first four */
-int unit_groups(const struct lowering *L, int unit);                                        /* groups of all elements */
+/* Tells whether a pipeline's program computes an end of the model, or passes messages on, in place of layers. */
+int lower_is_apart(const struct lowering *L);
+/* Returns a program's duties as they concern the gradients of one unit. */
+int unit_duties(const struct lowering *L, int unit);
+int unit_groups(const struct lowering *L, int unit);         /* groups of all elements */
 int unit_trained_groups(const struct lowering *L, int unit); /* groups of trained elements, which come first */
 struct group unit_group(const struct lowering *L, int unit, int index);
 /* Appends the element offsets at which gradients of a unit are written piecewise. cuts has room for max. Returns their number. */
@@ -45,6 +49,8 @@ void home_create(struct lowering *L, struct value *v, int unit, enum residency r
 /* Binds the contents of one value's home at the program's start (end = 0) or end (1). */
 void value_bind(struct lowering *L, struct value *v, int end);
 void value_bind_as(struct lowering *L, struct value *v, enum binding_kind kind, int unit, int end);
+/* Binds n tiles from `first` on as value_bind does. */
+void value_bind_tiles(struct lowering *L, struct value *v, int first, int n, int end);
 /* Gives each tile of a persistent value a fixed address and an extent of its own. */
 void home_create_apart(struct lowering *L, struct value *v, enum residency r);
 /* Returns the fp32 value that AdamW updates. */

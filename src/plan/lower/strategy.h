@@ -57,10 +57,11 @@ struct strategy {
     /* consecutive tokens in a rank's rows (seq_piece), which row chunks divide, where ranks that share a sequence pass states; 0: they
      * do not */
     int64_t piece;
-    int ranks;         /* number of ranks: the product of the mesh's degrees */
-    int64_t sequences; /* sequences of a step, over all ranks */
-    int evaluates;     /* 1: programs without a backward pass leave every token's loss */
-    int weighted;      /* 1: each token's loss has a weight, an input */
+    int ranks;            /* number of ranks: the product of the mesh's degrees */
+    int64_t saved[TIERS]; /* pipelines: bytes of all micro-batches in flight, once their halves are lowered (halves.h); else 0 */
+    int64_t sequences;    /* sequences of a step, over all ranks */
+    int evaluates;        /* 1: programs without a backward pass leave every token's loss */
+    int weighted;         /* 1: each token's loss has a weight, an input */
     int discrete;
     const struct target *target; /* borrowed */
     /* only for programs that continue a text (decode.h), with keys and values of earlier tokens cached in blocks */
@@ -69,6 +70,25 @@ struct strategy {
     int64_t
         input_rows; /* tokens of the set's largest program, for which inputs have room; `rows` belongs to the present program */
 };
+
+/* Returns the number of stages of a pipeline; 1: there is none. */
+static inline int strategy_stages(const struct strategy *s)
+{
+    return mesh_degree(&s->key.mesh, MESH_PP);
+}
+
+/* Returns the rows of a micro-batch for which a rank computes the model's ends: all of its rows or, of stages, a share. */
+static inline int64_t strategy_end_rows(const struct strategy *s)
+{
+    return ceil_div(s->rows, strategy_stages(s));
+}
+
+/* Returns the most micro-batches that a stage has begun and not finished (plan/ticks.h). */
+static inline int strategy_slots(const struct strategy *s)
+{
+    const int64_t micro_batches = ceil_div(s->sequences, mesh_degree(&s->key.mesh, MESH_DP));
+    return (int)min_i64(max_i64(1, micro_batches), 2 * strategy_stages(s) - 1);
+}
 
 static inline int strategy_same_grid(const struct strategy *a, const struct strategy *b)
 {

@@ -2,6 +2,7 @@
 #include "plan/lower/update.h"
 
 #include "plan/lower/emit.h"
+#include "plan/lower/param.h"
 #include "plan/lower/visit.h"
 
 #define DEV TIER_DEVICE
@@ -230,7 +231,7 @@ void grads_begin(struct lowering *L, int unit)
     struct unit_values *u = &L->units[unit];
     if (L->m->units[unit].trained_elements == 0)
         return;
-    u->target = (L->duties & DUTY_FIRST) && unit_zero(L, unit) < 2 ? &u->grad : &u->micro;
+    u->target = (unit_duties(L, unit) & DUTY_FIRST) && unit_zero(L, unit) < 2 ? &u->grad : &u->micro;
     struct value *g = u->target;
     int at_home = g == &u->grad && g->tiles[0].residency == RES_DEVICE;
     if (!at_home) {
@@ -261,9 +262,9 @@ static void accumulate(struct lowering *L, struct value *sum, struct value *part
 static struct value *finish_group(struct lowering *L, int unit, struct group g)
 {
     struct unit_values *u = &L->units[unit];
-    const int zero = unit_zero(L, unit);
+    const int zero = unit_zero(L, unit), duties = unit_duties(L, unit);
     if (zero >= 2) {
-        int first = (L->duties & DUTY_FIRST) != 0;
+        int first = (duties & DUTY_FIRST) != 0;
         reduce_group(L, first ? &u->grad : &u->micro_shard, &u->micro, g);
         if (!first)
             accumulate(L, &u->grad, &u->micro_shard, g.shard_first, g.shard_end);
@@ -271,7 +272,7 @@ static struct value *finish_group(struct lowering *L, int unit, struct group g)
     }
     if (u->target == &u->micro)
         accumulate(L, &u->grad, &u->micro, g.first, g.end);
-    if (!(L->duties & DUTY_LAST) || mesh_members(&L->s.key.mesh, g.lane) == 1)
+    if (!(duties & DUTY_LAST) || mesh_members(&L->s.key.mesh, g.lane) == 1)
         return &u->grad;
     if (zero == 0) {
         all_reduce_group(L, &u->grad, g);
@@ -282,17 +283,27 @@ static struct value *finish_group(struct lowering *L, int unit, struct group g)
     return &u->grad_shard;
 }
 
+/* Zeroes gradients that one end of the model alone does not write: of learned positions, beside the head's of a tied table. */
+static void fill_unwritten(struct lowering *L, int unit)
+{
+    const struct model_unit *u = &L->m->units[unit];
+    for (int i = u->first_param; L->pp > 1 && i < u->first_param + u->n_params; i++)
+        if (trained(L, i))
+            zero_gradient(L, i);
+}
+
 void grads_finish(struct lowering *L, int unit)
 {
     struct unit_values *u = &L->units[unit];
-    int groups = unit_trained_groups(L, unit);
+    const int groups = unit_trained_groups(L, unit), last = (unit_duties(L, unit) & DUTY_LAST) != 0;
     if (groups == 0)
         return;
+    fill_unwritten(L, unit);
     for (int k = 0; k < groups; k++) {
         struct group g = unit_group(L, unit, k);
         struct value *sum = finish_group(L, unit, g);
         int64_t a = sum->sharded ? g.shard_first : g.first, b = sum->sharded ? g.shard_end : g.end;
-        if (L->duties & DUTY_LAST) {
+        if (last) {
             int64_t row = u->sum[k];
             value_new(L, &L->sums, (int)row);
             struct op_attrs *attrs = emit(L, OP_SUMSQ, LANE_COMPUTE);
@@ -310,6 +321,20 @@ void grads_finish(struct lowering *L, int unit)
         value_reset_full(&u->micro);
 }
 
+/* Zeroes the sums that other stages have more of. */
+static void pad_sums(struct lowering *L)
+{
+    const int64_t first = L->n_sums, end = L->sums.rows;
+    if (L->pp == 1 || first == end)
+        return;
+    for (int64_t i = first; i < end; i++)
+        value_new(L, &L->sums, (int)i);
+    struct op_attrs *f = emit(L, OP_FILL, LANE_COMPUTE);
+    f->fill.bytes = (end - first) * L->sums.row_bytes;
+    arg_write(L, 0, &L->sums, first, end, DEV);
+    emit_done(L, 0);
+}
+
 void lower_norm(struct lowering *L)
 {
     L->phase = PHASE_IO;
@@ -320,7 +345,8 @@ void lower_norm(struct lowering *L)
     if (scope == NORM_OF_ALL) {
         sums = &L->all_sums;
         value_open_full(L, sums);
-        gather_group(L, sums, &L->sums, (struct group){0, sums->rows, 0, L->n_sums, LANE_WORLD}, 0);
+        pad_sums(L);
+        gather_group(L, sums, &L->sums, (struct group){0, sums->rows, 0, L->sums.rows, LANE_WORLD}, 0);
     } else if (own > 0) {
         gather_group(L, sums, sums, (struct group){L->n_sums, sums->rows, 0, own, norm_lane(L)}, 0);
     }

@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "plan/report/describe.h"
 #include "plan/roles.h"
+#include "plan/ticks.h"
 #include "program/stalls.h"
 
 #include <math.h>
@@ -142,6 +143,12 @@ static enum status add_recomputed(const struct program *p, double count, struct 
 void report_counts(const struct plan *p, int64_t count[PLAN_PROGRAMS])
 {
     memset(count, 0, sizeof *count * PLAN_PROGRAMS);
+    if (p->fits && strategy_stages(&p->strategy) > 1) {
+        const struct ticks t = plan_ticks(p);
+        ticks_runs(&t, count);
+        count[PLAN_FLUSH] = 1;
+        return;
+    }
     count[PLAN_UPDATE_STEP] = p->fits ? 1 : p->micro_batches;
     if (p->fits && p->micro_batches > 1) {
         count[PLAN_MORE] = p->micro_batches - 2;

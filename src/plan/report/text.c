@@ -6,6 +6,7 @@
 #include "machine/hardware.h"
 #include "plan/report/describe.h"
 #include "plan/report/figures.h"
+#include "plan/ticks.h"
 #include "program/drives.h"
 
 #include <ctype.h>
@@ -65,6 +66,22 @@ void plan_print_sharing(const struct plan *p, FILE *f)
             "last one: --batch %lld and %lld leave none without",
             sequences, (long long)p->micro_batches, groups, groups - rest, groups - rest > 1 ? "have" : "has", sequences - rest,
             sequences - rest + groups);
+}
+
+/* Says what stages of a pipeline do in a step. */
+static void print_stages(const struct plan *p, const struct model *m, FILE *f)
+{
+    const struct ticks t = plan_ticks(p);
+    const int64_t layers = m->whole->config.layers, each = layers / t.stages, more = layers % t.stages;
+    char idle[32];
+    if (t.stages == 1 || !p->fits)
+        return;
+    prose_print(
+        f, 2,
+        "pipeline: %d stages of %lld%s layers; %lld ticks for %lld micro-batches; a stage stands still for %s, %.0f%% of the "
+        "step, while the pipeline fills and drains.",
+        t.stages, (long long)each, more ? " or one more" : "", (long long)ticks_count(&t), (long long)t.micro_batches,
+        report_duration(ticks_idle(p), idle), 100 * ticks_idle(p) / p->seconds);
 }
 
 static void print_longest(const struct plan *p, FILE *f)
@@ -375,6 +392,7 @@ enum status plan_print(const struct plan *p, const struct model *m, const struct
     struct report r;
     TRY(report_make(p, m, &r));
     print_header(p, m, s, &r, f);
+    print_stages(p, m, f);
     plan_print_stretches(p, f);
     print_memory(p, s, &r, f);
     if (!p->fits)

@@ -176,7 +176,7 @@ void block_make_gradient(struct lowering *L, const struct block *b, const struct
 
 int block_passes_gradient(const struct lowering *L, const struct block *b)
 {
-    int before = b != b->first || trained(L, b->norm->weight) || trained(L, b->norm->bias);
+    int before = L->pp > 1 || b != b->first || trained(L, b->norm->weight) || trained(L, b->norm->bias);
     for (int u = 0; u < L->m->n_units && !before; u++)
         before = L->m->units[u].layer < b->layer && L->m->units[u].trained_elements > 0;
     return before;

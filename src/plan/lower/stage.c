@@ -1,0 +1,239 @@
+#include "plan/lower/stage.h"
+
+#include "plan/lower/activation.h"
+#include "plan/lower/emit.h"
+#include "plan/lower/ends.h"
+#include "plan/lower/linear.h"
+#include "plan/lower/pieces.h"
+#include "plan/lower/program.h"
+#include "plan/lower/update.h"
+#include "plan/lower/visit.h"
+
+#define DEV TIER_DEVICE
+
+enum { ENDS = DUTY_EMBED | DUTY_HEAD | DUTY_EMBED_GRAD };
+
+/* --- What passes between stages --- */
+
+void stage_create(struct lowering *L)
+{
+    static const char *const names[STAGE_VALUES] = {"stage.in", "stage.out", "stage.dout", "stage.din"};
+    for (int k = 0; L->pp > 1 && k < STAGE_VALUES && L->st == OK; k++) {
+        value_create(L, &L->stage[k], names[k], CLASS_ACT, L->io_rows, L->m->config.dim * dtype_size(L->s.key.dtype),
+                     L->s.key.row_chunk, RES_DEVICE);
+        home_create(L, &L->stage[k], -1, RES_DEVICE);
+    }
+}
+
+void stage_bind(struct lowering *L, int end)
+{
+    for (int k = 0; L->pp > 1 && k < STAGE_VALUES && L->duties != DUTY_UPDATE; k++)
+        value_bind(L, &L->stage[k], end);
+}
+
+void stage_reserve(struct lowering *L)
+{
+    for (int t = 0; t < TIERS; t++)
+        if (L->s.saved[t] > 0 && !(L->duties & DUTY_FORWARD))
+            program_add_buffer(L->p, (enum tier)t, L->s.saved[t], CLASS_ACT, 1);
+}
+
+/* Sends all rows of `from` to the stage `distance` further, and receives those of `to`. */
+static void shift(struct lowering *L, enum stage_value from, enum stage_value to, int distance)
+{
+    struct value *src = &L->stage[from], *dst = &L->stage[to];
+    struct op_attrs *a = emit(L, OP_SHIFT, LANE_PP);
+    a->comm.element = (int32_t)src->row_bytes;
+    a->comm.n = a->comm.share = src->rows;
+    a->comm.distance = distance;
+    a->comm.send_if = program_stage_predicate(L->ring, L->m->n_masks, distance < 0);
+    a->comm.recv_if = a->comm.send_if + 1;
+    arg_read(L, 0, src, 0, src->rows, DEV);
+    arg_update(L, 1, dst, 0, dst->rows, DEV);
+    emit_done(L, 0);
+}
+
+void stage_pass_outputs(struct lowering *L)
+{
+    L->phase = PHASE_IO;
+    L->unit = -1;
+    shift(L, STAGE_OUT, STAGE_IN, 1);
+}
+
+void stage_pass_gradients(struct lowering *L)
+{
+    L->phase = PHASE_IO;
+    L->unit = -1;
+    shift(L, STAGE_DIN, STAGE_DOUT, -1);
+}
+
+static void copy_chunk(struct lowering *L, struct value *to, struct value *from, int c)
+{
+    const int64_t r0 = from->tiles[c].row0, r1 = from->tiles[c].row1;
+    lower_cast_rows(L, to, r0, L->s.key.dtype, from, r0, L->s.key.dtype, r1 - r0);
+}
+
+void stage_take_input(struct lowering *L, int c)
+{
+    value_new(L, &L->x[0], c);
+    copy_chunk(L, &L->x[0], &L->stage[STAGE_IN], c);
+    value_put(L, &L->x[0], c);
+    value_pause(L, &L->x[0], c);
+}
+
+void stage_leave_output(struct lowering *L, int c)
+{
+    struct value *x = &L->x[L->m->config.layers];
+    copy_chunk(L, &L->stage[STAGE_OUT], x, c);
+    value_drop(L, x, c);
+}
+
+void stage_take_gradient(struct lowering *L, int c)
+{
+    value_new(L, &L->dx, c);
+    copy_chunk(L, &L->dx, &L->stage[STAGE_DOUT], c);
+    value_put(L, &L->dx, c);
+    value_drop(L, &L->dx, c);
+}
+
+void stage_leave_gradient(struct lowering *L, int c)
+{
+    value_get(L, &L->dx, c);
+    copy_chunk(L, &L->stage[STAGE_DIN], &L->dx, c);
+    value_drop(L, &L->dx, c);
+}
+
+/* --- Both ends --- */
+
+/* Makes one buffer of a value's rows, which stay on the device. */
+static void whole_on_device(struct lowering *L, struct value *v, const char *name)
+{
+    activation_of_work(L, RES_DEVICE, -1, &(struct activation){v, name, L->m->config.dim, L->s.key.dtype, STREAM});
+    v->full = 1;
+    value_open_full(L, v);
+}
+
+void stage_end_values(struct lowering *L)
+{
+    const int layers = (int)L->m->config.layers;
+    L->x = memory_new(L, layers + 1, sizeof *L->x);
+    if (L->st != OK || !(L->duties & (int)ENDS))
+        return;
+    if (L->duties & DUTY_EMBED)
+        whole_on_device(L, &L->x[0], "x");
+    if (L->duties & DUTY_HEAD) {
+        whole_on_device(L, &L->x[layers], "x");
+        activation_of_work(L, RES_NONE, -1,
+                           &(struct activation){&L->final_n, "final_n", L->m->config.dim, L->s.key.dtype, STREAM});
+        loss_values(L);
+    }
+    if (L->duties & (DUTY_HEAD | DUTY_EMBED_GRAD))
+        whole_on_device(L, &L->dx, "dx");
+    adapter_values(L);
+}
+
+/* Gives each stage its share of a root's rows. */
+static void deal(struct lowering *L, enum stage_value from, struct value *to, int root)
+{
+    struct value *src = &L->stage[from];
+    for (int i = 0; i < to->n_tiles; i++)
+        value_new(L, to, i);
+    struct op_attrs *a = emit(L, OP_DEAL, LANE_PP);
+    a->comm.element = (int32_t)src->row_bytes;
+    a->comm.n = src->rows;
+    a->comm.share = to->rows;
+    a->comm.root = root;
+    arg_read(L, 0, src, 0, src->rows, DEV);
+    arg_write(L, 1, to, 0, to->rows, DEV);
+    emit_done(L, 0);
+}
+
+/* Gives a root the rows of all stages. */
+static void collect(struct lowering *L, struct value *from, enum stage_value to, int root)
+{
+    struct value *dst = &L->stage[to];
+    struct op_attrs *a = emit(L, OP_COLLECT, LANE_PP);
+    a->comm.element = (int32_t)dst->row_bytes;
+    a->comm.n = dst->rows;
+    a->comm.share = from->rows;
+    a->comm.root = root;
+    arg_read(L, 0, from, 0, from->rows, DEV);
+    arg_update(L, 1, dst, 0, dst->rows, DEV);
+    emit_done(L, 0);
+}
+
+static void lower_embedding(struct lowering *L)
+{
+    L->phase = PHASE_FORWARD;
+    L->unit = MODEL_EMBEDDING_UNIT;
+    value_get(L, &L->tokens, 0);
+    value_get(L, &L->positions, 0);
+    unit_fetch(L, L->unit);
+    for (int c = 0; c < L->n_chunks; c++)
+        lower_embed(L, c);
+    unit_drop(L, L->unit);
+    collect(L, &L->x[0], STAGE_IN, 0);
+}
+
+static void lower_head(struct lowering *L)
+{
+    const int last = model_head_unit(L->m), of_matrix = head_matrix_unit(L);
+    L->phase = PHASE_LOSS;
+    L->unit = last;
+    value_get(L, &L->targets, 0);
+    value_open_full(L, &L->loss);
+    deal(L, STAGE_OUT, &L->x[L->m->config.layers], L->pp - 1);
+    unit_fetch(L, last);
+    unit_fetch(L, of_matrix);
+    grads_begin(L, last);
+    if (of_matrix != last)
+        grads_begin(L, of_matrix);
+    for (int c = 0; c < L->n_chunks; c++)
+        lower_loss_chunk(L, c, 1);
+    unit_drop(L, last);
+    unit_drop(L, of_matrix);
+    grads_finish(L, last);
+    if (of_matrix != last) {
+        L->unit = of_matrix;
+        grads_finish(L, of_matrix);
+    }
+    collect(L, &L->dx, STAGE_DOUT, L->pp - 1);
+    lower_loss_sum(L);
+}
+
+static void lower_embedding_gradient(struct lowering *L)
+{
+    const int unit = L->unit = MODEL_EMBEDDING_UNIT;
+    L->phase = PHASE_BACKWARD;
+    if (L->m->units[unit].trained_elements > 0) {
+        value_get(L, &L->tokens, 0);
+        value_get(L, &L->positions, 0);
+        deal(L, STAGE_DIN, &L->dx, 0);
+        grads_begin(L, unit);
+        if (L->m->embedding.rank > 0)
+            unit_fetch(L, unit);
+        for (int c = 0; c < L->n_chunks; c++)
+            lower_embed_backward(L, c);
+        if (L->m->embedding.rank > 0)
+            unit_drop(L, unit);
+        grads_finish(L, unit);
+    }
+    if (L->duties & DUTY_LAST)
+        lower_norm(L);
+}
+
+void stage_lower(struct lowering *L)
+{
+    if (L->duties & (int)ENDS)
+        value_get(L, &L->record, 0);
+    if (L->duties & DUTY_EMBED)
+        lower_embedding(L);
+    if (L->duties & DUTY_HEAD)
+        lower_head(L);
+    if (L->duties & DUTY_EMBED_GRAD)
+        lower_embedding_gradient(L);
+    if (L->duties & DUTY_PASS_FORWARD)
+        stage_pass_gradients(L);
+    if (L->duties & DUTY_PASS_BACKWARD)
+        stage_pass_outputs(L);
+}

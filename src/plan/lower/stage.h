@@ -1,0 +1,31 @@
+/* Stages of a pipeline: what passes between them, and both ends of the model, of whose rows every stage computes a share. Private to
+ * src/plan/lower.
+ *
+ * A stage's outputs and gradients lie in persistent buffers of all rows of a micro-batch, since they travel in another program than
+ * the one that makes them: outputs beside the backward pass that follows, gradients beside the next forward pass. */
+#ifndef LTRAIN_PLAN_LOWER_STAGE_H
+#define LTRAIN_PLAN_LOWER_STAGE_H
+
+#include "plan/lower/lowering.h"
+
+/* Creates the values that pass between stages; stage_bind binds them at the program's start (end = 0) or end (1). Nothing without
+ * stages. */
+void stage_create(struct lowering *L);
+void stage_bind(struct lowering *L, int end);
+/* Reserves what the halves' programs keep for all micro-batches in flight, in a program that is no half. */
+void stage_reserve(struct lowering *L);
+
+/* Creates the values of a program of the model's ends (state.h: lower_is_apart). stage_lower: lowers it, or messages alone. */
+void stage_end_values(struct lowering *L);
+void stage_lower(struct lowering *L);
+
+/* Emits the message with which a half begins: it carries what the half before made. */
+void stage_pass_outputs(struct lowering *L);
+void stage_pass_gradients(struct lowering *L);
+/* Copies chunk c of the stage's input, or of its outputs' gradient, from what arrived. The others copy results to what leaves. */
+void stage_take_input(struct lowering *L, int c);
+void stage_leave_output(struct lowering *L, int c);
+void stage_take_gradient(struct lowering *L, int c);
+void stage_leave_gradient(struct lowering *L, int c);
+
+#endif
