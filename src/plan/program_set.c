@@ -155,7 +155,7 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
     for (int i = 0; i < TRAINING_PROGRAMS && plan->fits; i += at_once) {
         struct program_job x[PROGRAMS_AT_ONCE];
         int n = 0;
-        for (int k = i; k < i + at_once; k++) {
+        for (int k = i; k < i + at_once && k < TRAINING_PROGRAMS; k++) {
             enum plan_program which = order_of_planning[k];
             if (duties[which])
                 x[n++] = (struct program_job){.plan = plan,

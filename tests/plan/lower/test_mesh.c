@@ -464,9 +464,32 @@ static void degrees_of_experts(void **state)
     model_destroy(m);
 }
 
+/* Slices divide heads and row chunks, and go with settings whose bits do not depend on them. */
+static void degrees_of_slices(void **state)
+{
+    struct model *m;
+    struct plan_request s;
+    (void)state;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK);
+    for (int fault = 0; fault < 4; fault++) {
+        static const char *const words[] = {NULL, "--optim-dtype int8 with --mesh tp=2",
+                                            "rows=33 is not divided by tp=2: take rows=34", "ranks"};
+        mesh_settings(&s, &(struct shape){2, 1, 1}, 3, F32);
+        s.mesh.degree[MESH_TP] = fault == 3 ? 3 : 2;
+        s.optim_dtype = fault == 1 ? I8 : F32;
+        s.row_chunk = fault == 2 ? 33 : 0;
+        const enum status st = plan_mesh(m, &s, 4, 4);
+        assert_int_equal(st, words[fault] ? ERR_INVALID : OK);
+        if (words[fault] && !strstr(status_message(), words[fault]))
+            fail_msg("%s", status_message());
+    }
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes),
+                                       cmocka_unit_test(degrees_of_slices),
                                        cmocka_unit_test(experts_shared),
                                        cmocka_unit_test(degrees_of_experts),
                                        cmocka_unit_test(open_meshes),
