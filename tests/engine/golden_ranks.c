@@ -202,9 +202,9 @@ static const struct kind {
              {"gpt-oss", 4, 1},
              {"gpt-oss-one", 8},
              {"mistral3-wrapped", 2},
-             {"gemma4", 4, 1},
+             {"gemma4", 4},
              {"gemma4-wrapped", 4},
-             {"qwen3-layers", 2, 1},
+             {"qwen3-layers", 2},
              {"lora-gqa", 4},
              {"lora-gpt2", 2},
              {"lora-neox", 2},
@@ -233,7 +233,7 @@ static const struct kind {
              {"phi", 2},
              {"codegen", 2},
              {"opt", 2},
-             {"moe/qwen3-moe", 2, 1},
+             {"moe/qwen3-moe", 2},
              {"moe/glm4-moe", 2, 1},
              {"moe/gpt-oss", 2, 1},
              {"moe/qwen2-moe", 2},
@@ -249,7 +249,7 @@ static const struct kind {
              {"hybrid/lfm2-moe", 2},
              {"hybrid/olmo-hybrid", 2},
              {"hybrid/falcon-h1", 2},
-             {"latent/youtu", 2, 1},
+             {"latent/youtu", 2},
              {"latent/deepseek-v3", 4}};
 
 enum { OTHER_STEPS = 2 };
