@@ -76,8 +76,8 @@ static enum status find(const ltrain *s, const char *call, const char *name, int
     if (p->packed_bytes > 0)
         return status_fail(ERR_INVALID, "%s: %s is quantised and has no numbers", call, p->name);
     if (first < 0 || n < 0 || first > p->elements || n > p->elements - first)
-        return status_fail(ERR_INVALID, "%s: elements %lld to %lld of %s, which has %lld", call, (long long)first,
-                           (long long)(first + n - 1), p->name, (long long)p->elements);
+        return status_fail(ERR_INVALID, "%s: %lld elements from element %lld of %s on, which has %lld", call, (long long)n,
+                           (long long)first, p->name, (long long)p->elements);
     const struct mesh *mesh = &s->settings.plan.mesh;
     if (mesh_degree(mesh, MESH_EP) > 1 || mesh_degree(mesh, MESH_TP) > 1 || mesh_degree(mesh, MESH_PP) > 1)
         return status_fail(ERR_INVALID,
