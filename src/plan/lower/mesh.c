@@ -209,11 +209,11 @@ static enum status check_slices(const struct model *m, const struct plan_request
     if (s->row_chunk > 0 && s->row_chunk % tp)
         return status_fail(ERR_INVALID, "--tiles: rows=%lld is not divided by tp=%d: take rows=%lld", (long long)s->row_chunk, tp,
                            (long long)round_up(s->row_chunk, tp));
-    if (s->optim_dtype == I8)
+    if (s->optim_dtype != F32)
         return status_fail(ERR_INVALID,
-                           "--optim-dtype int8 with --mesh tp=%d: blocks of moments would depend on the slices: take bf16, or "
+                           "--optim-dtype %s with --mesh tp=%d: rounding of moments would depend on the slices: take fp32, or "
                            "leave tp out",
-                           tp);
+                           dtype_name(s->optim_dtype), tp);
     return model_slices_check(m->whole, tp);
 }
 

@@ -472,11 +472,11 @@ static void degrees_of_slices(void **state)
     (void)state;
     assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK);
     for (int fault = 0; fault < 4; fault++) {
-        static const char *const words[] = {NULL, "--optim-dtype int8 with --mesh tp=2",
+        static const char *const words[] = {NULL, "--optim-dtype bf16 with --mesh tp=2",
                                             "rows=33 is not divided by tp=2: take rows=34", "ranks"};
         mesh_settings(&s, &(struct shape){2, 1, 1}, 3, F32);
         s.mesh.degree[MESH_TP] = fault == 3 ? 3 : 2;
-        s.optim_dtype = fault == 1 ? I8 : F32;
+        s.optim_dtype = fault == 1 ? BF16 : F32;
         s.row_chunk = fault == 2 ? 33 : 0;
         const enum status st = plan_mesh(m, &s, 4, 4);
         assert_int_equal(st, words[fault] ? ERR_INVALID : OK);
