@@ -3,7 +3,7 @@
 #include "base/num.h"
 #include "base/sys.h"
 #include "program/program.h"
-#include "report/keys.h"
+#include "train/metrics_keys.h"
 #include "report/line.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "report/report.h"
 
 #include "base/sys.h"
-#include "report/keys.h"
+#include "train/metrics_keys.h"
 #include "report/page.h"
 #include "report/run.h"
 

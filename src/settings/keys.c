@@ -318,6 +318,8 @@ const struct settings_key settings_keys[] = {
      .help = "the job's limit, counted from the start: 8h, 90m, [days-]hh:mm:ss; the run saves before it and ends with status 75; none (default: Slurm's, if it says one)"},
     {"tensorboard", KEY_SWITCH, AT(tensorboard), "false", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "the numbers of metrics.jsonl as event files for TensorBoard, too, in RUN/tensorboard"},
+    {"metrics-file", KEY_STRING, AT(metrics_file), .arg = "FILE", .shown = TRAIN, .scope = SCOPE_TRAINING,
+     .help = "the last step's numbers as a text file for Prometheus, replaced once a second: /var/lib/node_exporter/ltrain.prom"},
     {"trace", KEY_COUNT, AT(trace), "none", "none", STEPS(1), .arg = "STEP", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "step whose lanes are written as a Chrome trace"},
     {"profile", KEY_SWITCH, AT(profile), .shown = TRAIN | PLAN | EVAL, .flags = KEY_FLAG_ONLY,

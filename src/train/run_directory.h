@@ -9,13 +9,14 @@
 struct run;
 
 struct run_place {
-    struct run_lock *lock; /* rank 0: lock of the directory */
-    int locked;            /* 1: rank 0 holds the lock */
-    int taken_over;        /* 1: another run has the directory now; agreed by all ranks */
-    int64_t saved;         /* step of the newest checkpoint; -1: none */
-    int told;              /* 1: the failure's message says what is left of the run */
-    struct run_log *log;   /* rank 0: metrics.jsonl */
-    struct board *board;   /* rank 0: event files; NULL: none */
+    struct run_lock *lock;             /* rank 0: lock of the directory */
+    int locked;                        /* 1: rank 0 holds the lock */
+    int taken_over;                    /* 1: another run has the directory now; agreed by all ranks */
+    int64_t saved;                     /* step of the newest checkpoint; -1: none */
+    int told;                          /* 1: the failure's message says what is left of the run */
+    struct run_log *log;               /* rank 0: metrics.jsonl */
+    struct board *board;               /* rank 0: event files; NULL: none */
+    struct metrics_file *metrics_file; /* rank 0: text file for Prometheus; NULL: none */
 };
 
 /* run_directory.c */

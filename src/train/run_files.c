@@ -10,6 +10,7 @@
 #include "train/board.h"
 #include "train/facts.h"
 #include "train/metrics.h"
+#include "train/metrics_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -110,5 +111,7 @@ enum status run_open_files(struct run *r)
     TRY(r->s->resume ? cut_log(r, path) : run_keep_log(r->s->out));
     if (r->s->tensorboard)
         TRY(board_open(r->s->out, r->progress.at.step, &r->place.board));
+    if (r->s->metrics_file)
+        TRY(metrics_file_open(r->s->metrics_file, r->s->out, &r->place.metrics_file));
     return run_log_open(path, r->s->resume != NULL, &r->place.log);
 }

@@ -9,6 +9,7 @@
 #include "settings/read.h"
 #include "train/board.h"
 #include "train/evaluate.h"
+#include "train/metrics_file.h"
 #include "train/signals.h"
 #include "train/space.h"
 
@@ -110,6 +111,7 @@ static enum status add_line(struct run *r, const struct step_metrics *m)
     enum status st = run_check_place(r);
     if (!r->place.taken_over) {
         board_add(r->place.board, m);
+        metrics_file_add(r->place.metrics_file, m);
         return comm_broken(r->comm) ? st : r->place.log ? run_log_add(r->place.log, m) : OK;
     }
     snprintf(cause, sizeof cause, "%s", status_message());
@@ -318,6 +320,7 @@ enum status run_close(struct run *r, enum status st)
     if (r->place.log)
         st = close_log(r, st);
     board_close(r->place.board);
+    metrics_file_close(r->place.metrics_file);
     batch_destroy(r->batch);
     session_destroy(r->session);
     train_plans_destroy(&r->plans.all);

@@ -1,9 +1,11 @@
 """--tensorboard: the event files hold every number of metrics.jsonl, as TensorBoard's format frames it, before and after a resume.
+--metrics-file: the file is Prometheus' text format, and has what the last line of metrics.jsonl has.
 
 With LTRAIN_PEERS, a virtual environment that has the package tensorboard, that package reads them, too."""
 import glob
 import json
 import os
+import re
 import struct
 import subprocess
 import tempfile
@@ -64,17 +66,75 @@ def events(path):
         yield dict(fields(body))
 
 
+def samples(text):
+    """Parses the text format as its specification says: {(name, labels): value}, each behind a HELP and a TYPE of its name."""
+    out, named, label = {}, [], r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"'
+    assert text.endswith("\n"), "the last line ends"
+    for line in text.splitlines():
+        if line.startswith("#"):
+            word, kind, name, rest = line.split(" ", 3)
+            assert kind == ("TYPE" if named and named[-1] == (name, "HELP") else "HELP") and rest, line
+            assert kind == "HELP" or rest == "gauge", line
+            named.append((name, kind))
+            assert named.count((name, kind)) == 1, "a name is described once"
+            continue
+        m = re.fullmatch(r"([a-z_]+)\{(%s(?:,%s)*)\} (\S+)" % (label, label), line)
+        assert m and named[-1] == (m[1], "TYPE"), line
+        labels = tuple(re.findall(label, m[2]))
+        assert (m[1], labels) not in out, "a sample stands there once"
+        out[m[1], labels] = float(m[m.lastindex])
+    return out
+
+
+def check_metrics_file(lines):
+    """Compares run.prom with the last line of metrics.jsonl, and with the newest evaluation in it."""
+    run, want = ("run", os.path.realpath("run")), {}
+    kept = {key: x for o in lines for key, x in o.items() if key.startswith("eval_")}
+    for key, x in {**kept, **lines[-1]}.items():
+        name = "ltrain_" + key
+        if key == "stalls":
+            want.update({(name, (run, ("lane", lane), ("class", c))): y for lane, all in x.items() for c, y in all.items()})
+        elif isinstance(x, dict):
+            want.update({(name, (run, ("seen", seen))): y for seen, y in x.items()})
+        elif isinstance(x, str):
+            want[name, (run, ("value", x))] = 1
+        else:
+            want[name, (run,)] = x
+    got = samples(open("run.prom").read())
+    assert got == want, set(got.items()) ^ set(want.items())
+    keys = {line.split("`")[1]: line.split(" | ")[2][:-2] for line in open(os.path.join(os.environ["LTRAIN_SOURCE_ROOT"], "docs/metrics.md")) if line.startswith("| `")}
+    for line in open("run.prom"):
+        if line.startswith("# HELP"):
+            assert line.split(" ", 3)[3].startswith(keys[line.split()[2][len("ltrain_") :]].strip()), line
+    assert sorted(os.listdir(".")) == ["run", "run.prom", "text.txt"], "nothing is left beside the file"
+
+
+def check_failures(small):
+    """A path that cannot be written is refused before the first step; a file that cannot be replaced later is said, and the run goes on."""
+    done = subprocess.run([LTRAIN, *small.split(), *"--steps 1 --out other --metrics-file nowhere/x.prom".split()], capture_output=True, text=True)
+    assert done.returncode == 1 and re.search("--metrics-file: cannot write .*/nowhere/x.prom: No such file", done.stderr), done.stderr
+    assert not os.path.exists("other/hf")
+    said = 0
+    for n in range(1, 8):  # renames: some are the checkpoint's or the model's
+        words = "--steps 1 --out third%d --metrics-file third.prom" % n
+        done = subprocess.run([LTRAIN, *small.split(), *words.split()], env={**os.environ, "LTRAIN_FAULT": "rename:%d:ENOSPC" % n}, capture_output=True, text=True)
+        said += done.returncode == 0 and "third.prom: No space left on device; the next step tries again" in done.stdout
+    assert said == 1, "one rename is that of the step's file"
+
+
 def main():
     assert masked_crc(b"123456789") == (((0xE3069283 >> 15) | (0xE3069283 << 17)) + 0xA282EAD8) & 0xFFFFFFFF  # RFC 3720's check value
     directory = tempfile.TemporaryDirectory()
     os.chdir(directory.name)
     open("text.txt", "w").write(open(os.path.join(os.environ["LTRAIN_SOURCE_ROOT"], "README.md")).read())
     small = "--model tiny --data text.txt --seq-len 256 --tiles rows=64,loss=64,group=4096 --threads 1 --effort quick --eval-fraction 0.1 --eval-every 2"
-    for words in (small.split() + "--steps 4 --save-every 2 --tensorboard --out run".split(), "--resume run --steps 6".split()):
+    for words in (small.split() + "--steps 4 --save-every 2 --tensorboard --metrics-file run.prom --out run".split(), "--resume run --steps 6".split()):
         subprocess.run([LTRAIN, *words], check=True, stdout=subprocess.DEVNULL)
     want = {}
-    for line in open("run/metrics.jsonl"):
-        o = json.loads(line)
+    lines = [json.loads(line) for line in open("run/metrics.jsonl")]
+    check_metrics_file(lines)
+    check_failures(small)
+    for o in lines:
         for key, x in o.items():
             if isinstance(x, (int, float)) and not isinstance(x, bool) and key != "step":
                 want[o["step"], key] = struct.pack("<f", x)

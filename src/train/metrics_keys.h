@@ -1,6 +1,6 @@
-/* Keys of metrics.jsonl: what they mean, and how a report sums them up. Private to src/report. */
-#ifndef LTRAIN_REPORT_KEYS_H
-#define LTRAIN_REPORT_KEYS_H
+/* Keys of metrics.jsonl: what they mean, and how a report sums them up. */
+#ifndef LTRAIN_TRAIN_METRICS_KEYS_H
+#define LTRAIN_TRAIN_METRICS_KEYS_H
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "report/keys.h"
+#include "train/metrics_keys.h"
 
 #include <string.h>
 
