@@ -147,8 +147,8 @@ enum status api_take(void *session, int64_t number, struct sequence *out, int64_
 
 enum status api_keep(ltrain *s)
 {
-    const int64_t n = s->settings.plan.grad_accum, room = run_length(&s->run);
-    if (!s->hooks.take || n == 1)
+    const int64_t n = s->settings.plan.grad_accum * s->settings.plan.micro_batch, room = run_length(&s->run);
+    if (!s->hooks.take || s->settings.plan.grad_accum == 1)
         return OK;
     s->kept = sys_calloc((size_t)n, sizeof *s->kept);
     s->n_kept = s->kept ? (int)n : 0;

@@ -66,9 +66,9 @@ static enum status take(void *request, int64_t number, struct sequence *out, int
     return OK;
 }
 
-/* Collects the results of sequence k from the ranks that computed it; `own`: this rank is one of them. Each token's loss is on one
- * rank, so that sums of doubles are exact. */
-static enum status collect(const struct request *x, int64_t k, int own)
+/* Collects the results of sequence k from the ranks that computed it. place: its place in this rank's micro-batch; -1: it is not
+ * there. Each token's loss is on one rank, so that sums of doubles are exact. */
+static enum status collect(const struct request *x, int64_t k, int64_t place)
 {
     struct run *r = x->run;
     const int64_t n = x->length[k];
@@ -77,9 +77,11 @@ static enum status collect(const struct request *x, int64_t k, int own)
     const float *each = session_io(r->session, io->each);
     double *loss = sys_calloc((size_t)n, sizeof *loss);
     TRY(comm_agree(r->comm, loss ? OK : status_fail(ERR_NOMEM, "out of memory: the results of %lld tokens", (long long)n)));
-    for (int64_t i = 0; own && i < batch_targets(r->batch); i++)
-        if (targets[i] >= 0)
-            loss[batch_token(r->batch, i)] = (double)each[i];
+    for (int64_t i = 0; place >= 0 && i < batch_targets(r->batch); i++) {
+        const int64_t token = batch_token(r->batch, i) - place * run_length(r);
+        if (targets[i] >= 0 && token >= 0 && token < n)
+            loss[token] = (double)each[i];
+    }
     enum status st = OK;
     for (int64_t i = 0; i < n && st == OK; i += INT_MAX)
         st = comm_sum(r->comm, loss + i, (int)min_i64(INT_MAX, n - i));
@@ -95,20 +97,21 @@ static enum status score(struct request *x)
     struct run *r = x->run;
     const struct sequence_source source = {.take = take, .user = x};
     const enum plan_program which = r->session->plan->programs[PLAN_EVAL] ? PLAN_EVAL : PLAN_UPDATE_STEP;
-    const int64_t together = r->session->plan->strategy.key.mesh.degree[MESH_DP];
+    const int64_t packed = r->session->plan->strategy.key.packed,
+                  together = r->session->plan->strategy.key.mesh.degree[MESH_DP] * packed;
     if (strategy_stages(&r->session->plan->strategy) > 1)
         return status_fail(ERR_INVALID, "texts are not scored by stages yet: open the trainer on a mesh without pp");
     TRY(run_flush(r));
-    for (int64_t i = 0; i < ceil_div(x->n, together); i++) {
+    for (int64_t i = 0; i < sequences_micro_batches(r, x->n); i++) {
         struct tally ignored = {0};
         int cut;
         const int64_t own = sequences_own(r, x->n, i);
-        TRY(sequences_publish(r, &source, own, &ignored));
+        TRY(sequences_publish(r, &source, own, x->n, &ignored));
         run_fill_record(r, 1, 0);
         TRY(session_run(r->session, which, NULL));
         TRY(comm_section_end(r->comm, &cut));
         for (int64_t k = i * together; k < min_i64(x->n, (i + 1) * together); k++)
-            TRY(collect(x, k, k == own));
+            TRY(collect(x, k, own >= 0 && k >= own && k < own + packed ? k - own : -1));
     }
     return OK;
 }

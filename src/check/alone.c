@@ -15,7 +15,7 @@ void check_alone_settings(const struct settings *given, enum check_tiles tiles, 
     out->sp = SP_NONE;
     out->plan.ranks = AUTO;
     out->plan.zero = 0;
-    out->plan.grad_accum = given->plan.batch;
+    out->plan.grad_accum = ceil_div(given->plan.batch, given->plan.micro_batch);
     out->plan.experts = OFFLOAD_AUTO;
     out->plan.params = out->plan.grads = out->plan.optim = out->plan.acts = OFFLOAD_NONE;
     out->plan.alpha = out->plan.prefetch = AUTO;

@@ -1,4 +1,4 @@
-/* Laying sequences out over ranks. */
+/* Laying micro-batches out over ranks. */
 #include "engine/batch.h"
 
 #include "base/sys.h"
@@ -16,6 +16,8 @@ struct batch {
     int32_t *rows;         /* room for the rows that slices share; NULL without slices */
     struct sequence whole; /* arrays of the whole sequence: in `memory`, or the program's own inputs */
     uint8_t *needs;
+    int64_t each;  /* tokens of a sequence */
+    int64_t *used; /* tokens of each of the micro-batch's sequences before its padding */
 };
 
 static struct sequence inputs(struct session *s)
@@ -40,11 +42,14 @@ enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
     b->ring = comm_member(s->comm, LANE_RING);
     b->ulysses = comm_member(s->comm, LANE_ULYSSES);
     b->tp = comm_member(s->comm, LANE_TP);
-    TRY_GOTO(seq_shape_create_pieces(seq_len, mesh->key.mesh.degree[MESH_ULYSSES], mesh->key.mesh.degree[MESH_RING], SEQ_AUTO,
-                                     model_least_piece(s->model), mesh_degree(&mesh->key.mesh, MESH_TP), &b->shape),
+    b->each = seq_len;
+    TRY_GOTO(seq_shape_create_pieces(mesh->key.packed * seq_len, mesh->key.mesh.degree[MESH_ULYSSES],
+                                     mesh->key.mesh.degree[MESH_RING], SEQ_AUTO, model_least_piece(s->model),
+                                     mesh_degree(&mesh->key.mesh, MESH_TP), &b->shape),
              fail);
     TRY_GOTO(seq_layout_create(&b->shape, &b->layout), fail);
     b->whole = inputs(s);
+    b->used = sys_calloc((size_t)mesh->key.packed, sizeof *b->used);
     b->needs = sys_calloc((size_t)mesh->key.mesh.degree[MESH_RING] * (size_t)mesh->key.mesh.degree[MESH_RING], 1);
     const int shared = mesh_sharing(&mesh->key.mesh) > 1;
     if (shared) {
@@ -58,7 +63,7 @@ enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
     }
     const int sliced = mesh_degree(&mesh->key.mesh, MESH_TP) > 1;
     b->rows = sliced ? sys_calloc((size_t)mesh->rows, sizeof *b->rows) : NULL;
-    if (!b->needs || (shared && (!b->memory || (s->plan->io.weights >= 0 && !b->weights))) || (sliced && !b->rows)) {
+    if (!b->needs || !b->used || (shared && (!b->memory || (s->plan->io.weights >= 0 && !b->weights))) || (sliced && !b->rows)) {
         st = status_fail(ERR_NOMEM, "out of memory for a sequence's layout");
         goto fail;
     }
@@ -78,14 +83,62 @@ void batch_destroy(struct batch *b)
     free(b->rows);
     free(b->weights);
     free(b->needs);
+    free(b->used);
     free(b);
 }
 
-struct sequence batch_arrays(struct batch *b)
+/* Returns the arrays of the i-th sequence of the micro-batch. */
+static struct sequence part(const struct batch *b, int64_t i)
 {
-    for (int64_t i = 0; b->whole.weights && i < b->shape.padded; i++)
-        b->whole.weights[i] = 1;
-    return b->whole;
+    const int64_t first = i * b->each;
+    const struct sequence *all = &b->whole;
+    return (struct sequence){.tokens = all->tokens + first,
+                             .targets = all->targets + first,
+                             .positions = all->positions + first,
+                             .lo = all->lo + first,
+                             .hi = all->hi + first,
+                             .weights = all->weights ? all->weights + first : NULL};
+}
+
+struct sequence batch_arrays(struct batch *b, int64_t i)
+{
+    const struct sequence own = part(b, i);
+    for (int64_t k = 0; own.weights && k < b->each; k++)
+        own.weights[k] = 1;
+    return own;
+}
+
+void batch_add(struct batch *b, int64_t i, int64_t used)
+{
+    const int32_t first = (int32_t)(i * b->each);
+    const struct sequence own = part(b, i);
+    for (int64_t k = 0; k < used && first > 0; k++) {
+        own.lo[k] += first;
+        own.hi[k] += first;
+    }
+    b->used[i] = used;
+}
+
+/* Turns tokens [first, end) into padding. Positions of -1 tell routers which tokens no expert's count has. */
+static void pad(struct batch *b, int64_t first, int64_t end)
+{
+    const struct seq_tokens t = {b->whole.tokens, b->whole.targets, b->whole.positions, b->whole.lo};
+    seq_pad(first, end, &t);
+    for (int64_t i = first; i < end; i++)
+        b->whole.hi[i] = (int32_t)i;
+    for (int64_t i = first; b->s->model->config.experts > 0 && i < end; i++)
+        b->whole.positions[i] = -1;
+}
+
+/* Pads the first n sequences, those that are missing, and the micro-batch. */
+static void pad_all(struct batch *b, int64_t n)
+{
+    const int64_t packed = b->s->plan->strategy.key.packed;
+    for (int64_t i = 0; i < packed; i++) {
+        b->used[i] = i < n ? b->used[i] : 0;
+        pad(b, i * b->each + b->used[i], (i + 1) * b->each);
+    }
+    pad(b, packed * b->each, b->shape.padded);
 }
 
 /* Derives the whole sequence's mask of a narrower window from the widest one (`lo`). */
@@ -145,26 +198,21 @@ static void shift_positions(const struct batch *b, int32_t *positions)
 }
 
 /* Publishes each row's link to the row before it. A document goes on where positions do. whole: scratch for the links of all tokens. */
-static void publish_links(struct batch *b, int64_t used, int32_t *whole)
+static void publish_links(struct batch *b, int32_t *whole)
 {
     const struct io_buffers *io = &b->s->plan->io;
     const int32_t *positions = b->whole.positions;
+    const int64_t packed = b->s->plan->strategy.key.packed;
     int32_t *links = io->links >= 0 ? session_io(b->s, io->links) : NULL, *all = b->memory ? whole : links;
     for (int64_t i = 0; links && i < b->shape.padded; i++) {
-        const int follows = i > 0 && positions[i] == positions[i - 1] + 1;
-        all[i] = i >= used ? ROW_NONE : follows ? ROW_FOLLOWS : ROW_BEGINS;
+        const int64_t n = i / b->each, at = i % b->each;
+        const int follows = at > 0 && positions[i] == positions[i - 1] + 1;
+        all[i] = n >= packed || at >= b->used[n] ? ROW_NONE : follows ? ROW_FOLLOWS : ROW_BEGINS;
     }
     if (links && b->memory)
         seq_gather(b->layout, b->ring, b->ulysses, all, links);
     if (io->order >= 0)
         seq_piece_order(b->layout, b->ring, b->ulysses, session_io(b->s, io->order));
-}
-
-/* Gives padding the position -1, by which routers know the tokens that no expert's count has. */
-static void mark_padding(struct batch *b, int64_t used)
-{
-    for (int64_t i = used; b->s->model->config.experts > 0 && i < b->shape.padded; i++)
-        b->whole.positions[i] = -1;
 }
 
 /* Copies this rank's weights out of the whole sequence's. */
@@ -174,19 +222,16 @@ static void gather_weights(const struct batch *b, float *own)
         own[i] = b->weights[batch_token(b, i)];
 }
 
-enum status batch_publish(struct batch *b, int64_t used)
+enum status batch_publish(struct batch *b, int64_t n)
 {
     const struct seq_tokens t = {b->whole.tokens, b->whole.targets, b->whole.positions, b->whole.lo};
     const struct model *m = b->s->model;
     const struct io_buffers *io = &b->s->plan->io;
     struct sequence in = inputs(b->s);
-    seq_pad(&b->shape, used, &t);
-    mark_padding(b, used);
+    pad_all(b, n);
     TRY(seq_layout_assign(b->layout, t.lo));
-    publish_links(b, used, b->whole.hi); /* nobody reads hi of the whole sequence */
-    if (!b->memory) {                    /* the arrays are the program's inputs already; only the masks of padding are missing */
-        for (int64_t i = used; i < b->shape.padded; i++)
-            in.hi[i] = (int32_t)i;
+    publish_links(b, b->whole.hi); /* nobody reads hi of the whole sequence */
+    if (!b->memory) {              /* the arrays are the program's inputs already */
         for (int k = 1; k < m->n_masks; k++) {
             narrow(b, t.lo, m->mask_window[k], session_io(b->s, io->lo[k]));
             memcpy(session_io(b->s, io->hi[k]), in.hi, (size_t)b->shape.padded * sizeof *in.hi);

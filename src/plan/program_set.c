@@ -192,7 +192,7 @@ enum status plan_candidate(const struct problem *p, const struct candidate *c, d
     plan->level = c->level;
     plan->cost = p->cost;
     memcpy(plan->limit, p->limit, sizeof plan->limit);
-    plan->sequences = s->batch > 0 ? s->batch : s->grad_accum;
+    plan->sequences = s->batch > 0 ? s->batch : s->grad_accum * s->micro_batch;
     plan->micro_batches = s->grad_accum;
     plan->tokens = s->seq_len * plan->sequences;
     enum status st = plan_programs(plan, p->model, s, slack, c);

@@ -24,6 +24,7 @@ static enum status fix(const struct model *m, const struct plan_request *s, stru
     struct plan_request r = *s;
     int64_t least = s->row_chunk > 0 ? s->row_chunk : BLOCK_LEAST, block = least;
     r.mesh = mesh_uniform(1);
+    r.micro_batch = 1;
     while (block * BLOCKS < s->seq_len && block < BLOCK_MOST)
         block *= 2;
     r.seq_len = s->row_chunk > 0 ? s->row_chunk : min_i64(block, PREFILL_ROWS);

@@ -72,7 +72,7 @@ static enum status fill_inputs(struct session *s, int tokens)
 {
     struct batch *b;
     TRY(batch_create(s, tokens, &b));
-    struct sequence x = batch_arrays(b);
+    struct sequence x = batch_arrays(b, 0);
     for (int i = 0; i < tokens; i++) {
         x.tokens[i] = i * 7 % 2048;
         x.targets[i] = (i + 1) * 7 % 2048;
@@ -80,7 +80,8 @@ static enum status fill_inputs(struct session *s, int tokens)
         x.lo[i] = 0;
         x.hi[i] = i;
     }
-    enum status st = batch_publish(b, tokens);
+    batch_add(b, 0, tokens);
+    enum status st = batch_publish(b, 1);
     batch_destroy(b);
     model_inv_freq(s->model, tokens, session_io(s, s->plan->io.inv_freq));
     *(struct step_record *)session_io(s, s->plan->io.record) = (struct step_record){.inv_targets = 1.0f / (float)tokens,

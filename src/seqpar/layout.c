@@ -77,15 +77,14 @@ enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_ki
     return seq_shape_create_pieces(seq_len, ulysses, ring, kind, 0, 1, out);
 }
 
-int64_t seq_pad(const struct seq_shape *shape, int64_t used, const struct seq_tokens *t)
+void seq_pad(int64_t first, int64_t end, const struct seq_tokens *t)
 {
-    for (int64_t q = used; q < shape->padded; q++) {
+    for (int64_t q = first; q < end; q++) {
         t->tokens[q] = 0;
         t->targets[q] = -1;
         t->positions[q] = 0;
         t->lo[q] = (int32_t)q;
     }
-    return shape->padded - used;
 }
 
 /* ---- creation ---- */

@@ -67,9 +67,8 @@ struct seq_tokens {
     int32_t *tokens, *targets, *positions, *lo;
 };
 
-/* Turns tokens [used, padded) into padding: token 0, target -1, position 0, lo = own number. Returns the number of padding
- * tokens. used 0: an empty sequence. */
-int64_t seq_pad(const struct seq_shape *shape, int64_t used, const struct seq_tokens *t);
+/* Turns tokens [first, end) into padding: token 0, target -1, position 0, lo = own number. */
+void seq_pad(int64_t first, int64_t end, const struct seq_tokens *t);
 
 /* ---- layouts: assigned anew for every sequence, in memory allocated once ---- */
 

@@ -200,10 +200,6 @@ static enum status check_together(const struct settings *s, const struct setting
     if (s->profile && s->plan.machine && flag_value(f, "machine"))
         return status_fail(ERR_INVALID, "--profile measures this machine, and --machine %s is another one: leave one out",
                            s->plan.machine);
-    if (s->plan.micro_batch != 1)
-        return status_fail(ERR_INVALID,
-                           "%smicro-batch %lld: only 1 is supported; --grad-accum %lld takes that many sequences per step",
-                           dashes(f, "micro-batch"), (long long)s->plan.micro_batch, (long long)s->plan.micro_batch);
     if (s->eval_data.n > 0 && s->eval_fraction > 0)
         return status_fail(ERR_INVALID, "%seval-data and %seval-fraction are both given; evaluation takes one of them",
                            dashes(f, "eval-data"), dashes(f, "eval-fraction"));

@@ -53,6 +53,8 @@ enum status run_describe_numerics(const struct run *r, char *key, size_t size)
                      (long long)numerics->row_chunk, numerics->head_tile, (long long)numerics->loss_tile,
                      (long long)numerics->group, dtype_name(numerics->dtype), dtype_name(numerics->moments), s->plan.threads,
                      isa_name(isa_of_processor()), numerics->dtype == BF16 && isa_has_amx() ? "+amx" : "");
+    if (numerics->packed > 1)
+        n += snprintf(key + n, size - (size_t)n, " micro-batch=%lld", (long long)numerics->packed);
     if (comm_size(r->comm) > 1)
         n += snprintf(key + n, size - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&numerics->mesh, mesh), numerics->zero,
                       dtype_name(numerics->wire));

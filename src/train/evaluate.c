@@ -51,9 +51,9 @@ enum status run_evaluate_source(struct run *r, const struct sequence_source *sou
     *cut = 0;
     if (comm_size(r->comm) > 1) /* no signal ends the rereading then, since the other ranks are computing already */
         r->inputs.rereading.stop = NULL;
-    for (int64_t i = 0; i < ceil_div(n, r->session->plan->strategy.key.mesh.degree[MESH_DP]); i++) {
+    for (int64_t i = 0; i < sequences_micro_batches(r, n); i++) {
         struct tally done = own;
-        st = sequences_publish(r, source, sequences_own(r, n, i), &done);
+        st = sequences_publish(r, source, sequences_own(r, n, i), n, &done);
         if (st == ERR_STOPPED)
             break;
         r->inputs.unread = st != OK && comm_size(r->comm) == 1;

@@ -75,7 +75,7 @@ enum status run_start(struct run *r)
                                            &r->session)));
     /* keeps a step's data in memory, read before the step begins: a failed read then costs no half-done step */
     if ((s->plan.grad_accum > 1 || r->stage) && r->inputs.corpus)
-        TRY(comm_agree(r->comm, corpus_keep(r->inputs.corpus, s->plan.grad_accum)));
+        TRY(comm_agree(r->comm, corpus_keep(r->inputs.corpus, s->plan.grad_accum * s->plan.micro_batch)));
     return run_use_stretch(r, 0);
 }
 

@@ -8,7 +8,8 @@
 int64_t sequences_own(const struct run *r, int64_t total, int64_t i)
 {
     const struct strategy *s = &r->session->plan->strategy;
-    int64_t n = i * s->key.mesh.degree[MESH_DP] + comm_place(r->comm) / mesh_sharing(&s->key.mesh) % s->key.mesh.degree[MESH_DP];
+    const int dp = s->key.mesh.degree[MESH_DP];
+    const int64_t n = (i * dp + comm_place(r->comm) / mesh_sharing(&s->key.mesh) % dp) * s->key.packed;
     return n < total ? n : -1;
 }
 
@@ -40,22 +41,38 @@ static enum status text_bytes(const struct tokenizer *t, const struct sequence *
     return st;
 }
 
-enum status sequences_publish(struct run *r, const struct sequence_source *source, int64_t number, struct tally *t)
+int64_t sequences_micro_batches(const struct run *r, int64_t total)
 {
-    struct sequence q = batch_arrays(r->batch);
+    const struct numerics_key *key = &r->session->plan->strategy.key;
+    return ceil_div(total, key->mesh.degree[MESH_DP] * key->packed);
+}
+
+/* Takes a sequence to a place in the micro-batch, and counts it. */
+static enum status take(struct run *r, const struct sequence_source *source, int64_t number, int64_t place, struct tally *t)
+{
+    struct sequence q = batch_arrays(r->batch, place);
     int64_t used;
-    if (number < 0)
-        return batch_publish(r->batch, 0);
     TRY(source->take(source->user, number, &q, &used));
     if (source->counts_bytes)
         TRY(text_bytes(source->tokenizer, &q, used, &t->bytes));
     t->pairs[0] += q.pairs;
     for (int k = 1; k < r->model->n_masks; k++)
         t->pairs[k] += narrower_pairs(&q, q.n_tokens, r->model->mask_window[k]);
-    TRY(batch_publish(r->batch, used));
+    batch_add(r->batch, place, used);
     t->sequences++;
     t->targets += q.n_targets;
     t->tokens += q.n_tokens;
+    return OK;
+}
+
+enum status sequences_publish(struct run *r, const struct sequence_source *source, int64_t first, int64_t total, struct tally *t)
+{
+    const int64_t n = first < 0 ? 0 : min_i64(r->session->plan->strategy.key.packed, total - first);
+    for (int64_t k = 0; k < n; k++)
+        TRY(take(r, source, first + k, k, t));
+    TRY(batch_publish(r->batch, n));
+    if (n == 0)
+        return OK;
     t->digest = t->digest * 0x9e3779b97f4a7c15u + batch_digest(r->batch);
     return OK;
 }

@@ -21,10 +21,13 @@ struct tally {
     uint64_t digest; /* hash of the layouts: equal on ranks that share their sequences */
 };
 
-/* Returns the sequence, of `total`, that this rank computes in its i-th micro-batch; -1: none is left. */
+/* Returns the first of the sequences, of `total`, that this rank computes in its i-th micro-batch; -1: none is left. */
 int64_t sequences_own(const struct run *r, int64_t total, int64_t i);
-/* Makes sequence `number` this rank's input (an empty one if number is below 0), and adds its counts to *t. */
-enum status sequences_publish(struct run *r, const struct sequence_source *source, int64_t number, struct tally *t);
+/* Returns the number of micro-batches of each rank for `total` sequences. */
+int64_t sequences_micro_batches(const struct run *r, int64_t total);
+/* Makes the micro-batch that begins with sequence `first`, of `total`, this rank's input (an empty one if first is below 0), and adds
+ * its counts to *t. */
+enum status sequences_publish(struct run *r, const struct sequence_source *source, int64_t first, int64_t total, struct tally *t);
 /* Adds up the counts of all ranks. */
 enum status sequences_add_up(struct run *r, const struct tally *own, struct tally *sum);
 /* Makes all ranks agree on the status of reading data, before anything is computed from them. */

@@ -113,7 +113,7 @@ static enum status count(struct run *r, struct tally *all)
     struct tally own = {0};
     enum status st = OK;
     for (int64_t i = 0; i < r->s->plan.grad_accum && st == OK; i++)
-        st = sequences_publish(r, &source, sequences_own(r, r->s->plan.batch, i), &own);
+        st = sequences_publish(r, &source, sequences_own(r, r->s->plan.batch, i), r->s->plan.batch, &own);
     TRY(sequences_agree_read(r, st));
     return sequences_add_up(r, &own, all);
 }
@@ -139,7 +139,7 @@ static enum status lay_out(struct run *r, const struct tick_work *w, int64_t tar
     const struct sequence_source source = training(r);
     const int64_t own = sequences_own(r, r->s->plan.batch, w->micro_batch);
     struct tally ignored = {0};
-    TRY(sequences_publish(r, &source, own, &ignored));
+    TRY(sequences_publish(r, &source, own, r->s->plan.batch, &ignored));
     run_fill_record(r, targets, r->progress.at.cursor + (uint64_t)own);
     if (w->program != PLAN_FORWARD && !(w->program >= PLAN_BACKWARD_FIRST && w->program <= PLAN_BACKWARD_LAST))
         batch_take_share(r->batch);
@@ -186,7 +186,7 @@ static enum status run_micro_batches(struct run *r, int64_t targets, struct sums
         const int64_t own = sequences_own(r, s->plan.batch, i);
         struct tally ignored = {0};
         if (s->plan.grad_accum > 1)
-            TRY(sequences_publish(r, &source, own, &ignored));
+            TRY(sequences_publish(r, &source, own, s->plan.batch, &ignored));
         run_fill_record(r, targets, r->progress.at.cursor + (uint64_t)own);
         enum plan_program which = i == 0                        ? (r->progress.pending ? PLAN_UPDATE_STEP : PLAN_STEP)
                                   : i == s->plan.grad_accum - 1 ? PLAN_LAST
@@ -218,7 +218,7 @@ static enum status add_up_experts(struct run *r, struct sums *sum, struct step_m
     if (r->choices)
         memcpy(r->choices, sum->experts, (size_t)n * sizeof *r->choices);
     m->experts.coefficient = model_aux(&r->model->config);
-    m->experts.aux = sum->experts[n] / (double)r->session->plan->strategy.sequences;
+    m->experts.aux = sum->experts[n] / (double)strategy_micro_batches(&r->session->plan->strategy);
     m->loss += m->experts.coefficient * m->experts.aux;
     return OK;
 }

@@ -87,7 +87,7 @@ static enum status spread_lse(struct rig *r, struct outcome *o)
     int ranks = s->ranks;
     int64_t rows = s->rows * s->key.mesh.degree[MESH_ULYSSES], heads = HEADS / s->key.mesh.degree[MESH_ULYSSES];
     float *all = malloc(sizeof *all * (size_t)(ranks * heads * rows));
-    struct sequence q = batch_arrays(r->batch);
+    struct sequence q = batch_arrays(r->batch, 0);
     TRY(seq_shape_create(S, s->key.mesh.degree[MESH_ULYSSES], s->key.mesh.degree[MESH_RING], SEQ_AUTO, &shape));
     TRY(seq_layout_create(&shape, &layout));
     TRY(seq_layout_assign(layout, q.lo));

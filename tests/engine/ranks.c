@@ -29,6 +29,7 @@ struct mesh_cell {
     int64_t tokens; /* length of a sequence; 0: the default S */
     int seven;      /* 1: 7 query heads and 1 KV head, which only the ulysses degree 7 divides */
     int steps;      /* number of steps; 0: as steps_of says */
+    int packed;     /* 1: the step's sequences are one micro-batch */
 };
 
 static struct comm *comm;
@@ -70,7 +71,8 @@ static void settle(struct rig *r, const struct mesh_cell *c)
     s->plan.mesh = c->mesh;
     s->plan.zero = c->zero;
     s->plan.dtype = s->plan.optim_dtype = c->dtype;
-    s->plan.grad_accum = ceil_div(BATCH, s->plan.mesh.degree[MESH_DP]);
+    s->plan.micro_batch = c->packed ? BATCH : 1;
+    s->plan.grad_accum = ceil_div(BATCH, s->plan.mesh.degree[MESH_DP] * s->plan.micro_batch);
     s->plan.batch = BATCH;
     s->plan.row_chunk = 32;
     s->lr = 1e-2;
@@ -266,6 +268,28 @@ static int sliced(const struct trajectory *alone)
     return cells;
 }
 
+/* Tests both sequences as one micro-batch on every mesh that shares them among all ranks: as one rank alone that takes one after the
+ * other and, with everything on nvme and nothing kept, bit for bit as resident. */
+static int packed(const struct trajectory *alone, const struct mesh *mesh, int n)
+{
+    int cells = 0;
+    for (int i = 0; i < n; i++) {
+        struct mesh_cell c = {.mesh = mesh[i], .zero = size > 1 ? 3 : 0, .data = i % DATA_KINDS, .steps = 3, .packed = 1};
+        struct trajectory resident = {0}, away = {0};
+        if (c.mesh.degree[MESH_DP] > 1)
+            continue;
+        run_cell(&c, &alone[c.data], 0);
+        struct mesh_cell there = c;
+        there.nvme = 1;
+        if (train(&c, comm, &resident) || train(&there, comm, &away))
+            exit(1);
+        if (memcmp(&resident, &away, sizeof away) != 0)
+            complain(&there, "another placement's loss", 2, away.loss[2], resident.loss[2]);
+        cells += 3;
+    }
+    return cells;
+}
+
 /* --- Choice of cells --- */
 
 enum factor_of_ranks { F_MESH, F_ZERO, F_NVME, F_DATA, F_LOW, N_FACTORS };
@@ -372,7 +396,7 @@ int main(int argc, char **argv)
         cells++;
     }
     if (part == 0 && strcmp(only, "edges") != 0)
-        cells += sliced(alone);
+        cells += sliced(alone) + packed(alone, mesh, n_meshes);
     if (part == 0 && strcmp(only, "product") != 0)
         cells += edges(mesh, n_meshes) + balanced(mesh, n_meshes);
     if (rank == 0)

@@ -105,25 +105,29 @@ static void record_update(struct rig *r, struct step_record *record)
     record->bias2 = (float)(1 - __builtin_pow((double)(float)s->beta2, t));
 }
 
-/* Returns the index of the sequence in this rank's i-th micro-batch, among the step's; an index beyond the last means none. */
+/* Returns the index of the first sequence in this rank's i-th micro-batch, among the step's; an index beyond the last means none. */
 static int own_sequence(const struct rig *r, int i)
 {
     const struct strategy *s = &r->session->plan->strategy;
-    return i * s->key.mesh.degree[MESH_DP] + comm_place(r->session->comm) / mesh_sharing(&s->key.mesh);
+    const int micro = i * s->key.mesh.degree[MESH_DP] + comm_place(r->session->comm) / mesh_sharing(&s->key.mesh);
+    return micro * (int)s->key.packed;
 }
 
 static enum status publish(struct rig *r, const struct sequence *batch, int n, int mine)
 {
-    struct sequence to = batch_arrays(r->batch);
+    const int packed = (int)r->session->plan->strategy.key.packed;
     size_t bytes = (size_t)r->settings.plan.seq_len * 4;
-    if (mine >= n)
-        return batch_publish(r->batch, 0);
-    memcpy(to.tokens, batch[mine].tokens, bytes);
-    memcpy(to.targets, batch[mine].targets, bytes);
-    memcpy(to.positions, batch[mine].positions, bytes);
-    memcpy(to.lo, batch[mine].lo, bytes);
-    memcpy(to.hi, batch[mine].hi, bytes);
-    return batch_publish(r->batch, r->settings.plan.seq_len);
+    int k = 0;
+    for (; k < packed && mine + k < n; k++) {
+        struct sequence to = batch_arrays(r->batch, k);
+        memcpy(to.tokens, batch[mine + k].tokens, bytes);
+        memcpy(to.targets, batch[mine + k].targets, bytes);
+        memcpy(to.positions, batch[mine + k].positions, bytes);
+        memcpy(to.lo, batch[mine + k].lo, bytes);
+        memcpy(to.hi, batch[mine + k].hi, bytes);
+        batch_add(r->batch, k, r->settings.plan.seq_len);
+    }
+    return batch_publish(r->batch, k);
 }
 
 enum status rig_step(struct rig *r, const struct sequence *batch, int n, double *loss, double *norm)
@@ -148,7 +152,7 @@ enum status rig_step(struct rig *r, const struct sequence *batch, int n, double 
     r->pending = 1;
     if (model_aux(&r->model->config) > 0)
         TRY(comm_sum(r->session->comm, &aux, 1));
-    *loss = sum / (double)targets + model_aux(&r->model->config) * aux / (double)plan->strategy.sequences;
+    *loss = sum / (double)targets + model_aux(&r->model->config) * aux / (double)strategy_micro_batches(&plan->strategy);
     *norm = ((struct norm_result *)session_io(r->session, plan->io.norm))->norm;
     return session_check_memory(r->session);
 }

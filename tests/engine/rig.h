@@ -35,7 +35,7 @@ void rig_defaults(struct rig *r, int64_t seq_len);
 enum status rig_start(struct rig *r, struct model *model);
 void rig_stop(struct rig *r);
 /* Takes one optimizer step over n sequences; the update stays pending. n counts the sequences of all data-parallel ranks together
- * and is at most settings.grad_accum * dp. loss: mean over targets. */
+ * and is at most settings.grad_accum * dp * micro_batch. loss: mean over targets. */
 enum status rig_step(struct rig *r, const struct sequence *batch, int n, double *loss, double *norm);
 enum status rig_flush(struct rig *r);
 /* Computes xxh3 of all parameters and moments after a flush. */

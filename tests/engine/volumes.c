@@ -64,7 +64,7 @@ static void expect_ring(const struct cell_of_ranks *c, const struct seq_shape *s
     struct seq_layout *layout;
     if (q)
         memcpy(t.lo, q->lo, (size_t)c->seq_len * 4);
-    seq_pad(shape, q ? c->seq_len : 0, &t);
+    seq_pad(q ? c->seq_len : 0, shape->padded, &t);
     if (seq_layout_create(shape, &layout) != OK || seq_layout_assign(layout, t.lo) != OK)
         exit(1);
     seq_needs(layout, t.lo, needs);

@@ -24,7 +24,7 @@ static void fill_mask(enum mask mask, const struct seq_shape *s, struct problem 
         mix_pack(x->lo, 0, used, 9, 1.2, (uint64_t)(s->padded * s->ring));
     if (mask == WINDOW || mask == WINDOWED_DOCUMENTS)
         mix_window(x->lo, used, 5);
-    assert_int_equal(seq_pad(s, used, &t), s->padded - used);
+    seq_pad(used, s->padded, &t);
     for (int64_t i = used * x->H * x->D; i < s->padded * x->H * x->D; i++)
         x->g[i] = 0; /* padding has no loss, so o's gradient is 0 there */
     free(ignored);

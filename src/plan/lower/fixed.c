@@ -61,14 +61,28 @@ static enum status check_experts(const struct model *m, const struct plan_reques
     return OK;
 }
 
+/* Refuses micro-batches whose tokens cannot be numbered. */
+static enum status check_micro_batch(const struct plan_request *s)
+{
+    if (s->micro_batch <= INT32_MAX / s->seq_len)
+        return OK;
+    return status_fail(
+        ERR_INVALID,
+        "--micro-batch: %lld sequences of %lld tokens are more than the 2^31 tokens of a micro-batch: take at most %lld",
+        (long long)s->micro_batch, (long long)s->seq_len, (long long)(INT32_MAX / s->seq_len));
+}
+
 enum status plan_fixed(const struct model *m, const struct plan_request *s, struct strategy *out)
 {
     assert(s->target);
     TRY(check_alpha(m, s));
     TRY(check_experts(m, s));
+    if (s->micro_batch > 1)
+        TRY(check_micro_batch(s));
     struct strategy fixed = {.key.wire = s->grad_dtype,
                              .key.dtype = s->dtype,
                              .key.moments = s->optim_dtype,
+                             .key.packed = s->micro_batch,
                              .placement.prefetch = s->prefetch,
                              .placement.experts_at = (int)s->experts, /* OFFLOAD_NONE is 1 */
                              .evaluates = s->evaluation || s->scores || s->eval_before || s->eval_every > 0,
@@ -79,14 +93,15 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
     struct seq_shape shape;
     for (int d = 0; d < MESH_DIMS; d++)
         fixed.key.mesh.degree[d] = (int)max_i64(1, s->mesh.degree[d]);
-    TRY(seq_shape_create_pieces(s->seq_len, fixed.key.mesh.degree[MESH_ULYSSES], fixed.key.mesh.degree[MESH_RING], SEQ_AUTO,
-                                model_least_piece(m), fixed.key.mesh.degree[MESH_TP], &shape));
+    TRY(seq_shape_create_pieces(s->micro_batch * s->seq_len, fixed.key.mesh.degree[MESH_ULYSSES],
+                                fixed.key.mesh.degree[MESH_RING], SEQ_AUTO, model_least_piece(m), fixed.key.mesh.degree[MESH_TP],
+                                &shape));
     fixed.seq_len = shape.padded;
     fixed.rows = seq_rank_rows(&shape);
     if (shape.ulysses * shape.ring > 1 && model_least_piece(m) > 0)
         fixed.piece = seq_piece(&shape);
     fixed.ranks = (int)mesh_ranks(&fixed.key.mesh);
-    fixed.sequences = s->batch > 0 ? s->batch : s->grad_accum * fixed.key.mesh.degree[MESH_DP];
+    fixed.sequences = s->batch > 0 ? s->batch : s->grad_accum * s->micro_batch * fixed.key.mesh.degree[MESH_DP];
     fixed.key.zero = fixed.ranks == 1 ? 0 : s->zero == AUTO ? 3 : s->zero;
     TRY(plan_tiles(m, s, &fixed));
     *out = fixed;

@@ -40,7 +40,7 @@ void load_create(struct lowering *L, struct io_buffers *io)
         return;
     x->layers = layers;
     x->active = (L->duties & DUTY_BACKWARD) != 0;
-    x->aux = model_aux(c) / (double)L->s.sequences;
+    x->aux = model_aux(c) / (double)strategy_micro_batches(&L->s);
     value_create(L, &x->counts, "load", CLASS_IO, counts_rows(x), c->experts * 4, 1, RES_HOST);
     home_create(L, &x->counts, -1, RES_HOST);
     io->load = x->counts.tiles ? x->counts.tiles[0].home.buffer : 0;

@@ -272,7 +272,7 @@ static enum status derive_open(const struct model *m, struct plan_request *s, in
 {
     struct plan_request next = *s;
     TRY(derive(m, s, ranks));
-    for (int dp = 2; is_open(s, MESH_DP) && shares_too_much(m, s) && dp <= min_i64(ranks, s->batch); dp++) {
+    for (int dp = 2; is_open(s, MESH_DP) && shares_too_much(m, s) && dp <= min_i64(ranks, s->batch / s->micro_batch); dp++) {
         struct plan_request more = next;
         more.mesh.degree[MESH_DP] = dp;
         if (ranks % dp == 0 && derive(m, &more, ranks) == OK)
@@ -296,10 +296,22 @@ static enum status refuse_batch(const struct plan_request *s, int ranks)
         (long long)s->batch, s->batch == 1 ? "" : "s", dp, dp, (long long)(dp - s->batch), dp, legal);
 }
 
+/* Makes the error of micro-batches that the sequences of a data-parallel group do not fill. */
+static enum status refuse_micro_batch(const struct plan_request *s)
+{
+    const int64_t dp = s->mesh.degree[MESH_DP], each = s->batch / dp;
+    return status_fail(
+        ERR_INVALID,
+        "--micro-batch: %lld sequences are more than the %lld that dp=%lld leaves each group of a step of %lld: take "
+        "--micro-batch %lld, or --batch %lld",
+        (long long)s->micro_batch, (long long)each, (long long)dp, (long long)s->batch, (long long)each,
+        (long long)(s->micro_batch * dp));
+}
+
 void plan_take_mesh(struct plan_request *s, const struct mesh *mesh)
 {
     s->mesh = *mesh;
-    s->grad_accum = s->batch > 0 ? ceil_div(s->batch, mesh->degree[MESH_DP]) : s->grad_accum;
+    s->grad_accum = s->batch > 0 ? ceil_div(s->batch, mesh->degree[MESH_DP] * s->micro_batch) : s->grad_accum;
 }
 
 /* Derives batch or grad_accum from the one that is given. */
@@ -308,13 +320,15 @@ static enum status settle_batch(struct plan_request *s, int ranks)
     const int dp = s->mesh.degree[MESH_DP];
     if (s->batch > 0 && s->batch < dp)
         return refuse_batch(s, ranks);
-    if (s->batch <= 0 && s->grad_accum > SETTINGS_MOST_SEQUENCES / dp)
+    if (s->batch > 0 && s->batch / dp < s->micro_batch)
+        return refuse_micro_batch(s);
+    if (s->batch <= 0 && s->grad_accum > SETTINGS_MOST_SEQUENCES / dp / s->micro_batch)
         return status_fail(
             ERR_INVALID,
             "--grad-accum: %lld sequences on each of %d data-parallel ranks are more than the %d that a step may have",
-            (long long)s->grad_accum, dp, SETTINGS_MOST_SEQUENCES);
+            (long long)(s->grad_accum * s->micro_batch), dp, SETTINGS_MOST_SEQUENCES);
     if (s->batch <= 0)
-        s->batch = s->grad_accum * dp;
+        s->batch = s->grad_accum * dp * s->micro_batch;
     plan_take_mesh(s, &s->mesh);
     return OK;
 }
@@ -425,7 +439,7 @@ int plan_meshes(const struct model *m, const struct plan_request *s, struct mesh
     int n = 0;
     kinds_of(m, s, &kinds);
     for (int dp = 1; dp <= ranks; dp++) {
-        if (ranks % dp || (is_open(s, MESH_DP) ? dp > s->batch : dp != s->mesh.degree[MESH_DP]))
+        if (ranks % dp || (is_open(s, MESH_DP) ? dp * s->micro_batch > s->batch : dp != s->mesh.degree[MESH_DP]))
             continue;
         for (int ulysses = 1, sharing = ranks / dp; ulysses <= sharing; ulysses++)
             for (int ep = 1; ep <= ranks && may_share(m, s, &kinds, sharing, ulysses); ep++) {

@@ -20,6 +20,7 @@ struct numerics_key {
     int head_tile; /* query heads per attention tile */
     int64_t group; /* elements per update group and per parameter transfer */
     enum dtype dtype, moments;
+    int64_t packed; /* sequences of a micro-batch, one after another in its rows */
 };
 
 /* Decisions that never change a bit. */
@@ -48,12 +49,12 @@ struct placement {
     enum residency cached; /* tier of whole blocks of cached keys and values; the block being filled is on the host or nearer */
 };
 
-/* The planner's decisions, for sequences of one length. */
+/* The planner's decisions, for sequences of one length. Ranks that share a sequence share its whole micro-batch. */
 struct strategy {
     struct numerics_key key;
     struct placement placement;
-    int64_t seq_len; /* tokens of a sequence, over all ranks that share it, padding included */
-    int64_t rows;    /* tokens of a sequence on one rank: seq_len / (ulysses * ring) */
+    int64_t seq_len; /* tokens of a micro-batch, over all ranks that share it, padding included */
+    int64_t rows;    /* tokens of a micro-batch on one rank: seq_len / (ulysses * ring) */
     /* consecutive tokens in a rank's rows (seq_piece), which row chunks divide, where ranks that share a sequence pass states; 0: they
      * do not */
     int64_t piece;
@@ -83,10 +84,16 @@ static inline int64_t strategy_end_rows(const struct strategy *s)
     return ceil_div(s->rows, strategy_stages(s));
 }
 
+/* Returns the micro-batches of a step that have a sequence, over all ranks. */
+static inline int64_t strategy_micro_batches(const struct strategy *s)
+{
+    return ceil_div(s->sequences, s->key.packed);
+}
+
 /* Returns the most micro-batches that a stage has begun and not finished (plan/ticks.h). */
 static inline int strategy_slots(const struct strategy *s)
 {
-    const int64_t micro_batches = ceil_div(s->sequences, mesh_degree(&s->key.mesh, MESH_DP));
+    const int64_t micro_batches = ceil_div(strategy_micro_batches(s), mesh_degree(&s->key.mesh, MESH_DP));
     return (int)min_i64(max_i64(1, micro_batches), 2 * strategy_stages(s) - 1);
 }
 

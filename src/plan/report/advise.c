@@ -39,7 +39,7 @@ static int helps(const struct advisor *x, int fits, const struct change *c)
 static void measure(const struct proposal_setup *t, double seconds, const int64_t bytes[TIERS], const struct strategy *strategy,
                     struct change *c)
 {
-    int64_t sequences = t->s.batch > 0 ? t->s.batch : t->s.grad_accum;
+    int64_t sequences = t->s.batch > 0 ? t->s.batch : t->s.grad_accum * t->s.micro_batch;
     c->seconds = seconds;
     c->per_second = (double)(t->s.seq_len * sequences) / seconds;
     memcpy(c->arena, bytes, sizeof c->arena);

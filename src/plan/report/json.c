@@ -131,6 +131,8 @@ static json_t *step_json(const struct plan *p, const struct report *r)
 {
     json_t *o = json_object();
     put_int(o, "sequences", p->sequences);
+    if (p->strategy.key.packed > 1)
+        put_int(o, "micro_batch", p->strategy.key.packed);
     put_int(o, "tokens", p->tokens);
     put(o, "seconds", p->seconds);
     put(o, "tokens_per_second", r->tokens_per_second);

@@ -48,13 +48,32 @@ static const char *percent(double share, char buf[16])
     return buf;
 }
 
+/* Says how sequences that are computed together are shared out. */
+static void print_packing(const struct plan *p, FILE *f)
+{
+    const long long packed = p->strategy.key.packed, groups = p->strategy.key.mesh.degree[MESH_DP],
+                    rest = p->sequences % (packed * groups);
+    char fuller[96] = "";
+    if (rest > 0)
+        snprintf(fuller, sizeof fuller, "; the last ones are not full: --batch %lld and %lld fill all", p->sequences - rest,
+                 p->sequences - rest + packed * groups);
+    prose_print(f, 2, "batch: %lld sequences a step, %lld together; %lld micro-batch%s on each of %lld data-parallel group%s%s",
+                (long long)p->sequences, packed, (long long)p->micro_batches, p->micro_batches == 1 ? "" : "es", groups,
+                groups == 1 ? "" : "s", fuller);
+}
+
 void plan_print_sharing(const struct plan *p, FILE *f)
 {
     const struct strategy *s = &p->strategy;
-    long long length = p->tokens / p->sequences, masked = s->seq_len - length, sequences = p->sequences;
+    long long length = p->tokens / p->sequences, masked = s->seq_len - s->key.packed * length, sequences = p->sequences;
     if (masked > 0)
-        prose_print(f, 2, "padding: each sequence of %lld tokens is followed by %lld masked ones, so that %d ranks can share it",
-                    length, masked, s->key.mesh.degree[MESH_ULYSSES] * s->key.mesh.degree[MESH_RING]);
+        prose_print(f, 2, "padding: each %s of %lld tokens is followed by %lld masked ones, so that %d ranks can share it",
+                    s->key.packed > 1 ? "micro-batch" : "sequence", s->key.packed * length, masked,
+                    s->key.mesh.degree[MESH_ULYSSES] * s->key.mesh.degree[MESH_RING]);
+    if (s->key.packed > 1) {
+        print_packing(p, f);
+        return;
+    }
     const long long groups = s->key.mesh.degree[MESH_DP], rest = sequences % groups;
     if (sequences > p->micro_batches && rest == 0)
         fprintf(f, "batch: %lld sequences a step, %lld micro-batches on each of %lld data-parallel groups\n", sequences,

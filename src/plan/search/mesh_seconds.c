@@ -76,9 +76,9 @@ static void add_attention(struct part *x)
         if (!a)
             continue;
         const struct attention_shape *h = &m->shapes[a->shape];
-        const double dim = (double)max_i64(h->head_dim, h->value_dim), flops = 2 * pairs[a->mask] * (double)h->heads *
-                                                                               (double)(h->head_dim + h->value_dim) *
-                                                                               m->kinds[i].layers / sharing;
+        const double dim = (double)max_i64(h->head_dim, h->value_dim),
+                     flops = 2 * (double)x->s->micro_batch * pairs[a->mask] * (double)h->heads *
+                             (double)(h->head_dim + h->value_dim) * m->kinds[i].layers / sharing;
         const struct attention_rates *r = x->cost.device.attention[x->s->dtype];
         x->attention += flops / attention_rate(r, OP_ATTN_FWD, dim, queries);
         if (!x->s->evaluation)
@@ -289,7 +289,7 @@ enum status mesh_seconds(const struct model *m, const struct mesh_products *prod
     struct part x = {.m = m, .s = s};
     double there = 0;
     TRY(plan_fixed(m, s, &x.fixed));
-    TRY(seq_shape_create_pieces(s->seq_len, s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], SEQ_AUTO,
+    TRY(seq_shape_create_pieces(s->micro_batch * s->seq_len, s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], SEQ_AUTO,
                                 model_least_piece(m), mesh_degree(&s->mesh, MESH_TP), &x.shape));
     plan_cost_model(s, &x.cost);
     add_products(&x, products);

@@ -5,6 +5,8 @@
 #include "plan/lower/pieces.h"
 #include "plan/lower/visit.h"
 
+#include <math.h>
+
 #define DEV TIER_DEVICE
 
 /* Returns the number of a mask's i-th predicate. Predicates of one mask are numbered consecutively; predicate 0, which always
@@ -41,12 +43,13 @@ static void attention_attrs(const struct lowering *L, const struct attention_blo
     a->attn.cap = w->cap;
 }
 
-/* Estimates the query-key pairs of one ring step: an equal share of one long document. Several documents have fewer pairs. */
+/* Estimates the query-key pairs of one ring step: an equal share of each sequence as one long document. Several documents have fewer
+ * pairs. */
 static double planned_pairs(const struct lowering *L, const struct attention_block *b)
 {
     int64_t window = L->m->mask_window[b->mask];
-    double n = (double)L->s.seq_len, w = window > 0 ? (double)min_i64(window, L->s.seq_len) : n;
-    return (n * w - w * (w - 1) / 2) / ((double)L->ring * L->ring);
+    const double all = (double)L->s.seq_len, n = all / (double)L->s.key.packed, w = window > 0 ? fmin((double)window, n) : n;
+    return (all * w - (double)L->s.key.packed * w * (w - 1) / 2) / ((double)L->ring * L->ring);
 }
 
 static void arg_mask(struct lowering *L, const struct attention_block *w, int arg, int s)
