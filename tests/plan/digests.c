@@ -21,6 +21,7 @@
 #include "plan/report/explain.h"
 #include "plan/report/refuse.h"
 #include "plan/report/text.h"
+#include "plan/search/memo.h"
 #include "plan_request.h"
 #include "program/digest.h"
 
@@ -316,8 +317,10 @@ int main(int argc, char **argv)
     }
     cells_are();
     meshes_are();
+    memo_hold(); /* requests that differ in effort or budgets share trials */
     for (size_t i = 0; i < sizeof quick / sizeof *quick; i++)
         question_is(&quick[i], "search");
+    memo_release();
     for (size_t i = 0; !skipping && i < sizeof slow / sizeof *slow; i++)
         question_is(&slow[i], "long");
     if (fclose(recorded) != 0)

@@ -5,9 +5,25 @@
 
 #include "machine/hardware.h"
 #include "plan/cells.h"
+#include "plan/search/memo.h"
 
 enum { AMPLE = 1 << 28 };
 static const int64_t GIB = 1 << 30;
+
+/* Lets all plans of a program share trials and measured needs (a group's set-up and tear-down): most of its requests are alike. */
+static inline int share_trials(void **state)
+{
+    (void)state;
+    memo_hold();
+    return 0;
+}
+
+static inline int drop_trials(void **state)
+{
+    (void)state;
+    memo_release();
+    return 0;
+}
 
 static inline void open_settings(struct plan_request *s)
 {

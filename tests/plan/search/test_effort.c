@@ -65,5 +65,5 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]);
     if (argc == 3)
         cmocka_set_skip_filter(argv[2]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, share_trials, drop_trials);
 }

@@ -175,5 +175,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(large_programs_start_with_larger_tiles),
                                        cmocka_unit_test(takes_the_widest_heads), cmocka_unit_test(no_neighbour_is_faster),
                                        cmocka_unit_test(steps_are_legal), cmocka_unit_test(chooses_tiles_for_speed)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, share_trials, drop_trials);
 }

@@ -107,5 +107,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_memory_is_not_fetched_too_early), cmocka_unit_test(more_memory_is_not_kept_on_the_device),
         cmocka_unit_test(more_memory_keeps_the_grid), cmocka_unit_test(memory_goes_where_it_gains)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, share_trials, drop_trials);
 }

@@ -38,5 +38,5 @@ static void more_memory_is_never_slower(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(more_memory_is_never_slower)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, share_trials, drop_trials);
 }

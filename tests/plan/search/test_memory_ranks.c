@@ -25,5 +25,5 @@ static void more_memory_updates_on_both(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(more_memory_updates_on_both)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, share_trials, drop_trials);
 }

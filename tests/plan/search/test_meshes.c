@@ -196,5 +196,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(experts_or_rows), cmocka_unit_test(as_good_as_by_hand),
                                        cmocka_unit_test(whole_sequences_first), cmocka_unit_test(products_are_the_models)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, share_trials, drop_trials);
 }

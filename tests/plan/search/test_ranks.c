@@ -85,5 +85,5 @@ static void chooses_mesh_and_stage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fastest_mesh_of_finer_grids), cmocka_unit_test(chooses_mesh_and_stage)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, share_trials, drop_trials);
 }
