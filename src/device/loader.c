@@ -42,7 +42,7 @@ static enum status open_library(void **library)
     if (!there_is_a_driver())
         return status_fail(ERR_INVALID,
                            "--device cuda: there is no NVIDIA driver here: %s: use cpu or cpu:discrete; `ltrain plan "
-                           "--machine h100` plans for GPUs",
+                           "--machine h100` plans for GPUs, and `ltrain doctor` looks for what is amiss",
                            dlerror());
     if (library_find(PLUGIN, path, sizeof path)) {
         *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -16,11 +16,18 @@ void doctor_limits(struct findings *f);
 
 /* Checks io_uring in a file below `path`. */
 void doctor_io(struct findings *f, const char *root, const char *path);
-/* Checks a directory for offloading, existing or not. measure: 1: writes and reads a file of 1 GiB or a quarter of the room. */
-void doctor_path(struct findings *f, const char *path, int measure);
+/* Rates of drives, bytes/s; 0: not measured. */
+struct drive_rates {
+    double written, read;
+};
+/* Checks a directory for offloading, existing or not. measured: 1: writes and reads a file of 1 GiB or a quarter of the room, and
+ * adds its rates to *all. */
+void doctor_path(struct findings *f, const char *path, int measured, struct drive_rates *all);
 
-/* Checks NVIDIA GPUs: their links, the driver, what the plugin finds. */
+/* Checks NVIDIA GPUs: their links, the driver, what the plugin finds, CUDA's libraries. */
 void doctor_gpus(struct findings *f, const char *root);
+/* Checks their memory's errors, clocks, links' generation and access to each other. */
+void doctor_nvml(struct findings *f);
 
 /* Checks MPI, the launcher that started this process, and shared memory. */
 void doctor_launchers(struct findings *f);

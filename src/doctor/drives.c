@@ -50,7 +50,8 @@ static double move(struct store *s, enum store_direction d, char *memory, int64_
     return store_wait(s, d, ticket) == OK ? (double)bytes / fmax(clock_seconds() - from, 1e-9) : 0;
 }
 
-static void measure(struct findings *f, const char *path, int64_t room)
+/* Measures a path and adds its rates to those of all. */
+static void measure(struct findings *f, const char *path, int64_t room, struct drive_rates *all)
 {
     const int64_t bytes = min_i64(MEASURED, room / 4 / PIECE * PIECE);
     struct store_config c = {.paths = {path}, .n_paths = 1, .bytes = bytes};
@@ -67,6 +68,8 @@ static void measure(struct findings *f, const char *path, int64_t room)
         findings_add(f, VERDICT_OK, "bandwidth", "", "%s: %.2f GB/s written, %.2f GB/s read", path, written * 1e-9, read * 1e-9);
     else
         findings_add(f, VERDICT_FAILURE, "bandwidth", "", "%s: %s", path, bytes > 0 ? status_message() : "no room to measure in");
+    all->written += read > 0 ? written : 0;
+    all->read += read;
     store_close(s);
     free(memory);
 }
@@ -91,7 +94,7 @@ static int check_blocks(struct findings *f, const char *path)
     return st == OK;
 }
 
-void doctor_path(struct findings *f, const char *path, int measured)
+void doctor_path(struct findings *f, const char *path, int measured, struct drive_rates *all)
 {
     struct disk d;
     struct stat st;
@@ -123,7 +126,7 @@ void doctor_path(struct findings *f, const char *path, int measured)
                  disk_room(&d) < LITTLE_ROOM ? "full fine-tuning offloads 16 bytes a parameter: 16 GB for a model of 1b" : "",
                  "%s: %s", path, disk_say_room(&d, room));
     if (measured)
-        measure(f, path, disk_room(&d));
+        measure(f, path, disk_room(&d), all);
     else
         findings_add(f, VERDICT_UNMEASURED, "bandwidth", "--measure writes and reads 1 GiB", "%s", path);
 }

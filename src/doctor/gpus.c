@@ -1,6 +1,7 @@
 /* NVIDIA GPUs: on the bus, by the driver, by the plugin. */
 #include "doctor/checks.h"
 
+#include "base/foreign.h"
 #include "base/sys.h"
 #include "base/units.h"
 #include "device/plugin.h"
@@ -71,6 +72,17 @@ static void describe(struct findings *f, const struct device_plugin *plugin, int
                  facts.capability % 10, left, memory);
 }
 
+/* Says where a library of CUDA is found, or what its absence costs. */
+static void check_library(struct findings *f, const struct foreign_library *l, enum verdict without, const char *cost)
+{
+    char path[4096], cure[256];
+    snprintf(cure, sizeof cure, "install CUDA 13, or `pip install %s`, or set CUDA_HOME", l->package);
+    if (foreign_find(l, FOREIGN_CUDA, path))
+        findings_add(f, VERDICT_OK, "libraries", "", "%s is %s", l->name, path);
+    else
+        findings_add(f, without, "libraries", cure, "there is no %s: %s", l->name, cost);
+}
+
 void doctor_gpus(struct findings *f, const char *root)
 {
     const struct device_plugin *plugin;
@@ -97,6 +109,8 @@ void doctor_gpus(struct findings *f, const char *root)
     }
     for (int i = 0; i < devices; i++)
         describe(f, plugin, i);
-    findings_add(f, VERDICT_UNMEASURED, "gpu", "",
-                 "errors of memory (ECC), throttled clocks and access between GPUs: `nvidia-smi -q` has them");
+    doctor_nvml(f);
+    check_library(f, &foreign_cublaslt, VERDICT_FAILURE, "programs on GPUs cannot run");
+    if (devices > 1)
+        check_library(f, &foreign_nccl, VERDICT_WARNING, "messages between GPUs pass through the host's memory");
 }

@@ -169,9 +169,10 @@ enum status memory_check(const struct memory_part *m, const struct plan *p, int6
     units_format_apart(need, m->left, needs, has);
     memory_describe(m, limit, sizeof limit);
     describe_need(p, beside, on_gpu, parts, sizeof parts);
-    return status_fail(ERR_NOFIT, "the plan takes %s of memory (%s) and a rank can have %s%s%s%s%s%s: %s", needs, parts, has,
-                       limit[0] || m->whose[0] ? " (" : "", m->whose, limit[0] && m->whose[0] ? ": " : "", limit,
-                       limit[0] || m->whose[0] ? ")" : "",
+    return status_fail(ERR_NOFIT,
+                       "the plan takes %s of memory (%s) and a rank can have %s%s%s%s%s%s: %s; `ltrain doctor` shows all limits",
+                       needs, parts, has, limit[0] || m->whose[0] ? " (" : "", m->whose, limit[0] && m->whose[0] ? ": " : "",
+                       limit, limit[0] || m->whose[0] ? ")" : "",
                        s->device_mem >= 0 || s->host_mem >= 0 ? "give less with --device-mem and --host-mem, or leave them out"
                        : limit[0]                             ? "raise that limit"
                                                               : "free memory");

@@ -16,7 +16,7 @@
 
 #define NAME "libltrain-test.so.13"
 
-static const struct cuda_library library = {NAME, {"nvidia/cu13/lib", "nvidia/cublas/lib"}, "nvidia-cublas"};
+static const struct foreign_library library = {NAME, {"nvidia/cu13/lib", "nvidia/cublas/lib"}, "nvidia-cublas"};
 
 /* in the order of the search */
 static const char *const places[] = {
@@ -124,13 +124,13 @@ static void order(void **state)
     struct seen s = {0};
     for (int i = 0; i < PLACES; i++)
         put(places[i], "/dev/null");
-    assert_int_equal(cuda_library_search(&library, see, &s), 0);
+    assert_int_equal(foreign_search(&library, CUDA_TOOLKIT, see, &s), 0);
     assert_int_equal(s.n, PLACES);
     assert_int_equal(s.wrong, 0);
     for (int i = 0; i < PLACES; i++)
         take(places[i]);
     s.n = 0;
-    assert_int_equal(cuda_library_search(&library, see, &s), 0);
+    assert_int_equal(foreign_search(&library, CUDA_TOOLKIT, see, &s), 0);
     assert_int_equal(s.n, 0);
 }
 
@@ -149,7 +149,7 @@ static void empty_places(void **state)
             else
                 unsetenv(names[i]);
         }
-        assert_int_equal(cuda_library_search(&library, see, &s), 0);
+        assert_int_equal(foreign_search(&library, CUDA_TOOLKIT, see, &s), 0);
         for (int i = 0; i < 6; i++) {
             setenv(names[i], old[i], 1);
             free(old[i]);

@@ -53,7 +53,7 @@ static void a_machine_that_is_fit(void **state)
     assert_int_equal(e2e_count("*.store"), 0);
     r = e2e_succeeds(NULL, "doctor --help");
     e2e_contains(r.out, "--strict");
-    e2e_refuses(2, "doctor: |--steps|--nvme-path DIR, --measure, --json and --strict", NULL, "doctor --steps 3");
+    e2e_refuses(2, "doctor: |--steps|--nvme-path DIR, --measure, --json, --strict, --bundle FILE", NULL, "doctor --steps 3");
     e2e_refuses(2, "--nvme-path names no directory", NULL, "doctor --nvme-path ,");
 }
 
@@ -170,10 +170,152 @@ static void launchers(void **state)
         finds(0, "neither mpiexec nor srun is in PATH: one rank can be started", no_path, "");
 }
 
+/* ---- a plan's needs ---- */
+
+#define PLAN "--model tiny --seq-len 256 --offload nvme" TILES
+
+static int small_job(void)
+{
+    return e2e_in_tree();
+}
+
+static void plans(void **state)
+{
+    (void)state;
+    finds(0, "ok plan tiny, 256 tokens: fits, about ", NULL, PLAN);
+    finds(0, "ok path .: the plan stores ", NULL, PLAN);
+    finds(0, "unmeasured bandwidth the plan counts on ", NULL, PLAN);
+    finds(0, " that are read, and measured are ", NULL, PLAN " --measure");
+    finds(0, "warning memlock a rank of the plan locks ", lock_little, PLAN);
+    finds(1, "failure plan ", NULL, PLAN " --device-mem 100K");
+    finds(1, "failure plan ", NULL, PLAN " --nvme-path . --nvme-max 10K");
+    assert_int_equal(system("mkdir -p tree/proc/self tree/sys/fs/cgroup/job_7 && "
+                            "printf 'MemTotal: 4194304 kB\\nMemAvailable: 4194304 kB\\n' >tree/proc/meminfo"),
+                     0);
+    e2e_write("tree/proc/self/cgroup", "0::/job_7\n");
+    e2e_write("tree/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    e2e_write("tree/sys/fs/cgroup/job_7/memory.max", "%d\n", 1 << 30);
+    e2e_write("tree/sys/fs/cgroup/job_7/memory.current", "%d\n", (1 << 30) - (1 << 19));
+    finds(1, "are left of memory.max of /sys/fs/cgroup/job_7: raise that limit, or give less", small_job,
+          PLAN " --device-mem 64M --host-mem 64M");
+    e2e_refuses(2, "doctor: --machine names a machine that is not here|ltrain plan", NULL, "doctor " PLAN " --machine h100");
+    e2e_refuses(2, "doctor: --explain is for `ltrain plan`", NULL, "doctor " PLAN " --explain");
+    e2e_refuses(2, "unknown option --sequence", NULL, "doctor --model tiny --sequence 3");
+}
+
+/* ---- the bundle ---- */
+
+static int as_anna(void)
+{
+    char home[4096];
+    return !getcwd(home, sizeof home) || strlen(home) > 4000 || setenv("HOME", strcat(home, "/anna"), 1) ||
+           setenv("USER", "annakarenina", 1);
+}
+
+/* The bundle has what helps, and neither data nor names. */
+static void a_bundle(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"doctor.txt", "doctor.json", "versions.txt", "settings.yaml", "plan.txt", "plan.json"};
+    char here[4096], host[256] = "";
+    assert_non_null(getcwd(here, sizeof here));
+    gethostname(host, sizeof host - 1);
+    assert_int_equal(mkdir("anna", 0777) | mkdir("anna/annakarenina-drive", 0777), 0);
+    e2e_write("ltrain.yaml", "data: secret-letters.txt\neval-data: [more-secret.txt]\ntoken-cache: hidden-cache\n");
+    finds(0, "ok plan", as_anna, PLAN " --nvme-path anna/annakarenina-drive,anna --bundle b.tar");
+    assert_int_equal(system("tar xf b.tar"), 0);
+    char *all = NULL;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "ltrain-doctor/%s", files[i]);
+        char *text = e2e_read(path, NULL);
+        assert_true(strlen(text) > 40);
+        assert_null(strstr(text, "secret"));
+        assert_null(strstr(text, "hidden-cache"));
+        assert_null(strstr(text, "annakarenina"));
+        if (strlen(host) > 3 && strcmp(host, "localhost") != 0)
+            assert_null(strstr(text, host));
+        free(text);
+    }
+    all = e2e_read("ltrain-doctor/settings.yaml", NULL);
+    e2e_contains(all, "seq-len: 256");
+    e2e_contains(all, "USER-drive");
+    free(all);
+    e2e_remove("ltrain.yaml");
+    e2e_succeeds(NULL, "doctor --bundle alone.tar");
+    assert_int_equal(system("test $(tar tf alone.tar | wc -l) = 3"), 0);
+    e2e_refuses(1, "--bundle: cannot write nowhere/b.tar: No such file", NULL, "doctor --bundle nowhere/b.tar");
+    assert_int_equal(mkdir("is.tar", 0777), 0);
+    e2e_refuses(1, "--bundle: cannot write is.tar", NULL, "doctor --bundle is.tar");
+}
+
+/* ---- health of GPUs ---- */
+
+static const char *health; /* NAME=VALUE for the fake library */
+
+static int two_gpus(void)
+{
+    char here[4096];
+    if (!getcwd(here, sizeof here) || setenv("LD_LIBRARY_PATH", here, 1) ||
+        setenv("LTRAIN_CUDA_PLUGIN", getenv("LTRAIN_CUDA_TWIN"), 1) || setenv("VIRTUAL_ENV", "venv", 1) ||
+        setenv("HOME", "/nowhere", 1) || unsetenv("CUDA_HOME") || unsetenv("PYTHONPATH") || setenv("PATH", "/usr/bin:/bin", 1))
+        return 1;
+    setenv("NVML_ECC", "0", 1);
+    setenv("NVML_SLOT", "5", 1);
+    return health ? putenv((char *)(uintptr_t)health) : 0;
+}
+
+static void gpus(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *health;
+        int status;
+        const char *line;
+    } cases[] = {
+        {NULL, 0, "ok ecc GPU 0 has had no uncorrected error of memory"},
+        {NULL, 0, "ok clocks GPU 1 does not hold its clocks back"},
+        {NULL, 0, "ok pcie GPU 1 has a link of PCIe generation 5"},
+        {NULL, 0, "ok peers all 2 GPUs reach each other's memory"},
+        {NULL, 0, "ok libraries libcublasLt.so.13 is venv/lib/python3.11/site-packages/nvidia/cublas/lib/libcublasLt.so.13"},
+        {"NVML_ECC=3", 1, "failure ecc GPU 0 has had 3 uncorrected errors of memory since the driver was loaded: reset the GPU"},
+        {"NVML_EVER=2", 0, "warning ecc GPU 1 has had 2 uncorrected errors of memory in its life"},
+        {"NVML_PENDING=1", 0, "warning ecc GPU 0 has damaged rows of memory that are still in use"},
+        {"NVML_CLOCKS=0x1", 0, "ok clocks GPU 0"}, /* idle */
+        {"NVML_CLOCKS=0x48", 0, "warning clocks GPU 0 holds its clocks back, because it is too hot (by its hardware)"},
+        {"NVML_CLOCKS=4", 0, "warning clocks GPU 1 holds its clocks back, because of its power limit"},
+        {"NVML_SLOT=3", 0, "warning pcie GPU 0 is of PCIe generation 5, its slot of 3"},
+        {"NVML_PEER=3", 0, "warning peers GPUs 0 and 1 cannot reach each other's memory"},
+        {"NVML_FAILS=18", 1, "failure ecc the driver's libnvidia-ml.so.1 fails: Driver/library version mismatch"},
+        {"LD_LIBRARY_PATH=/nowhere", 0, "unmeasured ecc errors of memory (ECC), throttled clocks and access between GPUs"},
+        {"VIRTUAL_ENV=", 1,
+         "failure libraries there is no libcublasLt.so.13: programs on GPUs cannot run: install CUDA 13, or `pip install"},
+    };
+#define WHEEL "venv/lib/python3.11/site-packages/nvidia/cublas/lib"
+    const int toolkit = access("/usr/local/cuda", F_OK) == 0; /* its libraries are found first */
+    if (!getenv("LTRAIN_CUDA_TWIN"))
+        skip();
+    assert_int_equal(symlink(getenv("LTRAIN_TEST_NVML"), "libnvidia-ml.so.1") | system("mkdir -p " WHEEL), 0);
+    e2e_write(WHEEL "/libcublasLt.so.13", "a library");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        health = cases[i].health;
+        if (toolkit && strstr(cases[i].line, "libraries"))
+            continue;
+        finds(cases[i].status, cases[i].line, two_gpus, "");
+    }
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
-    const struct CMUnitTest tests[] = {TEST(a_machine_that_is_fit), TEST(limits),         TEST(directories),
-                                       TEST(a_gpu_without_driver),  TEST(a_small_cgroup), TEST(launchers)};
+    const struct CMUnitTest tests[] = {TEST(a_machine_that_is_fit),
+                                       TEST(limits),
+                                       TEST(directories),
+                                       TEST(a_gpu_without_driver),
+                                       TEST(a_small_cgroup),
+                                       TEST(launchers),
+                                       TEST(plans),
+                                       TEST(a_bundle),
+                                       TEST(gpus)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,27 +3,18 @@
 #ifndef LTRAIN_DEVICE_CUDA_LIBRARIES_H
 #define LTRAIN_DEVICE_CUDA_LIBRARIES_H
 
+#include "base/foreign.h"
 #include "base/status.h"
 
 #include <cublasLt.h>
 #include <nccl.h>
 
 #ifndef CUDA_TOOLKIT /* tests set another directory */
-#define CUDA_TOOLKIT "/usr/local/cuda"
+#define CUDA_TOOLKIT FOREIGN_CUDA
 #endif
 
-struct cuda_library {
-    const char *name;     /* file name, as libcublasLt.so.13 */
-    const char *wheel[2]; /* directories of Python's packages that have it, newest first */
-    const char *package;  /* package name, for messages */
-};
-
-/* Searches the places of a library, beyond the loader's own: directories of the toolkit, CUDA_HOME, and Python's packages (the
- * active environment's, PYTHONPATH's, those of the python3 on PATH, the user's, the system's). Calls visit(user, path) for each
- * existing file until it returns nonzero. */
-int cuda_library_search(const struct cuda_library *l, int (*visit)(void *user, const char *path), void *user);
 /* Opens a library by dlopen; the handle stays open. ERR_INVALID: not found, or cannot be opened. */
-enum status cuda_library_open(const struct cuda_library *l, void **out);
+enum status cuda_library_open(const struct foreign_library *l, void **out);
 
 /* Functions used of cuBLASLt, with its names and types. */
 #define CUBLASLT_FUNCTIONS(F)               \
