@@ -16,8 +16,9 @@
 static struct plan_request request_like(const struct plan_request *s, const struct strategy *first)
 {
     struct plan_request r = *s;
-    plan_take_mesh(&r, &first->key.mesh);
+    plan_take_mesh(&r, &first->key.mesh, first->key.packed);
     r.open_degrees = 0;
+    r.packing_is_open = 0;
     r.zero = first->ranks > 1 ? first->key.zero : r.zero;
     r.row_chunk = first->key.row_chunk;
     r.head_tile = first->key.head_tile;

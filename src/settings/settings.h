@@ -64,7 +64,7 @@ struct curriculum {
 
 /* Settings on which a plan depends. Members marked "not a key" cannot be set by users. */
 struct plan_request {
-    int64_t seq_len, micro_batch, grad_accum;
+    int64_t seq_len, micro_batch, grad_accum; /* micro_batch: sequences computed together; AUTO: chosen by planning (plan_mesh) */
     int64_t batch;                 /* sequences of a step over all ranks; AUTO: grad_accum for each data-parallel rank */
     int64_t steps, eval_every;     /* eval_every: steps between evaluations; 0: none */
     int eval_before;               /* 1: the loss is evaluated before the first step, too */
@@ -72,6 +72,7 @@ struct plan_request {
     enum effort effort;            /* effort of the planner's search */
     struct mesh mesh;              /* degrees; AUTO: derived from the number of ranks (plan_mesh) */
     unsigned open_degrees;         /* not a key: a bit for each degree derived by plan_mesh that planning may change; 0: none */
+    int packing_is_open;           /* not a key: 1: planning may choose micro_batch */
     int per_host;                  /* not a key: ranks per host, used if open_degrees is not 0 */
     int evaluation;                /* not a key: 1: nothing is trained, the programs evaluate */
     int scores;                    /* not a key: 1: a training run evaluates, though its settings hold nothing out */

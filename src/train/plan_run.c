@@ -87,8 +87,9 @@ static struct plan_request request_of(const struct settings *s, int64_t seq_len,
     int64_t rows, heads, loss;
     r.seq_len = seq_len;
     if (longest) {
-        plan_take_mesh(&r, &longest->strategy.key.mesh);
+        plan_take_mesh(&r, &longest->strategy.key.mesh, longest->strategy.key.packed);
         r.open_degrees = 0;
+        r.packing_is_open = 0;
         r.group = longest->strategy.key.group;
         r.zero = longest->strategy.ranks > 1 ? longest->strategy.key.zero : r.zero;
     }
@@ -175,7 +176,7 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     progress_end();
     TRY(st);
     const struct strategy *strategy = &out->plan[0]->strategy;
-    plan_take_mesh(&s->plan, &strategy->key.mesh);
+    plan_take_mesh(&s->plan, &strategy->key.mesh, strategy->key.packed);
     if (s->plan.zero == AUTO) /* a rank alone has no stage; a resumed run may have more ranks */
         s->plan.zero = strategy->ranks > 1 ? strategy->key.zero : 3;
     return OK;

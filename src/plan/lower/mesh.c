@@ -11,6 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Rows of a micro-batch on a rank beyond which planning packs no further sequences: messages are hidden by then, and activations leave
+ * the device. */
+#define PACKED_ROWS 65536
+
 /* Heads of a slice that the ranks of a sequence share, for each of the model's kinds of layers with attention. */
 struct kinds {
     int n; /* number of kinds to check: if all have the same heads, one stands for them */
@@ -308,10 +312,20 @@ static enum status refuse_micro_batch(const struct plan_request *s)
         (long long)(s->micro_batch * dp));
 }
 
-void plan_take_mesh(struct plan_request *s, const struct mesh *mesh)
+void plan_take_mesh(struct plan_request *s, const struct mesh *mesh, int64_t packed)
 {
     s->mesh = *mesh;
+    s->micro_batch = packed;
     s->grad_accum = s->batch > 0 ? ceil_div(s->batch, mesh->degree[MESH_DP] * s->micro_batch) : s->grad_accum;
+}
+
+int64_t plan_packing(const struct plan_request *s, const struct mesh *mesh, int i)
+{
+    const int64_t packed = s->packing_is_open ? (int64_t)1 << i : s->micro_batch,
+                  rows = packed * s->seq_len / ((int64_t)mesh->degree[MESH_ULYSSES] * mesh->degree[MESH_RING]);
+    if (i > 0 && (!s->packing_is_open || packed > s->batch / mesh->degree[MESH_DP] || rows > PACKED_ROWS))
+        return 0;
+    return packed;
 }
 
 /* Derives batch or grad_accum from the one that is given. */
@@ -329,7 +343,7 @@ static enum status settle_batch(struct plan_request *s, int ranks)
             (long long)(s->grad_accum * s->micro_batch), dp, SETTINGS_MOST_SEQUENCES);
     if (s->batch <= 0)
         s->batch = s->grad_accum * dp * s->micro_batch;
-    plan_take_mesh(s, &s->mesh);
+    plan_take_mesh(s, &s->mesh, s->micro_batch);
     return OK;
 }
 
@@ -380,6 +394,8 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
     if (may_choose_experts(m, s))
         s->open_degrees |= bit_of(MESH_EP);
     s->per_host = per_host;
+    s->packing_is_open = s->micro_batch == AUTO && s->batch > 0 && !s->evaluation;
+    s->micro_batch = max_i64(1, s->micro_batch);
     TRY(derive_open(m, s, ranks / parts_of(&s->mesh)));
     const int *degree = s->mesh.degree;
     if (mesh_ranks(&s->mesh) != ranks)

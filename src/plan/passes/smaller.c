@@ -103,7 +103,7 @@ static int mesh_at(const struct problem *p, const struct plan_request *given, in
     if (i > 1 && !plan_other_degrees(p->model, given, i - 2, &mesh.degree[MESH_ULYSSES], &mesh.degree[MESH_RING]))
         return 0;
     if (i > 0)
-        plan_take_mesh(&s, &mesh);
+        plan_take_mesh(&s, &mesh, s.micro_batch);
     problem_set(out, p->model, &s, p->limit);
     return 1;
 }

@@ -6,7 +6,7 @@
 #include "plan/report/describe.h"
 
 #define ADVICE_HELPS 0.02 /* share of a step that a change must save to be worth printing */
-enum { ADVICE_MAX = 24, ADVICE_PRINTED = 3 };
+enum { ADVICE_MAX = 26, ADVICE_PRINTED = 3 };
 
 /* resources that a change needs, the cheapest first: none, more memory of any tier or drives, more devices */
 enum gives { GIVES_NOTHING, GIVES_MEMORY, GIVES_DEVICES };

@@ -120,6 +120,21 @@ static int store_bf16(const struct advisor *x, struct proposal_setup *to, int64_
     return 1;
 }
 
+/* Proposes to compute as many sequences together as have about `rows` rows on a rank, if a step of several waits for what each
+ * micro-batch moves. */
+static int pack(const struct advisor *x, struct proposal_setup *to, int64_t rows)
+{
+    const int64_t sharing = mesh_sharing(&to->s.mesh), each = to->s.batch / to->s.mesh.degree[MESH_DP];
+    int64_t packed = 1;
+    while (2 * packed * to->s.seq_len <= rows * sharing && 2 * packed <= each)
+        packed *= 2;
+    if (to->s.evaluation || packed <= x->p->strategy.key.packed || (x->p->fits && !advisor_waits(x)))
+        return 0;
+    plan_take_mesh(&to->s, &to->s.mesh, packed);
+    say(to, "--batch %lld --micro-batch %lld", (long long)to->s.batch, (long long)packed);
+    return 1;
+}
+
 /* --- More resources --- */
 
 /* Multiplies a tier's budget by `times`; for a named machine, the budget of each of its ranks. */
@@ -311,6 +326,8 @@ const struct proposal proposals[] = {
     {store_bf16, 1, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
     {free_tiles, 0, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
     {all_devices, 0, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
+    {pack, 16384, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
+    {pack, 65536, PROPOSAL_NUMERICS, PROPOSAL_OTHER},
     {whole_drives, 0, PROPOSAL_MORE, PROPOSAL_OTHER},
     {more_drives, 2, PROPOSAL_MORE, PROPOSAL_OTHER},
     {more_drives, 4, PROPOSAL_MORE, PROPOSAL_TIMES},

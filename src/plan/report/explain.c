@@ -382,17 +382,30 @@ static enum status explain_degrees(struct explainer *x)
 static const struct mesh_weighed *chosen_mesh(const struct plan *p)
 {
     for (int i = 0; i < p->meshes.n; i++)
-        if (mesh_equal(&p->meshes.of[i].mesh, &p->strategy.key.mesh))
+        if (mesh_equal(&p->meshes.of[i].mesh, &p->strategy.key.mesh) && p->meshes.of[i].packed == p->strategy.key.packed)
             return &p->meshes.of[i];
     return NULL;
+}
+
+enum { MESH_NAME = MESH_TEXT + 32 };
+
+/* Writes the name of a mesh and, if several sequences are computed together, their number. */
+static const char *name_mesh(const struct mesh *mesh, int64_t packed, char out[MESH_NAME])
+{
+    char text[MESH_TEXT];
+    if (packed > 1)
+        snprintf(out, MESH_NAME, "%s --micro-batch %lld", mesh_format(mesh, text), (long long)packed);
+    else
+        snprintf(out, MESH_NAME, "%s", mesh_format(mesh, text));
+    return out;
 }
 
 /* Adds a mesh that was tried. Its seconds are on the grid that its search starts from, relative to those of the chosen mesh. */
 static void add_mesh(struct explainer *x, struct decision *d, const struct mesh_weighed *w, const struct mesh_weighed *chosen)
 {
     struct alternative a = {.fits = w->fits, .seconds = x->out->seconds * w->seconds / chosen->seconds};
-    char mesh[MESH_TEXT];
-    snprintf(a.say, sizeof a.say, "%s", mesh_format(&w->mesh, mesh));
+    char mesh[MESH_NAME];
+    snprintf(a.say, sizeof a.say, "%s", name_mesh(&w->mesh, w->packed, mesh));
     explainer_keep(d, &a);
 }
 
@@ -401,9 +414,10 @@ static void explain_open_mesh(struct explainer *x)
 {
     const struct meshes *all = &x->p->meshes;
     const struct mesh_weighed *chosen = chosen_mesh(x->p);
-    char mesh[MESH_TEXT];
+    char mesh[MESH_NAME];
     int untried = 0;
-    struct decision *d = explainer_decide(x, "mesh", "--mesh", mesh_format(&x->p->strategy.key.mesh, mesh), 0);
+    const struct numerics_key *key = &x->p->strategy.key;
+    struct decision *d = explainer_decide(x, "mesh", "--mesh", name_mesh(&key->mesh, key->packed, mesh), 0);
     size_t n = (size_t)snprintf(d->note, sizeof d->note, "of the %d that suit a step of %lld sequence%s", all->legal,
                                 (long long)x->p->sequences, x->p->sequences == 1 ? "" : "s");
     for (int i = 0; i < all->n; i++) {
@@ -414,7 +428,7 @@ static void explain_open_mesh(struct explainer *x)
             add_mesh(x, d, w, chosen);
         else if (n < sizeof d->note)
             n += (size_t)snprintf(d->note + n, sizeof d->note - n, "%s%s", untried++ ? "; " : ", by estimate also ",
-                                  mesh_format(&w->mesh, mesh));
+                                  name_mesh(&w->mesh, w->packed, mesh));
     }
     if (untried && n < sizeof d->note)
         snprintf(d->note + n, sizeof d->note - n, " were weighed, which promise less");

@@ -8,7 +8,7 @@
 enum { EXPLAIN_DECISIONS = 15, EXPLAIN_ALTERNATIVES = 7 };
 
 struct alternative {
-    char say[64];
+    char say[128];
     double seconds;       /* seconds of a step */
     int64_t bytes[TIERS]; /* bytes needed */
     int fits;

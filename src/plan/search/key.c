@@ -312,9 +312,10 @@ enum status key_search_grid(struct key_search *b)
     TRY(try_best(b));
     for (int i = 0; i < b->meshes.n && b->candidate.excess > 1; i++) {
         struct plan_request s = b->given;
-        if (b->meshes.of[i].seconds > 0 || mesh_equal(&b->meshes.of[i].mesh, &s.mesh))
+        if (b->meshes.of[i].seconds > 0 ||
+            (mesh_equal(&b->meshes.of[i].mesh, &s.mesh) && b->meshes.of[i].packed == s.micro_batch))
             continue;
-        plan_take_mesh(&s, &b->meshes.of[i].mesh);
+        plan_take_mesh(&s, &b->meshes.of[i].mesh, b->meshes.of[i].packed);
         TRY(compare(b, &s));
     }
     return OK;

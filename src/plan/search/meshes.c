@@ -13,17 +13,26 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { PACKINGS = 20 }; /* numbers of sequences in a micro-batch that are weighed for a mesh, at most */
+
 struct guess {
     struct mesh mesh;
+    int64_t packed;
     double seconds, excess;
     int place;
 };
+
+/* Returns the seconds by which guesses are ordered: those of several sequences in a micro-batch have to be surely fewer. */
+static double weigh(const struct guess *g)
+{
+    return g->seconds * (g->packed > 1 ? 1 + MESH_PACKED : 1);
+}
 
 static int by_guess(const void *a, const void *b)
 {
     const struct guess *x = a, *y = b;
     const int fx = x->excess <= 1, fy = y->excess <= 1;
-    const double kx = fx ? x->seconds : x->excess, ky = fy ? y->seconds : y->excess;
+    const double kx = fx ? weigh(x) : x->excess, ky = fy ? weigh(y) : y->excess;
     if (fx != fy)
         return fy - fx;
     return kx != ky ? (kx < ky ? -1 : 1) : x->place - y->place;
@@ -38,8 +47,8 @@ static enum status guess_all(const struct model *m, const struct plan_request *s
     *n = 0;
     for (int i = 0; i < listed; i++) {
         struct plan_request r = *s;
-        struct guess g = {.mesh = of[i].mesh, .place = i};
-        plan_take_mesh(&r, &g.mesh);
+        struct guess g = {.mesh = of[i].mesh, .packed = of[i].packed, .place = i};
+        plan_take_mesh(&r, &g.mesh, g.packed);
         const enum status st = mesh_seconds(m, &products, &r, limit, &g.seconds, &g.excess);
         if (st == ERR_NOMEM)
             return st;
@@ -56,21 +65,26 @@ static enum status list_meshes(const struct model *m, const struct plan_request 
                                struct meshes *out)
 {
     *out = (struct meshes){0};
-    if (s->open_degrees == 0)
+    if (s->open_degrees == 0 && !s->packing_is_open)
         return OK;
-    int n = plan_meshes(m, s, NULL, 0);
-    struct mesh *list = sys_calloc((size_t)n + 1, sizeof *list);
-    struct guess *of = sys_calloc((size_t)n + 1, sizeof *of);
+    const int legal = s->open_degrees ? plan_meshes(m, s, NULL, 0) : 1;
+    int n = 0;
+    struct mesh *list = sys_calloc((size_t)legal + 1, sizeof *list);
+    struct guess *of = sys_calloc((size_t)(legal + 1) * PACKINGS, sizeof *of);
     enum status st = list && of ? OK : status_no_memory("while planning");
     if (st == OK) {
-        plan_meshes(m, s, list, n);
-        for (int i = 0; i < n; i++)
-            of[i].mesh = list[i];
-        out->legal = n;
+        list[0] = s->mesh;
+        if (s->open_degrees)
+            plan_meshes(m, s, list, legal);
+        for (int i = 0; i < legal; i++)
+            for (int k = 0; k < PACKINGS && plan_packing(s, &list[i], k) > 0; k++)
+                of[n++] = (struct guess){.mesh = list[i], .packed = plan_packing(s, &list[i], k)};
+        out->legal = legal;
         st = guess_all(m, s, limit, of, &n);
     }
     for (int i = 0; st == OK && i < n && i < MESHES_CLOSE; i++)
-        out->of[out->n++] = (struct mesh_weighed){.mesh = of[i].mesh, .guess = of[i].seconds, .excess = of[i].excess};
+        out->of[out->n++] =
+            (struct mesh_weighed){.mesh = of[i].mesh, .packed = of[i].packed, .guess = of[i].seconds, .excess = of[i].excess};
     free(of);
     free(list);
     return st;
@@ -107,11 +121,15 @@ static enum status try_step(const struct searched *v, struct candidate *c)
     return OK;
 }
 
-/* Tells whether c was faster, or about as fast with fewer messages, or fits where `best` does not. */
+/* Tells whether c was faster, or about as fast with fewer messages, or fits where `best` does not. More sequences in a micro-batch must
+ * be surely faster, since whole plans lie closer together than brief trials do. */
 static int is_better(const struct candidate *c, const struct candidate *best)
 {
     if (c->excess > 1 || best->excess > 1)
         return best->excess > 1 && c->excess < best->excess;
+    const int64_t more = c->strategy.key.packed - best->strategy.key.packed;
+    if (more != 0)
+        return more > 0 ? c->seconds < (1 - MESH_PACKED) * best->seconds : c->seconds * (1 - MESH_PACKED) <= best->seconds;
     if (c->seconds < (1 - MESH_EQUAL) * best->seconds)
         return 1;
     return c->seconds <= (1 + MESH_EQUAL) * best->seconds && candidate_price(c) < (1 - MESH_EQUAL) * candidate_price(best);
@@ -138,11 +156,11 @@ enum status meshes_choose(const struct start *from, struct plan_request *s, stru
     TRY(list_meshes(from->m, s, from->limit, all));
     const int close = close_ones(all, s->effort);
     if (all->n > 0)
-        plan_take_mesh(s, &all->of[0].mesh);
+        plan_take_mesh(s, &all->of[0].mesh, all->of[0].packed);
     for (int i = 0; st == OK && close > 1 && i < all->n && (best.excess > 1 || (i < close && !hurry_asked())); i++) {
         struct searched *next, *worse;
         struct mesh_weighed *w = &all->of[i];
-        plan_take_mesh(&at, &w->mesh);
+        plan_take_mesh(&at, &w->mesh, w->packed);
         TRY_GOTO(start_create(from, &at, NULL, &brief, &next), out);
         worse = next;
         *trials += next->search.n_tried;
@@ -155,7 +173,7 @@ enum status meshes_choose(const struct start *from, struct plan_request *s, stru
             worse = *out;
             *out = next;
             best = c;
-            plan_take_mesh(s, &w->mesh);
+            plan_take_mesh(s, &w->mesh, w->packed);
         }
         start_destroy(worse);
     }
@@ -172,6 +190,6 @@ enum status meshes_take_first(const struct model *m, const int64_t limit[TIERS],
     struct meshes all;
     TRY(list_meshes(m, s, limit, &all));
     if (all.n > 0)
-        plan_take_mesh(s, &all.of[0].mesh);
+        plan_take_mesh(s, &all.of[0].mesh, all.of[0].packed);
     return OK;
 }

@@ -1,4 +1,4 @@
-/* The meshes that a request leaves open, from the most promising one on. Private to src/plan. */
+/* The meshes, and the sequences of a micro-batch, that a request leaves open, from the most promising one on. Private to src/plan. */
 #ifndef LTRAIN_PLAN_SEARCH_MESHES_H
 #define LTRAIN_PLAN_SEARCH_MESHES_H
 
@@ -10,6 +10,7 @@ struct start;
 /* A mesh that was weighed. */
 struct mesh_weighed {
     struct mesh mesh;
+    int64_t packed; /* sequences of a micro-batch */
     double guess;   /* seconds of a step in closed form */
     double excess;  /* least share of all memory that is needed, in closed form */
     double seconds; /* seconds of the mesh's best trial; 0: not tried, since it promises to be slower than others */
@@ -20,7 +21,7 @@ struct mesh_weighed {
 enum { MESHES_CLOSE = 8 };
 struct meshes {
     struct mesh_weighed of[MESHES_CLOSE];
-    int n;     /* 0: the mesh is given */
+    int n;     /* 0: both are given */
     int legal; /* number of meshes that the request allows */
 };
 

@@ -173,6 +173,9 @@ enum { STEP_LAYERS = 3 };
 #define MESH_STEP_WAITS 1.01
 /* Difference of trials' seconds, as a share, below which they count as equal. */
 #define MESH_EQUAL 0.005
+/* Gain of more sequences in a micro-batch that is sure: 4 together promised 9% in brief trials of 8b at 8k, 512 sequences on 64 H100,
+ * where the whole plan was 3% slower. */
+#define MESH_PACKED 0.1
 
 /* --- Mesh, ZeRO stage and grid (key.c) ----------------------------------------------------------------------------------
  */

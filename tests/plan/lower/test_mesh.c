@@ -290,7 +290,7 @@ static void open_meshes(void **state)
         assert_int_equal(n, cases[i].n);
         for (int k = 0; k < n; k++) {
             struct plan_request taken = s;
-            plan_take_mesh(&taken, &found[k]);
+            plan_take_mesh(&taken, &found[k], 1);
             assert_int_equal(mesh_ranks(&taken.mesh), 4);
             assert_int_equal(taken.grad_accum, ceil_div(s.batch, taken.mesh.degree[MESH_DP]));
             own += mesh_equal(&found[k], &s.mesh);

@@ -9,6 +9,7 @@
 #include "plan/report/explain.h"
 #include "plan/search/mesh_seconds.h"
 #include "plan/search/requests.h"
+#include "plan/search/tuning.h"
 
 /* Few layers make trials quick: a mesh costs the same in each of the layers. */
 static const struct asked {
@@ -72,7 +73,7 @@ static void as_good_as_by_hand(void **state)
         assert_true(chosen->fits);
         for (int k = 0; k < n; k++) {
             struct plan_request given = s;
-            plan_take_mesh(&given, &all[k]);
+            plan_take_mesh(&given, &all[k], 1);
             given.open_degrees = 0;
             if (!may_be_faster(chosen, &given))
                 continue;
@@ -125,6 +126,48 @@ static void whole_sequences_first(void **state)
     assert_int_equal(p->strategy.key.mesh.degree[MESH_DP], 1);
     assert_int_equal(p->micro_batches, 1);
     plan_destroy(p);
+    model_destroy(m);
+}
+
+/* Returns the plan of a batch on its own mesh with that many sequences in a micro-batch. */
+static struct plan *packed(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int64_t n)
+{
+    struct plan_request r = *s;
+    r.open_degrees = 0;
+    r.packing_is_open = 0;
+    plan_take_mesh(&r, &s->mesh, n);
+    return planned(m, &r, limit);
+}
+
+/* Short sequences are packed where that is surely faster, long ones are not. The gain that is sure is MESH_PACKED. */
+static void short_sequences_together(void **state)
+{
+    (void)state;
+    static const struct asked shorts = {"8b", "8xa100-80", 2, 512, 256, NULL}, longs = {"8b", "8xa100-80", 2, 65536, 16, NULL};
+    struct hardware h;
+    struct plan_request s;
+    int64_t limit[TIERS];
+    struct model *m = open_request(&shorts, &h, &s, limit);
+    s.mesh = (struct mesh){{8, 1, 1}};
+    s.micro_batch = AUTO;
+    assert_int_equal(plan_mesh(m, &s, 8, 8), OK);
+    struct plan *chosen = planned(m, &s, limit), *one = packed(m, &s, limit, 1), *most = packed(m, &s, limit, 32);
+    print_message("one %.4g s, 32 together %.4g s, chosen %lld: %.4g s\n", one->seconds, most->seconds,
+                  (long long)chosen->strategy.key.packed, chosen->seconds);
+    assert_true(chosen->strategy.key.packed > 1 && chosen->seconds < (1 - MESH_PACKED) * one->seconds);
+    assert_true(chosen->seconds < most->seconds / (1 - MESH_PACKED));
+    assert_int_equal(chosen->micro_batches, 32 / chosen->strategy.key.packed);
+    plan_destroy(chosen);
+    plan_destroy(one);
+    plan_destroy(most);
+    model_destroy(m);
+    m = open_request(&longs, &h, &s, limit);
+    s.mesh = (struct mesh){{8, 1, 1}};
+    s.micro_batch = AUTO;
+    assert_int_equal(plan_mesh(m, &s, 8, 8), OK);
+    chosen = planned(m, &s, limit);
+    assert_int_equal(chosen->strategy.key.packed, 1);
+    plan_destroy(chosen);
     model_destroy(m);
 }
 
@@ -195,6 +238,7 @@ static void experts_or_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(experts_or_rows), cmocka_unit_test(as_good_as_by_hand),
-                                       cmocka_unit_test(whole_sequences_first), cmocka_unit_test(products_are_the_models)};
+                                       cmocka_unit_test(whole_sequences_first), cmocka_unit_test(short_sequences_together),
+                                       cmocka_unit_test(products_are_the_models)};
     return cmocka_run_group_tests(tests, share_trials, drop_trials);
 }
