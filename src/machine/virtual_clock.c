@@ -170,7 +170,8 @@ static double in_flight(struct simulation *s, int l)
 {
     const struct runner *r = &s->lane[l];
     double left = (s->p->instrs[r->at].end - s->now) * r->speed * s->m->lane_bytes[l], sum = 0;
-    int room = l == LANE_WRITE && s->p->write_depth > 0 ? s->p->write_depth : DRIVE_DEPTH, n = s->p->n_instrs;
+    const int most = l == LANE_WRITE && s->p->write_depth > 0 ? s->p->write_depth : DRIVE_DEPTH, n = s->p->n_instrs;
+    int room = most;
     for (int k = 0; room > 0; k++) {
         int i = k == 0 ? r->at : ahead(s, l, k - 1);
         if (i == n || (k > 0 && !may_be_issued(s, i)))
@@ -180,6 +181,8 @@ static double in_flight(struct simulation *s, int l)
         sum += smaller(bytes, blocks * DRIVE_BLOCK);
         room -= (int)blocks;
     }
+    if (l == LANE_WRITE && most - room > s->p->writes_queued)
+        s->p->writes_queued = most - room;
     return sum;
 }
 

@@ -202,6 +202,7 @@ struct program {
     int64_t peak[TIERS][CLASSES]; /* most bytes of each class at one moment, of each tier */
     double seconds;               /* simulated seconds of the whole program */
     int write_depth;              /* most blocks of drive writes in flight while reads are in flight, too; 0: DRIVE_DEPTH */
+    int writes_queued; /* most blocks of drive writes that simulations have counted in flight: a depth from that on changes nothing */
     /* Programs of halves (plan/lower/halves.h): number of copies of the buffers that the other half reads, consecutive persistent
      * ones, and the bytes of a copy; 0: none. Their addresses are the first copy's */
     int slots, first_saved, n_saved;

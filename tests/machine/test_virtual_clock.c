@@ -242,6 +242,27 @@ static void writes_yield(void **state)
     program_destroy(p);
 }
 
+/* A depth of writes that is not below the blocks that were queued changes nothing; a smaller one does. */
+static void deep_enough_is_no_bound(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 3 };
+    struct cost_model m = drive_costs(0.75);
+    struct program *p = empty();
+    double ends[BLOCKS + 1];
+    add(p, LANE_READ, DRIVE_DEPTH * DRIVE_BLOCK);
+    add(p, LANE_WRITE, BLOCKS * DRIVE_BLOCK);
+    assert_int_equal(p->writes_queued, 0);
+    for (int depth = 0; depth <= BLOCKS; depth++) {
+        p->write_depth = depth;
+        program_simulate(p, &m, NULL, NULL, NULL);
+        ends[depth] = p->instrs[1].end;
+        assert_int_equal(p->writes_queued, BLOCKS); /* the most so far */
+    }
+    assert_true(ends[BLOCKS] == ends[0] && ends[BLOCKS - 1] > ends[0]);
+    program_destroy(p);
+}
+
 static void curves(void **state)
 {
     (void)state;
@@ -336,11 +357,19 @@ static void second_lines(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(alone),        cmocka_unit_test(chained),       cmocka_unit_test(second_lines),
-        cmocka_unit_test(halves),       cmocka_unit_test(uneven),        cmocka_unit_test(wakes),
-        cmocka_unit_test(idle_lanes),   cmocka_unit_test(several_links), cmocka_unit_test(drives_by_bytes_in_flight),
-        cmocka_unit_test(writes_yield), cmocka_unit_test(curves),        cmocka_unit_test(costs),
-        cmocka_unit_test(widths)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alone),
+                                       cmocka_unit_test(chained),
+                                       cmocka_unit_test(second_lines),
+                                       cmocka_unit_test(halves),
+                                       cmocka_unit_test(uneven),
+                                       cmocka_unit_test(wakes),
+                                       cmocka_unit_test(idle_lanes),
+                                       cmocka_unit_test(several_links),
+                                       cmocka_unit_test(drives_by_bytes_in_flight),
+                                       cmocka_unit_test(writes_yield),
+                                       cmocka_unit_test(deep_enough_is_no_bound),
+                                       cmocka_unit_test(curves),
+                                       cmocka_unit_test(costs),
+                                       cmocka_unit_test(widths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

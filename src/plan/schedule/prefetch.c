@@ -192,6 +192,7 @@ static enum status fit_draft(struct draft *d, const struct strategy *s, const st
     }
     cost_with_links(cost, FIT_SLOW, &slow);
     p->write_depth = s->placement.write_depth;
+    p->writes_queued = 0;
     struct fitting f = {d->schedule, s, cost, &slow, limit, slack, d->unit, serial, last < serial ? last : serial};
     TRY(order_within(&f, p, level));
     p->seconds = INFINITY;

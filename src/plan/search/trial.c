@@ -36,10 +36,11 @@ double trial_instrs(const struct trials *x, const struct candidate *c)
 
 /* Outcome of a program on the virtual clock. */
 struct outcome {
-    int level; /* the prefetch level found */
+    int level;         /* the prefetch level found */
+    int writes_queued; /* most blocks of drive writes in flight */
     double seconds, slow;
     double messages; /* seconds of messages between all ranks */
-    int64_t arena[TIERS];
+    int64_t arena[TIERS], limit[TIERS];
 };
 
 /* A model of `layers` layers on the virtual clock, from a prefetch level on, as a job. */
@@ -54,13 +55,13 @@ struct scheduled {
     int64_t arena[TIERS];
 };
 
-/* Everything that an outcome depends on. */
+/* Everything that an outcome depends on but the limits. */
 struct outcome_key {
     struct strategy strategy;
     uint64_t model, costs; /* hashes */
-    int64_t limit[TIERS];
     double slack;
     int duties, level, last_level;
+    int number; /* outcomes that differ in their limits are numbered */
 };
 
 /* Returns the seconds that a lane is busy. */
@@ -84,11 +85,43 @@ static void set_key(const struct scheduled *x, const struct model *m, const stru
     }
     out->model = memo_model(m);
     out->costs = x->trials->problem->costs;
-    memcpy(out->limit, x->limit, sizeof out->limit);
     out->slack = x->trials->slack;
     out->duties = duties;
     out->level = x->level;
     out->last_level = x->trials->last_level;
+}
+
+/* Tells whether an outcome holds for other limits, too. In the serial order there are none. Else the program must fit, at the
+ * first level that is asked for or at one that had looser limits: earlier levels did not fit those. */
+static int holds_within(const struct outcome *x, const struct outcome_key *k, const int64_t limit[TIERS])
+{
+    enum tier which;
+    int tighter = 1;
+    if (k->level == FIT_SERIAL || memcmp(x->limit, limit, sizeof x->limit) == 0)
+        return 1;
+    for (int t = 0; t < TIERS; t++)
+        tighter &= limit[t] <= x->limit[t];
+    return isfinite(x->seconds) && fit_within(x->arena, x->limit, &which) && fit_within(x->arena, limit, &which) &&
+           (tighter || x->level == k->level);
+}
+
+/* Looks for an outcome that holds within the limits, from k->number on. Leaves in k->number the first number that is free.
+ * least_depth: an outcome that queued more blocks of drive writes does not hold. */
+static int find_numbered(struct outcome_key *k, const int64_t limit[TIERS], int least_depth, struct outcome *out)
+{
+    for (k->number = 0; memo_find(k, sizeof *k, out, sizeof *out); k->number++)
+        if (out->writes_queued <= least_depth && holds_within(out, k, limit))
+            return 1;
+    return 0;
+}
+
+/* Looks for a known outcome: of this depth of drive writes, or without a bound where no more were queued. */
+static int find_outcome(struct outcome_key *k, const int64_t limit[TIERS], struct outcome *out)
+{
+    struct outcome_key unbound = *k;
+    unbound.strategy.placement.write_depth = 0;
+    return find_numbered(k, limit, INT_MAX, out) ||
+           (k->strategy.placement.write_depth > 0 && find_numbered(&unbound, limit, k->strategy.placement.write_depth, out));
 }
 
 /* Finds the bytes that a program needs in the serial order, where packing leaves hardly a gap: those that live at once, from samples
@@ -112,21 +145,24 @@ static enum status find_serial_bytes(const struct trials *x, const struct model 
     return OK;
 }
 
-/* Schedules a draft. */
+/* Schedules a draft within out->limit. */
 static enum status schedule_draft(const struct trials *x, const struct outcome_key *k, struct draft *d, struct outcome *out)
 {
     struct program *p = draft_program(d);
     struct cost_model slow;
-    TRY(draft_fit(d, &k->strategy, &x->problem->cost, k->limit, k->slack, k->last_level ? k->last_level : FIT_SERIAL,
+    TRY(draft_fit(d, &k->strategy, &x->problem->cost, out->limit, k->slack, k->last_level ? k->last_level : FIT_SERIAL,
                   &out->level));
     out->seconds = out->slow = p->seconds;
     memcpy(out->arena, p->arena, sizeof out->arena);
     out->messages = busy_seconds(p, LANE_WORLD);
     cost_with_links(&x->problem->cost, FIT_SLOW, &slow);
-    return isinf(p->seconds) ? OK : schedule_simulate(p, &slow, &out->slow);
+    if (isfinite(p->seconds))
+        TRY(schedule_simulate(p, &slow, &out->slow));
+    out->writes_queued = p->writes_queued;
+    return OK;
 }
 
-/* Schedules a model's program. At FIT_SERIAL only bytes are found. */
+/* Schedules a model's program within out->limit. At FIT_SERIAL only bytes are found. */
 static enum status schedule(const struct trials *x, const struct model *m, const struct outcome_key *k, struct outcome *out)
 {
     struct io_buffers io;
@@ -153,7 +189,7 @@ static enum status schedule_layers(void *job)
     struct model *m;
     struct strategy s = *out->strategy;
     struct outcome_key key;
-    struct outcome found = {0};
+    struct outcome found;
     s.placement.promoted_layers =
         /* promotes the same share of the layers as in the whole model */
         (int)(s.placement.promoted_layers * out->layers / x->problem->model->config.layers);
@@ -163,7 +199,9 @@ static enum status schedule_layers(void *job)
     TRY(problem_shortened(x->problem, out->layers, &m));
     set_key(out, m, &s, out->duties ? out->duties : plan_first_duties(&x->problem->request), &key);
     enum status st = OK;
-    if (!memo_find(&key, sizeof key, &found, sizeof found)) {
+    if (!find_outcome(&key, out->limit, &found)) {
+        found = (struct outcome){0};
+        memcpy(found.limit, out->limit, sizeof found.limit);
         st = schedule(x, m, &key, &found);
         if (st == OK)
             memo_keep(&key, sizeof key, &found, sizeof found);
