@@ -491,6 +491,11 @@ struct lane_submission executor_take_submission(struct executor *e)
     return e->device ? device_lanes_take_submission(e->device) : (struct lane_submission){0};
 }
 
+struct executed executor_last(const struct executor *e)
+{
+    return (struct executed){e->p, e->events};
+}
+
 void executor_take_stats(struct executor *e, struct lane_stats out[LANES])
 {
     memcpy(out, e->stats, sizeof e->stats);

@@ -97,16 +97,21 @@ static uint64_t hash_gpu(const struct settings *s, uint64_t seed)
     return seed;
 }
 
+/* Kinds of kept figures: of a profile, for one build; of runs, of any. */
+enum kept { KEPT_PROFILE, KEPT_OBSERVED };
+
 /* Writes the path of the cache: one file per host, processor, threads and build, and GPU. */
-static void cache_path(const struct settings *s, char path[4096])
+static void cache_path(const struct settings *s, enum kept kept, char path[4096])
 {
     char directory[4000], host[64] = "", cpu[128], key[512];
     cache_directory(directory, sizeof directory);
     gethostname(host, sizeof host - 1);
     processor(cpu, sizeof cpu);
     snprintf(key, sizeof key, "%s|%d", cpu, s->plan.threads);
-    uint64_t hash = hash_gpu(s, hash_file("/proc/self/exe", XXH3_64bits(key, strlen(key))));
-    snprintf(path, 4096, "%s/%s-%016llx.yaml", directory, host, (unsigned long long)hash);
+    uint64_t hash = XXH3_64bits(key, strlen(key));
+    hash = hash_gpu(s, kept == KEPT_PROFILE ? hash_file("/proc/self/exe", hash) : hash);
+    snprintf(path, 4096, "%s/%s-%s%016llx.yaml", directory, host, kept == KEPT_PROFILE ? "" : "observed-",
+             (unsigned long long)hash);
 }
 
 /* First line of a file: the hash of the rest. A file that was cut or changed is not taken for figures. */
@@ -129,10 +134,11 @@ static enum status read_kept(const char *path, char *text, size_t n, struct hard
     return st;
 }
 
-enum status profile_load(const struct settings *s, struct hardware *out, int *found)
+/* Loads kept figures. *found: 1; 0: none; -1: the file was changed. */
+static enum status load(const struct settings *s, enum kept kept, struct hardware *out, int *found)
 {
     char path[4096], *text = sys_malloc(LONGEST);
-    cache_path(s, path);
+    cache_path(s, kept, path);
     *found = 0;
     FILE *f = text ? sys_read_text(path) : NULL;
     if (text && !f && errno != ENOENT)
@@ -141,10 +147,25 @@ enum status profile_load(const struct settings *s, struct hardware *out, int *fo
         size_t n = fread(text, 1, LONGEST, f);
         fclose(f);
         *found = read_kept(path, text, n, out) == OK ? 1 : -1;
-        if (*found < 0)
-            say(s, "profile: %s: the machine is measured anew\n", status_message());
     }
     free(text);
+    return OK;
+}
+
+enum status profile_load(const struct settings *s, struct hardware *out, int *found)
+{
+    TRY(load(s, KEPT_PROFILE, out, found));
+    if (*found < 0)
+        say(s, "profile: %s: the machine is measured anew\n", status_message());
+    return OK;
+}
+
+enum status profile_load_observed(const struct settings *s, struct hardware *out, int *found)
+{
+    TRY(load(s, KEPT_OBSERVED, out, found));
+    if (*found < 0)
+        say(s, "observed: %s: it is left out\n", status_message());
+    *found = *found > 0;
     return OK;
 }
 
@@ -166,13 +187,14 @@ static enum status compose(const struct hardware *h, char **text, size_t *n)
     return st;
 }
 
-enum status profile_save(const struct settings *s, const struct hardware *h)
+/* Keeps figures, renamed into place. path: gets the file's name. */
+static enum status keep(const struct settings *s, enum kept kept, const struct hardware *h, char path[4096])
 {
-    char path[4096], partial[4200], *text = NULL;
+    char partial[4200], *text = NULL;
     size_t n = 0;
-    cache_directory(path, sizeof path);
+    cache_directory(path, 4096);
     TRY(directory_make(path));
-    cache_path(s, path);
+    cache_path(s, kept, path);
     snprintf(partial, sizeof partial, "%s.%d", path, (int)getpid());
     enum status st = compose(h, &text, &n);
     FILE *f = st == OK ? sys_write_text(partial) : NULL;
@@ -184,10 +206,22 @@ enum status profile_save(const struct settings *s, const struct hardware *h)
         st = status_fail(ERR_IO, "cannot rename %s to %s: %s", partial, path, strerror(errno));
     if (st != OK)
         sys_unlink(partial);
-    else
-        say(s, "profile: kept in %s\n", path);
     free(text);
     return st;
+}
+
+enum status profile_save(const struct settings *s, const struct hardware *h)
+{
+    char path[4096];
+    TRY(keep(s, KEPT_PROFILE, h, path));
+    say(s, "profile: kept in %s\n", path);
+    return OK;
+}
+
+enum status profile_keep_observed(const struct settings *s, const struct hardware *h)
+{
+    char path[4096];
+    return keep(s, KEPT_OBSERVED, h, path);
 }
 
 /* Finds an existing directory on the drive of the store. */

@@ -14,6 +14,10 @@ enum status profile_load(const struct settings *s, struct hardware *out, int *fo
  * result. Prints its progress. ERR_NOMEM; ERR_IO if the result cannot be kept. */
 enum status profile_measure(const struct settings *s, struct hardware *out);
 
+/* Loads, and keeps, figures that the newest run of this host, processor, number of threads and GPU has left, of any build. A file
+ * that was changed counts as none. */
+enum status profile_load_observed(const struct settings *s, struct hardware *out, int *found);
+enum status profile_keep_observed(const struct settings *s, const struct hardware *h);
 /* Keeps figures where profile_load finds them; the file is renamed into place. ERR_IO. */
 enum status profile_save(const struct settings *s, const struct hardware *h);
 

@@ -324,6 +324,8 @@ const struct settings_key settings_keys[] = {
      .help = "step whose lanes are written as a Chrome trace"},
     {"profile", KEY_SWITCH, AT(profile), .shown = TRAIN | PLAN | EVAL, .flags = KEY_FLAG_ONLY,
      .help = "measure this machine before planning, in under a minute; kept for later plans and runs"},
+    {"observed", KEY_STRING, AT(observed), .arg = "WORD", .shown = TRAIN | PLAN | EVAL,
+     .help = "plan with what steps of an earlier run took here: auto (the newest run's), or its observed.yaml; no (default)"},
     {"verbose", KEY_SWITCH, AT(verbose), "false", .shown = TRAIN | PLAN | SAMPLE | EVAL, .help = "say more"},
     {"length-tiles", KEY_LIST, AT(length_tiles), .arg = "LIST", .help = "of a curriculum's lengths, written by the run"},
     {"mode", KEY_CHOICE, AT(mode), "run", .choices = modes, .arg = "NAME", .help = "chaos: random legal orders"},

@@ -232,6 +232,8 @@ enum status settings_absolute_paths(struct settings *s, int model_is_name)
         TRY(settings_absolute_path(&s->token_cache));
     if (s->chat_template && strchr(s->chat_template, '/'))
         TRY(settings_absolute_path(&s->chat_template));
+    if (s->observed && strcmp(s->observed, "auto") != 0 && strcmp(s->observed, "no") != 0)
+        TRY(settings_absolute_path(&s->observed));
     if (s->metrics_file)
         TRY(settings_absolute_path(&s->metrics_file));
     TRY(data_absolute(&s->data));

@@ -201,6 +201,7 @@ struct settings {
     int explain;                /* plan: 1: shows how much each decision of the plan gains */
     char *svg;                  /* plan: file for a picture of the step, or NULL */
     int profile;                /* 1: this machine is measured before planning */
+    char *observed;             /* "auto", "no" or a file of a run's observed rates; NULL: no */
     int verbose;
     /* not a key: a bit for each key, by its index in the table, that a flag of the command line gave (settings_is_typed) */
     uint64_t typed[2];

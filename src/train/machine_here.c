@@ -14,6 +14,7 @@
 #include "train/scarce.h"
 #include "train/space.h"
 
+#include <errno.h>
 #include <math.h>
 #include <omp.h>
 #include <sched.h>
@@ -66,6 +67,30 @@ static enum status use_sheet(const struct settings *s, struct hardware *h, int *
     return OK;
 }
 
+/* Takes what an earlier run has observed, if the settings ask for that. *found: 1 if there is something. */
+static enum status use_observed(const struct settings *s, struct hardware *h, int *found)
+{
+    const char *from = s->observed ? s->observed : "no";
+    if (strcmp(from, "no") == 0)
+        return OK;
+    if (s->profile)
+        return status_fail(ERR_INVALID, "--observed %s and --profile: give one of them, as each says how fast this machine is",
+                           from);
+    if (strcmp(from, "auto") == 0)
+        return profile_load_observed(s, h, found);
+    FILE *f = sys_read_text(from);
+    if (!f)
+        return status_fail(ERR_INVALID, "--observed: cannot read %s: %s (auto, no, or a run's observed.yaml)", from,
+                           sys_strerror(errno));
+    enum status st = hardware_read(from, f, h);
+    fclose(f);
+    if (st == OK && h->cpu == (s->plan.device == DEVICE_CUDA))
+        st = status_fail(ERR_INVALID, "--observed: %s is of a run on %s, and this one is for %s", from,
+                         h->cpu ? "processors" : "a GPU", h->cpu ? "a GPU" : "processors");
+    *found = st == OK;
+    return st;
+}
+
 /* Sends the figures of rank 0's machine, if there are any, to every rank, so that all plan the same. */
 static enum status use_profile(struct settings *s, struct comm *comm)
 {
@@ -73,7 +98,8 @@ static enum status use_profile(struct settings *s, struct comm *comm)
     int found = 0;
     enum status st = h ? OK : status_no_memory("while planning");
     if (st == OK && comm_rank(comm) == 0) {
-        if (!s->profile)
+        st = use_observed(s, h, &found);
+        if (st == OK && !s->profile && !found)
             st = profile_load(s, h, &found);
         if (st == OK && (s->profile || found < 0)) {
             st = profile_measure(s, h);

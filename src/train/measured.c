@@ -54,7 +54,7 @@ static enum status sum_moved(struct run *r, const struct lane_stats lanes[LANES]
     return OK;
 }
 
-static void add_alike(struct run *r, const struct lane_stats lanes[LANES], const struct step_metrics *m)
+static void add_alike_step(struct run *r, const struct lane_stats lanes[LANES], const struct step_metrics *m)
 {
     if (m->updated && !r->measured.alike.updated)
         memset(&r->measured.alike, 0, sizeof r->measured.alike);
@@ -68,8 +68,15 @@ static void add_alike(struct run *r, const struct lane_stats lanes[LANES], const
         for (int c = 0; c < CLASSES; c++)
             r->measured.alike.lanes[l].stalled[c] += lanes[l].stalled[c];
     }
+    observed_merge(&r->measured.alike.seen, &r->measured.step);
     r->measured.alike.seconds += m->seconds;
     r->measured.alike.steps++;
+}
+
+static void add_alike(struct run *r, const struct lane_stats lanes[LANES], const struct step_metrics *m)
+{
+    add_alike_step(r, lanes, m);
+    memset(&r->measured.step, 0, sizeof r->measured.step);
 }
 
 enum status run_finish_metrics(struct run *r, struct step_metrics *m)

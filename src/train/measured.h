@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 #include "engine/executor.h"
+#include "machine/observed.h"
 #include "train/metrics.h"
 
 struct run;
@@ -15,10 +16,12 @@ struct run_measured {
      * a step. */
     struct {
         struct lane_stats lanes[LANES];
+        struct observed seen; /* instructions of compute and host */
         double seconds;
         int64_t steps;
         int updated;
     } alike;
+    struct observed step;            /* instructions of the present step */
     struct comm_traffic sent[LANES]; /* traffic of all ranks on comm lanes */
     int64_t steps;                   /* steps made since this start */
     double seconds, planned_seconds; /* sums over these steps, measured and planned */

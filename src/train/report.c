@@ -334,7 +334,9 @@ static enum status print_steps(const struct run *r)
              r->measured.alike.updated ? " that began with an update" : ", without the update that comes with the next");
     print_pair("a step", "planned", "measured", note);
     snprintf(note, sizeof note, "   %+.0f%%%s", 100 * (seconds / p->seconds - 1),
-             r->s->plan.hardware ? "" : " (planned with assumed figures: ltrain plan --profile measures this machine)");
+             r->s->plan.hardware
+                 ? ""
+                 : " (planned with assumed figures: --observed auto plans with what this run has measured, --profile measures)");
     print_seconds("step time", p->seconds, seconds, note);
     print_seconds("compute stands still", p->seconds - planned.lane[LANE_COMPUTE].busy,
                   (double)total[LANE_COMPUTE].waited_ns * 1e-9 / steps, "");

@@ -7,6 +7,7 @@
 #include "base/tell.h"
 #include "engine/expert_load.h"
 #include "plan/ticks.h"
+#include "train/observe.h"
 #include "train/router_bias.h"
 
 #include <math.h>
@@ -195,6 +196,7 @@ static enum status run_micro_batches(struct run *r, int64_t targets, struct sums
             TRY(run_traced(r, which, s->trace));
         else
             TRY(session_run(r->session, which, NULL));
+        observe_program(r);
         sum->loss += session_loss(r->session);
         if (sum->experts) {
             expert_counts_add(r->session, sum->experts);

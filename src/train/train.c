@@ -10,6 +10,7 @@
 #include "train/board.h"
 #include "train/evaluate.h"
 #include "train/metrics_file.h"
+#include "train/observe.h"
 #include "train/signals.h"
 #include "train/space.h"
 
@@ -308,6 +309,7 @@ enum status run_finish(struct run *r)
     if (!stopped) /* a later signal ends nothing any more */
         TRY(export(r, model_path));
     TRY(run_print_after(r, stopped ? NULL : model_path));
+    observe_write(r);
     if (!stopped)
         TRY(check_last_steps(r, model_path));
     return close_log(r, OK);

@@ -1,0 +1,116 @@
+#include "machine/observed.h"
+
+#include <math.h>
+
+/* Limits of a correction; beyond, a stopped process was measured, or next to nothing. */
+#define MOST_CORRECTION 30.0
+#define LEAST_SECONDS 1e-5 /* seconds of work of a kind below which nothing follows from it */
+
+static void add(struct observed_sum *s, double planned, double measured)
+{
+    s->planned += planned;
+    s->measured += measured;
+    s->n++;
+}
+
+void observed_add(struct observed *o, const struct cost_model *m, const struct program *p, const struct instr *in,
+                  double measured)
+{
+    const struct op_attrs *a = &program_call(p, in)->attrs;
+    const double planned = in->end - in->start;
+    enum dtype type = op_storage_type(in->op, a);
+    if (in->lane == LANE_HOST) {
+        add(&o->op[OBSERVED_HOST][in->op][type], planned, measured);
+    } else if (op_class(in->op) == OPS_MATRIX) {
+        const struct op_product x = op_product(in->op, a);
+        if (m->widens && x.a_type != x.b_type)
+            type = F32;
+        add(&o->gemm[type][x.ta ? GEMM_TN : x.tb ? GEMM_NT : GEMM_NN], planned, measured);
+    } else if (op_class(in->op) == OPS_ATTENTION) {
+        add(&o->attention[type][in->op != OP_ATTN_FWD], planned, measured);
+    } else {
+        add(&o->op[OBSERVED_DEVICE][in->op][type], planned, measured);
+    }
+}
+
+void observed_merge(struct observed *o, const struct observed *more)
+{
+    struct observed_sum *to = &o->gemm[0][0];
+    const struct observed_sum *from = &more->gemm[0][0];
+    _Static_assert(sizeof *o % sizeof *to == 0, "sums only");
+    for (size_t i = 0; i < sizeof *o / sizeof *to; i++) {
+        to[i].planned += from[i].planned;
+        to[i].measured += from[i].measured;
+        to[i].n += from[i].n;
+    }
+}
+
+/* Returns by what a rate is to be multiplied; 1: nothing was observed. The fixed part of instructions is no matter of rates. */
+static double factor(const struct observed_sum *s, double overhead)
+{
+    const double fixed = (double)s->n * overhead;
+    double planned = s->planned - fixed, measured = s->measured - fixed;
+    if (measured < s->measured / 4) { /* the fixed part itself is less than planned */
+        planned = s->planned;
+        measured = s->measured;
+    }
+    if (s->n == 0 || planned < LEAST_SECONDS || measured < LEAST_SECONDS)
+        return 1;
+    return fmin(fmax(planned / measured, 1 / MOST_CORRECTION), MOST_CORRECTION);
+}
+
+static void scale_curve(struct curve *c, double by)
+{
+    for (int i = 0; i < c->n; i++)
+        c->y[i] *= by;
+}
+
+static void correct_ops(const struct observed_sum o[OP_COUNT][COST_TYPES], double overhead, struct op_rates *r)
+{
+    for (int op = 0; op < OP_COUNT; op++)
+        for (int t = 0; t < COST_TYPES; t++) {
+            const double by = factor(&o[op][t], overhead);
+            if (by == 1)
+                continue;
+            if (r->op[op][t].n == 0)
+                r->op[op][t] = r->memory;
+            scale_curve(&r->op[op][t], by);
+        }
+}
+
+static void correct_device(const struct observed *o, double overhead, struct rates *r)
+{
+    for (int t = 0; t < COST_TYPES; t++) {
+        for (int l = 0; l < GEMM_LAYOUTS; l++)
+            for (int i = 0; i < GEMM_SHAPES; i++)
+                r->gemm[t].flops[l][i] *= factor(&o->gemm[t][l], overhead);
+        for (int d = 0; d < ATTENTION_DIMS; d++) {
+            scale_curve(&r->attention[t][d].forward, factor(&o->attention[t][0], overhead));
+            scale_curve(&r->attention[t][d].backward, factor(&o->attention[t][1], overhead));
+        }
+    }
+    correct_ops(o->op[OBSERVED_DEVICE], overhead, &r->ops);
+}
+
+void observed_correct(const struct observed *o, struct hardware *h)
+{
+    const double overhead = h->overhead;
+    struct {
+        enum lane lane;
+        double *rate;
+    } links[] = {{LANE_H2D, &h->h2d}, {LANE_D2H, &h->d2h}, {LANE_READ, &h->read}, {LANE_WRITE, &h->write}};
+    correct_device(o, overhead, &h->device);
+    correct_ops(o->op[OBSERVED_HOST], overhead, &h->host);
+    const double before = h->read + h->write;
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+        *links[i].rate *= factor(&o->lane[links[i].lane], 0);
+    h->both *= (h->read + h->write) / before;
+    struct observed_sum messages = {0};
+    for (int l = LANE_WORLD; l < LANES; l++) {
+        messages.planned += o->lane[l].planned;
+        messages.measured += o->lane[l].measured;
+        messages.n += o->lane[l].n;
+    }
+    h->inside *= factor(&messages, 0);
+    h->across *= factor(&messages, 0);
+}

@@ -1,0 +1,31 @@
+/* Times of a run's instructions beside those that its plan gave them, and a machine's rates corrected by both. */
+#ifndef LTRAIN_MACHINE_OBSERVED_H
+#define LTRAIN_MACHINE_OBSERVED_H
+
+#include "machine/hardware.h"
+
+/* Seconds of n instructions of one kind. */
+struct observed_sum {
+    double planned, measured;
+    int64_t n;
+};
+
+enum observed_place { OBSERVED_DEVICE, OBSERVED_HOST, OBSERVED_PLACES }; /* place of an op: compute lane, host lane */
+
+struct observed {
+    struct observed_sum gemm[COST_TYPES][GEMM_LAYOUTS];
+    struct observed_sum attention[COST_TYPES][2]; /* forward, backward */
+    struct observed_sum op[OBSERVED_PLACES][OP_COUNT][COST_TYPES];
+    struct observed_sum lane[LANES]; /* busy seconds of lanes other than compute and host */
+};
+
+/* Adds an executed instruction of the compute or the host lane. widens: as in the plan's costs. */
+void observed_add(struct observed *o, const struct cost_model *m, const struct program *p, const struct instr *in,
+                  double measured);
+/* Adds all sums of another one. */
+void observed_merge(struct observed *o, const struct observed *more);
+/* Corrects the rates by which the plan was made, so that planned times would have been the measured ones. Rates of which nothing
+ * was observed stay. */
+void observed_correct(const struct observed *o, struct hardware *h);
+
+#endif
