@@ -57,20 +57,28 @@ static void scores_of(const struct rule *r, const double *logits, int64_t n, dou
         score[e] = r->kind == ROUTE_SIGMOID ? 1 / (1 + exp(-x[e])) : x[e];
 }
 
-/* Marks the k greatest of n: those that fewer than k others precede. *margin becomes the least distance of two scores of which one is
+/* Marks the k greatest of n, of equal ones the first. *margin becomes at most the least distance of two scores of which one is
  * taken and one is not, unless they are equal. */
 static void mark(const double *score, int64_t n, int64_t k, int *taken, double *margin)
 {
-    for (int64_t e = 0; e < n; e++) {
-        int64_t before = 0;
-        for (int64_t i = 0; i < n; i++)
-            before += score[i] > score[e] || (score[i] == score[e] && i < e);
-        taken[e] = before < k;
+    double last = INFINITY, next = -INFINITY; /* the least that is taken, the greatest that is not */
+    for (int64_t e = 0; e < n; e++)
+        taken[e] = 0;
+    for (int64_t i = 0; i < k; i++) {
+        int64_t best = -1;
+        for (int64_t e = 0; e < n; e++)
+            best = !taken[e] && (best < 0 || score[e] > score[best]) ? e : best;
+        taken[best] = 1;
+        last = score[best];
     }
     for (int64_t e = 0; e < n; e++)
-        for (int64_t i = 0; i < n; i++)
-            if (taken[e] && !taken[i] && score[e] != score[i])
-                *margin = fmin(*margin, score[e] - score[i]);
+        if (!taken[e] && score[e] > next)
+            next = score[e];
+    for (int64_t e = 0; e < n; e++) {
+        const double distance = taken[e] ? score[e] - next : last - score[e];
+        if (distance > 0 && distance < *margin)
+            *margin = distance;
+    }
 }
 
 /* Chooses by the definition. Returns 0 if rounding could change the choice. */
