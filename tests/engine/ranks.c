@@ -38,7 +38,7 @@ static double worst[2][2]; /* largest relative differences: [fp32, bf16][loss, g
 
 static int steps_of(const struct mesh_cell *c)
 {
-    return c->steps ? c->steps : extent(3, 8, STEPS);
+    return c->steps ? c->steps : extent(3, 5, STEPS);
 }
 
 static void complain(const struct mesh_cell *c, const char *what, int step, double a, double b)
