@@ -32,6 +32,13 @@ static int first_implementation(void)
     return SANITIZED && implementations > 1 && shapes++ % 3 ? 1 : 0;
 }
 
+/* Tells whether a shape is left out whose numbers of rows other shapes have: sanitizers try one in three. */
+static int is_left_out(void)
+{
+    static int shapes;
+    return SANITIZED && shapes++ % 3;
+}
+
 static int takes(const struct kernels *k, enum dtype t)
 {
     return t == BF16 || !k->bf16_only;
@@ -119,7 +126,7 @@ static void head_dims(void **state)
 {
     (void)state;
     for (int32_t d = 32; d <= 256; d += d < 128 ? 8 : 64)
-        for (int t = d % 16 ? BF16 : F32; t <= BF16; t++)
+        for (int t = d % 16 ? BF16 : F32; t <= BF16 && !is_left_out(); t++)
             check_shape(&(struct shape){211, 211, 0, 0, 2, 2, d, CAUSAL, (enum dtype)t, 1});
     for (int t = F32; t <= BF16; t++)
         check_shape(&(struct shape){211, 211, 0, 0, 2, 1, 512, WINDOW, (enum dtype)t, 1});
@@ -250,7 +257,7 @@ static void sinks(void **state)
     (void)state;
     for (int cap = 0; cap <= 4; cap += 4)
         for (int m = CAUSAL; m <= EMPTY_ROWS; m++)
-            for (int t = F32; t <= BF16; t++)
+            for (int t = F32; t <= BF16 && !is_left_out(); t++)
                 check_sinks(&(struct shape){230, 230, 0, 0, 4, 2, 32, (enum mask_kind)m, (enum dtype)t, 3, (float)cap},
                             m == WINDOW ? 12 : 2);
 }
@@ -262,7 +269,7 @@ static void soft_caps(void **state)
     static const float caps[] = {0.5f, 4, 50};
     for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
         for (int m = FULL; m <= EMPTY_ALL; m++)
-            for (int t = F32; t <= BF16; t++)
+            for (int t = F32; t <= BF16 && !is_left_out(); t++)
                 check_shape(&(struct shape){300, 300, 0, 0, 2, 1, 40, (enum mask_kind)m, (enum dtype)t, 3, caps[i]});
     check_shape(&(struct shape){700, 700, 0, 0, 1, 1, 256, CAUSAL, F32, 30, 50});
     check_shape(&(struct shape){700, 700, 0, 0, 1, 1, 256, CAUSAL, BF16, 30, 50});
@@ -286,7 +293,7 @@ static void offsets(void **state)
                              {1, 500, 499, 0},   {500, 1, 0, 250},      {256, 192, 300, 430}};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++)
         for (int m = FULL; m <= EMPTY_ALL; m++)
-            for (int t = F32; t <= BF16 && (m != DOCUMENTS || at[i][2] < 2000); t++)
+            for (int t = F32; t <= BF16 && (m != DOCUMENTS || at[i][2] < 2000) && !is_left_out(); t++)
                 check_shape(
                     &(struct shape){at[i][0], at[i][1], at[i][2], at[i][3], 2, 1, 32, (enum mask_kind)m, (enum dtype)t, 1});
 }
@@ -297,7 +304,7 @@ static void masks(void **state)
     const int64_t n[] = {40, 300, 650};
     for (size_t i = 0; i < sizeof n / sizeof *n - SANITIZED; i++)
         for (int m = FULL; m <= EMPTY_ALL; m++)
-            for (int t = F32; t <= BF16; t++)
+            for (int t = F32; t <= BF16 && !is_left_out(); t++)
                 check_shape(&(struct shape){n[i], n[i], 0, 0, 4, 2, 40, (enum mask_kind)m, (enum dtype)t, 1});
 }
 

@@ -115,7 +115,7 @@ static void sweep(const char *arguments, const char *reference, int resumed)
         if (resumed)
             e2e_copy("whole", "run");
         int calls = count_calls(kinds[k], arguments);
-        for (int n = 1; n <= calls; n += extent_is_long() ? 1 : resumed ? 2 + 3 * n : 1 + n) {
+        for (int n = 1; n <= calls; n += extent_is_long() ? 1 : resumed ? 3 + 4 * n : 1 + 2 * n) {
             char fault[64];
             snprintf(fault, sizeof fault, "%s:%d:EIO", kinds[k], n);
             e2e_remove("run");

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "engine/families.h"
 #include "engine/golden_check.h"
 
 #include <math.h>
@@ -184,5 +185,5 @@ int main(void)
                                        cmocka_unit_test(gptj),
                                        cmocka_unit_test(codegen),
                                        cmocka_unit_test(opt)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return families_run("golden", tests, (int)(sizeof tests / sizeof *tests), 5);
 }

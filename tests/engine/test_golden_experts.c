@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "engine/families.h"
 #include "engine/golden_check.h"
 
 #include <math.h>
@@ -171,5 +172,5 @@ int main(void)
                                        cmocka_unit_test(minimax_m2_aux),
                                        cmocka_unit_test(gpt_oss_mxfp4),
                                        cmocka_unit_test(experts_apart)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return families_run("golden_experts", tests, (int)(sizeof tests / sizeof *tests), 3);
 }

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "engine/families.h"
 #include "engine/golden_check.h"
 
 #include <math.h>
@@ -148,5 +149,5 @@ int main(void)
         cmocka_unit_test(documents_do_not_see_each_other),
     };
     /* clang-format on */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return families_run("golden_hybrid", tests, (int)(sizeof tests / sizeof *tests), 3);
 }
