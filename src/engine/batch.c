@@ -8,8 +8,10 @@
 
 struct batch {
     struct session *s;
-    struct seq_shape shape;
+    struct seq_shape shape; /* shape of a micro-batch or, if stages take it in slices, of a slice */
     struct seq_layout *layout;
+    int slices;
+    uint64_t digest;       /* digest of the documents' borders, published last, if there are slices */
     int ring, ulysses, tp; /* this rank's indices in its groups */
     float *weights;        /* weights of the whole sequence; NULL as `memory`, and without weights */
     int32_t *memory;       /* the five arrays of the whole sequence; NULL if this rank has its sequences to itself */
@@ -31,6 +33,12 @@ static struct sequence inputs(struct session *s)
                              .weights = io->weights >= 0 ? session_io(s, io->weights) : NULL};
 }
 
+/* Returns the tokens of all slices together, padding included. */
+static int64_t padded(const struct batch *b)
+{
+    return b->slices * b->shape.padded;
+}
+
 enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
 {
     const struct strategy *mesh = &s->plan->strategy;
@@ -43,7 +51,8 @@ enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
     b->ulysses = comm_member(s->comm, LANE_ULYSSES);
     b->tp = comm_member(s->comm, LANE_TP);
     b->each = seq_len;
-    TRY_GOTO(seq_shape_create_pieces(mesh->key.packed * seq_len, mesh->key.mesh.degree[MESH_ULYSSES],
+    b->slices = strategy_slices(mesh);
+    TRY_GOTO(seq_shape_create_pieces(ceil_div(mesh->key.packed * seq_len, b->slices), mesh->key.mesh.degree[MESH_ULYSSES],
                                      mesh->key.mesh.degree[MESH_RING], SEQ_AUTO, model_least_piece(s->model),
                                      mesh_degree(&mesh->key.mesh, MESH_TP), &b->shape),
              fail);
@@ -51,9 +60,9 @@ enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
     b->whole = inputs(s);
     b->used = sys_calloc((size_t)mesh->key.packed, sizeof *b->used);
     b->needs = sys_calloc((size_t)mesh->key.mesh.degree[MESH_RING] * (size_t)mesh->key.mesh.degree[MESH_RING], 1);
-    const int shared = mesh_sharing(&mesh->key.mesh) > 1;
+    const int shared = mesh_sharing(&mesh->key.mesh) * b->slices > 1;
     if (shared) {
-        size_t n = (size_t)b->shape.padded;
+        const size_t n = (size_t)padded(b);
         b->memory = sys_calloc(5 * n, sizeof *b->memory);
         b->weights = b->whole.weights ? sys_calloc(n, sizeof *b->weights) : NULL;
         int32_t *m = b->memory;
@@ -138,7 +147,7 @@ static void pad_all(struct batch *b, int64_t n)
         b->used[i] = i < n ? b->used[i] : 0;
         pad(b, i * b->each + b->used[i], (i + 1) * b->each);
     }
-    pad(b, packed * b->each, b->shape.padded);
+    pad(b, packed * b->each, padded(b));
 }
 
 /* Derives the whole sequence's mask of a narrower window from the widest one (`lo`). */
@@ -222,6 +231,40 @@ static void gather_weights(const struct batch *b, float *own)
         own[i] = b->weights[batch_token(b, i)];
 }
 
+/* Returns a digest of the borders of the documents. */
+static uint64_t digest_of(const struct batch *b)
+{
+    uint64_t digest = 0;
+    for (int64_t i = 0; i < padded(b); i++)
+        digest = (digest ^ (uint64_t)b->whole.lo[i]) * 0x9e3779b97f4a7c15u;
+    return digest;
+}
+
+void batch_take_slice(struct batch *b, int64_t slice)
+{
+    const struct model *m = b->s->model;
+    const struct io_buffers *io = &b->s->plan->io;
+    const int64_t n = b->shape.padded, rows = b->s->plan->strategy.rows, first = slice * n, own = first + b->ulysses * rows;
+    int32_t *const index = session_io(b->s, io->index), *const numbers = io->numbers >= 0 ? session_io(b->s, io->numbers) : NULL;
+    const struct sequence in = inputs(b->s);
+    memcpy(in.tokens, b->whole.tokens + own, (size_t)rows * sizeof *in.tokens);
+    memcpy(in.targets, b->whole.targets + own, (size_t)rows * sizeof *in.targets);
+    memcpy(in.positions, b->whole.positions + own, (size_t)rows * sizeof *in.positions);
+    shift_positions(b, in.positions);
+    for (int64_t i = 0; i < n; i++)
+        index[i] = (int32_t)(first + i);
+    for (int64_t i = 0; numbers && i < rows; i++)
+        numbers[i] = (int32_t)(own + i);
+    for (int k = 0; k < m->n_masks; k++) {
+        int32_t *const lo = session_io(b->s, io->lo[k]), *const hi = session_io(b->s, io->hi[k]);
+        const int64_t window = m->mask_window[k];
+        for (int64_t i = 0; i < n; i++) {
+            lo[i] = (int32_t)max_i64(b->whole.lo[first + i], window > 0 ? first + i - window + 1 : 0);
+            hi[i] = (int32_t)(first + i);
+        }
+    }
+}
+
 enum status batch_publish(struct batch *b, int64_t n)
 {
     const struct seq_tokens t = {b->whole.tokens, b->whole.targets, b->whole.positions, b->whole.lo};
@@ -229,6 +272,11 @@ enum status batch_publish(struct batch *b, int64_t n)
     const struct io_buffers *io = &b->s->plan->io;
     struct sequence in = inputs(b->s);
     pad_all(b, n);
+    if (b->slices > 1) {
+        b->digest = digest_of(b);
+        batch_take_slice(b, 0);
+        return OK;
+    }
     TRY(seq_layout_assign(b->layout, t.lo));
     publish_links(b, b->whole.hi); /* nobody reads hi of the whole sequence */
     if (!b->memory) {              /* the arrays are the program's inputs already */
@@ -302,5 +350,5 @@ void batch_take_share(struct batch *b)
 
 uint64_t batch_digest(const struct batch *b)
 {
-    return seq_layout_digest(b->layout);
+    return b->slices > 1 ? b->digest : seq_layout_digest(b->layout);
 }

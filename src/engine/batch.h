@@ -22,8 +22,12 @@ void batch_add(struct batch *b, int64_t i, int64_t used);
  * pass the same. */
 enum status batch_publish(struct batch *b, int64_t n);
 
+/* Fills this rank's inputs from one slice of the sequence published last, of those in which stages take it. Publishing fills them from
+ * the first. */
+void batch_take_slice(struct batch *b, int64_t slice);
+
 /* Leaves the tokens, targets and positions of this stage's share of the rows, for a program of the model's ends (plan/ticks.h). The
- * sequence is published anew before other programs. */
+ * sequence is published anew, or its slice taken, before other programs. */
 void batch_take_share(struct batch *b);
 
 /* Returns the number of rows of this rank's targets. */

@@ -334,11 +334,12 @@ enum status session_run(struct session *s, enum plan_program which, struct trace
     return executor_run(s->executor, s->plan->programs[which], trace);
 }
 
-/* Moves a program's saved buffers from one slot to another. */
-static void move_saved(struct program *p, int slots)
+/* Moves a program's buffers to other copies. */
+static void move_copies(struct program *p, const int by[COPIES], int sign)
 {
-    for (int b = p->first_saved; b < p->first_saved + p->n_saved; b++)
-        p->buffers[b].address += slots * p->slot_bytes[p->buffers[b].tier];
+    for (int k = 0; k < COPIES; k++)
+        for (int b = p->copies[k].first; b < p->copies[k].first + p->copies[k].n; b++)
+            p->buffers[b].address += sign * by[k] * p->copies[k].bytes[p->buffers[b].tier];
 }
 
 enum status session_run_half(struct session *s, enum plan_program which, const struct half_run *half, struct trace_event *trace)
@@ -348,9 +349,9 @@ enum status session_run_half(struct session *s, enum plan_program which, const s
     uint8_t *bits = s->predicates + program_stage_predicate(s->plan->strategy.key.mesh.degree[MESH_RING], p->masks, !backward);
     bits[0] = half->sends != 0;
     bits[1] = half->receives != 0;
-    move_saved(p, half->slot);
+    move_copies(p, half->copy, 1);
     enum status st = session_run(s, which, trace);
-    move_saved(p, -half->slot);
+    move_copies(p, half->copy, -1);
     return st;
 }
 

@@ -86,10 +86,10 @@ void session_destroy(struct session *s); /* NULL is fine */
 /* Returns the host memory of an io buffer (plan->io), owned by the session. */
 void *session_io(struct session *s, int buffer);
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace);
-/* Operands of a pipeline's half that change from run to run. slot: the copy of saved values (program.h: slots); sends, receives: halves of its
- * message that take place. */
+/* Operands of a pipeline's half that change from run to run. copy: the number of the copy, of each kind (program.h: copies); sends, receives:
+ * halves of its message that take place. */
 struct half_run {
-    int slot, sends, receives;
+    int copy[COPIES], sends, receives;
 };
 enum status session_run_half(struct session *s, enum plan_program which, const struct half_run *half, struct trace_event *trace);
 /* Returns the sum of the losses of all ranks' target tokens in the program that ran last, added in one order whatever the

@@ -25,6 +25,7 @@ enum plan_program {
     PLAN_BACKWARD_FIRST,
     PLAN_BACKWARD_MORE,
     PLAN_BACKWARD_LAST,
+    PLAN_BACKWARD_NEXT, /* the last slice of a further micro-batch */
     PLAN_EMBED_GRAD_FIRST,
     PLAN_EMBED_GRAD_MORE,
     PLAN_EMBED_GRAD_LAST,
@@ -87,7 +88,9 @@ struct plan {
     int64_t persistent[TIERS][CLASSES]; /* bytes */
     int64_t peak[TIERS][CLASSES];       /* largest simultaneously live bytes of a class, persistent ones included */
     int64_t limit[TIERS];
-    double seconds;                   /* simulated step, all micro-batches; if !fits, estimated from the first one */
+    double seconds; /* simulated step, all micro-batches; if !fits, estimated from the first one */
+    /* seconds of attention without a window in a program, which is planned for a mean slice (ticks.h); 0 without slices */
+    double causal_seconds[PLAN_PROGRAMS];
     enum effort effort;               /* effort of the search that found the plan */
     struct meshes meshes;             /* meshes that were weighed */
     int64_t tokens;                   /* tokens of a step, all micro-batches */

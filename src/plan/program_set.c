@@ -14,12 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sets the duties of three programs: of the first micro-batch, further ones, and the last one. */
+#define CAUSAL_SHARE 0.9 /* part of all pairs from which on a mask counts as one without a window */
+
+/* Sets the duties of three programs: of the first piece, further ones, and the last one. */
 static void set_three(const struct plan_request *s, int *duties, int common)
 {
-    duties[0] = common | DUTY_FIRST | (s->grad_accum == 1 ? DUTY_LAST : 0);
-    duties[1] = s->grad_accum > 2 ? common : 0;
-    duties[2] = s->grad_accum > 1 ? common | DUTY_LAST : 0;
+    const int64_t pieces = plan_pieces_of(s);
+    duties[0] = common | DUTY_FIRST | (pieces == 1 ? DUTY_LAST : 0);
+    duties[1] = pieces > 2 ? common : 0;
+    duties[2] = pieces > 1 ? common | DUTY_LAST : 0;
 }
 
 /* Sets the duties of a pipeline's programs. */
@@ -35,6 +38,8 @@ static void pipeline_duties(const struct plan_request *s, int duties[PLAN_PROGRA
     duties[PLAN_PASS_BACKWARD] = DUTY_PASS_BACKWARD;
     set_three(s, &duties[PLAN_HEAD_FIRST], DUTY_HEAD);
     set_three(s, &duties[PLAN_BACKWARD_FIRST], both | DUTY_HALF_BACKWARD);
+    if (s->grad_accum > 1 && mesh_degree(&s->mesh, MESH_SLICES) > 1)
+        duties[PLAN_BACKWARD_NEXT] = both | DUTY_HALF_BACKWARD | DUTY_NEXT;
     set_three(s, &duties[PLAN_EMBED_GRAD_FIRST], DUTY_EMBED_GRAD);
 }
 
@@ -89,6 +94,7 @@ static const enum plan_program order_of_planning[TRAINING_PROGRAMS] = {PLAN_UPDA
                                                                        PLAN_BACKWARD_FIRST,
                                                                        PLAN_BACKWARD_MORE,
                                                                        PLAN_BACKWARD_LAST,
+                                                                       PLAN_BACKWARD_NEXT,
                                                                        PLAN_HEAD_FIRST,
                                                                        PLAN_HEAD_MORE,
                                                                        PLAN_HEAD_LAST,
@@ -127,14 +133,29 @@ static int programs_at_once(const struct candidate *c)
     return c->tried && c->excess > 1 ? 1 : PROGRAMS_AT_ONCE;
 }
 
+/* Returns the seconds of a program's attention without a window, of which later slices of a sequence have more. */
+static double causal_seconds(const struct plan *plan, const struct program *p)
+{
+    const double n = (double)plan->strategy.seq_len, pairs = n * (n + 1) / 2 / strategy_slices(&plan->strategy);
+    double seconds = 0;
+    for (int i = 0; i < p->n_instrs && strategy_slices(&plan->strategy) > 1; i++) {
+        const struct op_call *c = program_call(p, &p->instrs[i]);
+        const enum op_kind op = p->instrs[i].op;
+        if ((op == OP_ATTN_FWD || op == OP_ATTN_BWD) && c->flops > CAUSAL_SHARE * op_flops(op, &c->attrs, pairs))
+            seconds += cost_seconds(&plan->cost, &p->instrs[i], c);
+    }
+    return seconds;
+}
+
 static void take_program(struct plan *plan, const struct plan_request *s, const struct program_job *x)
 {
     struct program *p = plan->programs[x->which] = x->program;
     plan->io = x->io;
     if (x->which == PLAN_UPDATE_STEP)
         plan->level = x->level;
+    plan->causal_seconds[x->which] = causal_seconds(plan, p);
     for (int t = 0; t < TIERS && x->which == PLAN_UPDATE_STEP; t++)
-        plan->strategy.saved[t] = p->slots * p->slot_bytes[t];
+        plan->strategy.saved[t] = p->copies[COPIES_SAVED].count * p->copies[COPIES_SAVED].bytes[t];
     if (plan->fits)
         plan->fits = fit_within(p->arena, plan->limit, &plan->misfit);
     plan->seconds += x->which == PLAN_UPDATE_STEP || x->which == PLAN_LAST ? p->seconds

@@ -4,17 +4,22 @@
 
 struct ticks plan_ticks(const struct plan *p)
 {
-    return (struct ticks){strategy_stages(&p->strategy), p->micro_batches};
+    return (struct ticks){strategy_stages(&p->strategy), strategy_slices(&p->strategy), p->micro_batches};
+}
+
+static int64_t pieces(const struct ticks *t)
+{
+    return t->micro_batches * t->slices;
 }
 
 int64_t ticks_count(const struct ticks *t)
 {
-    return t->micro_batches + 2 * (t->stages - 1);
+    return pieces(t) + t->slices - 1 + 2 * (t->stages - 1);
 }
 
-static int64_t within(const struct ticks *t, int64_t micro_batch)
+static int64_t within(const struct ticks *t, int64_t number)
 {
-    return micro_batch >= 0 && micro_batch < t->micro_batches ? micro_batch : -1;
+    return number >= 0 && number < pieces(t) ? number : -1;
 }
 
 int64_t ticks_forward(const struct ticks *t, int stage, int64_t tick)
@@ -22,22 +27,48 @@ int64_t ticks_forward(const struct ticks *t, int stage, int64_t tick)
     return stage >= 0 && stage < t->stages ? within(t, tick - stage) : -1;
 }
 
-int64_t ticks_backward(const struct ticks *t, int stage, int64_t tick)
+/* Returns the number of a stage's backward pass in a tick, in the order of these passes; -1: none. */
+static int64_t backward_number(const struct ticks *t, int stage, int64_t tick)
 {
-    return stage >= 0 && stage < t->stages ? within(t, tick - (2 * (t->stages - 1) - stage)) : -1;
+    return stage >= 0 && stage < t->stages ? within(t, tick - (t->slices - 1) - (2 * (t->stages - 1) - stage)) : -1;
 }
 
-/* Returns the program among three: of the first micro-batch, of further ones, of the last one of several. */
-static enum plan_program of_three(const struct ticks *t, enum plan_program first, int64_t micro_batch)
+/* Returns the piece of the backward pass of a number: each micro-batch's slices from the last to the first. */
+static int64_t piece_of(const struct ticks *t, int64_t number)
 {
-    return (enum plan_program)((int)first + (micro_batch == 0 ? 0 : micro_batch == t->micro_batches - 1 ? 2 : 1));
+    return number < 0 ? -1 : number / t->slices * t->slices + t->slices - 1 - number % t->slices;
+}
+
+int64_t ticks_backward(const struct ticks *t, int stage, int64_t tick)
+{
+    return piece_of(t, backward_number(t, stage, tick));
+}
+
+int ticks_slot(const struct ticks *t, int stage, int64_t piece)
+{
+    const int64_t slots = t->slices + 2 * (t->stages - 1 - stage);
+    while (piece >= slots) /* it takes the copy of the piece whose backward pass was in the tick before its forward pass */
+        piece = piece_of(t, piece - slots);
+    return (int)piece;
+}
+
+/* Returns the program among three: of the first piece, of further ones, of the last one of several. */
+static enum plan_program of_three(const struct ticks *t, enum plan_program first, int64_t number)
+{
+    return (enum plan_program)((int)first + (number == 0 ? 0 : number == pieces(t) - 1 ? 2 : 1));
+}
+
+static enum plan_program backward_of(const struct ticks *t, int64_t number)
+{
+    const enum plan_program of = of_three(t, PLAN_BACKWARD_FIRST, number);
+    return of == PLAN_BACKWARD_MORE && t->slices > 1 && number % t->slices == 0 ? PLAN_BACKWARD_NEXT : of;
 }
 
 int ticks_list(const struct ticks *t, int stage, int64_t tick, struct tick_work out[TICK_MOST])
 {
     const int last = t->stages - 1;
-    const int64_t forward = ticks_forward(t, stage, tick), backward = ticks_backward(t, stage, tick),
-                  embed = ticks_forward(t, 0, tick), head = ticks_forward(t, last, tick), grad = ticks_backward(t, 0, tick);
+    const int64_t forward = ticks_forward(t, stage, tick), backward = backward_number(t, stage, tick),
+                  embed = ticks_forward(t, 0, tick), head = ticks_forward(t, last, tick), grad = backward_number(t, 0, tick);
     int n = 0;
     if (embed >= 0)
         out[n++] = (struct tick_work){PLAN_EMBED, embed, 0, 0};
@@ -46,10 +77,10 @@ int ticks_list(const struct ticks *t, int stage, int64_t tick, struct tick_work 
                            stage > 0 && ticks_backward(t, stage, tick - 1) >= 0, ticks_backward(t, stage + 1, tick - 1) >= 0};
     if (head >= 0)
         out[n++] = (struct tick_work){of_three(t, PLAN_HEAD_FIRST, head), head, 0, 0};
-    out[n++] = (struct tick_work){backward >= 0 ? of_three(t, PLAN_BACKWARD_FIRST, backward) : PLAN_PASS_BACKWARD, backward,
+    out[n++] = (struct tick_work){backward >= 0 ? backward_of(t, backward) : PLAN_PASS_BACKWARD, piece_of(t, backward),
                                   stage < last && forward >= 0, ticks_forward(t, stage - 1, tick) >= 0};
     if (grad >= 0)
-        out[n++] = (struct tick_work){of_three(t, PLAN_EMBED_GRAD_FIRST, grad), grad, 0, 0};
+        out[n++] = (struct tick_work){of_three(t, PLAN_EMBED_GRAD_FIRST, grad), piece_of(t, grad), 0, 0};
     return n;
 }
 
@@ -62,6 +93,15 @@ void ticks_runs(const struct ticks *t, int64_t runs[PLAN_PROGRAMS])
             runs[work[i - 1].program]++;
 }
 
+/* Returns the seconds of a program on one piece. Programs are planned for a mean slice; of a causal mask the later ones have more
+ * pairs of queries and keys. */
+static double seconds_of(const struct plan *p, const struct ticks *t, const struct tick_work *w)
+{
+    const struct program *of = p->programs[w->program];
+    const double more = (double)(2 * (w->piece % t->slices) + 1 - t->slices) / t->slices;
+    return of ? of->seconds + (w->piece >= 0 ? more * p->causal_seconds[w->program] : 0) : 0;
+}
+
 double ticks_seconds(const struct plan *p)
 {
     const struct ticks t = plan_ticks(p);
@@ -71,8 +111,8 @@ double ticks_seconds(const struct plan *p)
         for (int s = 0; s < t.stages; s++) {
             struct tick_work work[TICK_MOST];
             for (int i = ticks_list(&t, s, k, work) - 1; i >= 0; i--) {
-                const struct program *of = p->programs[work[i].program];
-                most[i] = of && of->seconds > most[i] ? of->seconds : most[i];
+                const double of = seconds_of(p, &t, &work[i]);
+                most[i] = of > most[i] ? of : most[i];
             }
         }
         for (int i = 0; i < TICK_MOST; i++)

@@ -1,9 +1,11 @@
 /* Ticks of a pipeline: what each stage does, one after another, in a step.
  *
- * At tick k stage s runs the forward pass of micro-batch k - s, then the backward pass of micro-batch k - (2 (p - 1) - s), p being
- * the number of stages, if there are such micro-batches. All stages compute the ends of the model together: the embedding before
- * the first stage's forward pass, the head behind the last stage's, the embedding's gradient behind the first stage's backward
- * pass. So all ranks run as many programs, and messages between stages meet (GPipe's order with one backward pass a tick, as 1F1B). */
+ * A piece is a micro-batch or, with c slices, one of its slices; pieces are numbered by micro-batches and their slices. At tick k
+ * stage s runs the forward pass of piece k - s, then the backward pass of the piece that is number k - (c - 1) - (2 (p - 1) - s) with
+ * each micro-batch's slices taken from the last to the first, p being the number of stages, if there are such pieces. All stages
+ * compute the ends of the model together: the embedding before the first stage's forward pass, the head behind the last stage's, the
+ * embedding's gradient behind the first stage's backward pass. So all ranks run as many programs, and messages between stages meet
+ * (GPipe's order with one backward pass a tick, as 1F1B; slices of a sequence: TeraPipe). */
 #ifndef LTRAIN_PLAN_TICKS_H
 #define LTRAIN_PLAN_TICKS_H
 
@@ -11,21 +13,23 @@
 
 /* A pipeline's step. */
 struct ticks {
-    int stages;
+    int stages, slices;
     int64_t micro_batches;
 };
 
 struct ticks plan_ticks(const struct plan *p);
 /* Returns the number of ticks. */
 int64_t ticks_count(const struct ticks *t);
-/* Returns the micro-batch of a stage's forward or backward pass in a tick; -1: none. */
+/* Returns the piece of a stage's forward or backward pass in a tick; -1: none. */
 int64_t ticks_forward(const struct ticks *t, int stage, int64_t tick);
 int64_t ticks_backward(const struct ticks *t, int stage, int64_t tick);
+/* Returns the copy of saved values that a piece has in a stage from its forward pass on until its backward pass. */
+int ticks_slot(const struct ticks *t, int stage, int64_t piece);
 
 /* A program that a stage runs. */
 struct tick_work {
     enum plan_program program;
-    int64_t micro_batch; /* -1: it only passes messages on */
+    int64_t piece; /* -1: it only passes messages on */
     /* 1: the stage sends to, or receives from, the stage beside it what the half before made; in programs of halves only */
     int sends, receives;
 };
@@ -36,8 +40,8 @@ int ticks_list(const struct ticks *t, int stage, int64_t tick, struct tick_work 
 
 /* Counts how often a stage runs each program in a step. */
 void ticks_runs(const struct ticks *t, int64_t runs[PLAN_PROGRAMS]);
-/* Returns the seconds of a step: in each tick the slowest stage's. ticks_idle: those of them in which a stage has no micro-batch (the
- * bubbles: the pipeline fills and drains). */
+/* Returns the seconds of a step: in each tick the slowest stage's, which has more attention in later slices of a sequence. ticks_idle:
+ * those of them in which a stage has no piece (the bubbles: the pipeline fills and drains) or waits for later slices of other stages. */
 double ticks_seconds(const struct plan *p);
 double ticks_idle(const struct plan *p);
 

@@ -6,7 +6,8 @@
 const struct mesh_row mesh_rows[MESH_DIMS] = {
     [MESH_DP] = {"dp", 3, 0, 0, "sequences"},  [MESH_ULYSSES] = {"ulysses", 1, 0, 0, "heads"},
     [MESH_RING] = {"ring", 2, 0, 0, "tokens"}, [MESH_TP] = {"tp", 0, 0, 1, "slices of layers"},
-    [MESH_PP] = {"pp", 4, 0, 1, "layers"},     [MESH_EP] = {"ep", 0, 1, 1, "experts"},
+    [MESH_PP] = {"pp", 4, 0, 1, "layers"},     [MESH_SLICES] = {"slices", 0, 1, 1, "slices of sequences"},
+    [MESH_EP] = {"ep", 0, 1, 1, "experts"},
 };
 
 #define ALONG(dim) (1u << MESH_##dim)

@@ -5,10 +5,11 @@
 #include "program/program.h"
 
 /* Dimensions in the order in which users read and type them. */
-enum mesh_dim { MESH_DP, MESH_ULYSSES, MESH_RING, MESH_TP, MESH_PP, MESH_EP, MESH_DIMS };
+enum mesh_dim { MESH_DP, MESH_ULYSSES, MESH_RING, MESH_TP, MESH_PP, MESH_SLICES, MESH_EP, MESH_DIMS };
 
 /* Ranks along each dimension; in a request AUTO (-1): the planner decides. Expert parallelism (ep) divides the ranks that the other
- * dimensions make: `ep` consecutive places share the experts of every layer out; 0 is as 1. */
+ * dimensions make: `ep` consecutive places share the experts of every layer out; 0 is as 1. `slices` makes no ranks, either: stages
+ * take a sequence in as many slices (plan/ticks.h). */
 struct mesh {
     int degree[MESH_DIMS];
 };
@@ -18,7 +19,7 @@ struct mesh_row {
     /* order of nesting, 0: members are neighbouring places;
      * place = (((pp * dp degree + dp) * ring degree + ring) * ulysses degree + ulysses) * tp degree + tp */
     int depth;
-    int divides;        /* 1: the degree divides the ranks and makes none; it has no depth */
+    int divides;        /* 1: the degree makes no ranks; it has no depth */
     int optional;       /* 1: the degree is 1 unless it is given, and told only above 1 */
     const char *shards; /* plural noun for the things that members share, for messages */
 };

@@ -262,6 +262,16 @@ void program_add_binding(struct program *p, int live_out, struct binding b)
     }
 }
 
+void program_add_copies(struct program *p, enum copies_kind kind, int first, int count)
+{
+    struct copies *c = &p->copies[kind];
+    *c = (struct copies){.first = first, .n = p->n_buffers - first, .count = count};
+    for (int b = first; b < p->n_buffers; b++)
+        c->bytes[TIER_DEVICE] += round_up(p->buffers[b].bytes, BUFFER_ALIGN);
+    if (count > 1 && c->n > 0)
+        program_add_buffer(p, TIER_DEVICE, (count - 1) * c->bytes[TIER_DEVICE], CLASS_ACT, 1);
+}
+
 void program_number(struct program *p)
 {
     int32_t next[LANES] = {0};

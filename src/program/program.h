@@ -176,6 +176,16 @@ struct binding {
     int64_t extent_offset, extent_bytes;
 };
 
+/* Consecutive persistent buffers of which there are several copies, one behind another; the buffers' addresses are the first copy's,
+ * and a run moves them (engine/session.h: session_run_half). count 0: there are none. bytes: those of a copy. */
+struct copies {
+    int first, n, count;
+    int64_t bytes[TIERS];
+};
+/* COPIES_SAVED: what a half leaves for the other (plan/lower/halves.h), of each piece in flight. COPIES_KEYS: keys and values of each
+ * sequence in flight. COPIES_GRADIENT: the gradient of the last stage's output, of each slice (plan/lower/stage.h). */
+enum copies_kind { COPIES_SAVED, COPIES_KEYS, COPIES_GRADIENT, COPIES };
+
 struct program {
     char name[48];
     int masks; /* number of attention masks of the model, each with predicates of its own; 0: one */
@@ -203,14 +213,11 @@ struct program {
     double seconds;               /* simulated seconds of the whole program */
     int write_depth;              /* most blocks of drive writes in flight while reads are in flight, too; 0: DRIVE_DEPTH */
     int writes_queued; /* most blocks of drive writes that simulations have counted in flight: a depth from that on changes nothing */
-    /* Programs of halves (plan/lower/halves.h): number of copies of the buffers that the other half reads, consecutive persistent
-     * ones, and the bytes of a copy; 0: none. Their addresses are the first copy's */
-    int slots, first_saved, n_saved;
-    int64_t slot_bytes[TIERS];
-    int discrete;               /* 1: READ, WRITE and HOST lanes cannot reach the device tier */
-    int group_size[LANES];      /* number of members of each comm lane's group; 1 or 0: the lane is not used */
-    int out_of_memory;          /* 1, and stays so: a table could not grow */
-    enum program_excess excess; /* limit PROGRAM_MOST_* that a number exceeded, and stays so: operands may be wrong */
+    struct copies copies[COPIES]; /* pipelines only */
+    int discrete;                 /* 1: READ, WRITE and HOST lanes cannot reach the device tier */
+    int group_size[LANES];        /* number of members of each comm lane's group; 1 or 0: the lane is not used */
+    int out_of_memory;            /* 1, and stays so: a table could not grow */
+    enum program_excess excess;   /* limit PROGRAM_MOST_* that a number exceeded, and stays so: operands may be wrong */
 };
 
 enum status program_create(const char *name, struct program **out);
@@ -233,6 +240,9 @@ void program_add_wait(struct program *p, int i, struct wait w);
  * become one. */
 void program_add_operand(struct program *p, struct operand o);
 void program_add_binding(struct program *p, int live_out, struct binding b);
+/* Makes the persistent buffers from `first` on those of which there are `count` copies, and adds room for the others behind them. They
+ * lie on the device. */
+void program_add_copies(struct program *p, enum copies_kind kind, int first, int count);
 
 /* Returns the row behind an operand's last one. The operand must have a tensor. */
 static inline int64_t operand_row1(const struct program *p, const struct operand *o)

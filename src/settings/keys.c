@@ -166,7 +166,7 @@ const struct settings_key settings_keys[] = {
      .help = "drives of each of its nodes, and what one of them really reads: 4x7GB/s; none"},
 
     {"mesh", KEY_MESH, .value = "auto", .unset = "auto", LIMITS(1, SETTINGS_MOST_RANKS), .group = "Ranks", .arg = "SIZES",
-     .shown = TRAIN | PLAN | EVAL, .scope = SCOPE_STEPS, .help = "dp=N,ulysses=N,ring=N,tp=N,ep=N, those not named auto: whole sequences, heads, tokens, slices of layers and experts shared out"},
+     .shown = TRAIN | PLAN | EVAL, .scope = SCOPE_STEPS, .help = "dp=N,ulysses=N,ring=N,tp=N,pp=N,slices=N,ep=N, those not named auto: whole sequences, heads, tokens, slices of layers, layers (which take a sequence in slices) and experts shared out"},
     {"sp", KEY_CHOICE, AT(sp), "auto", .choices = sharings, .arg = "KIND", .shown = TRAIN | PLAN | EVAL, .scope = SCOPE_STEPS,
      .help = "how ranks share a sequence"},
     {"ranks", KEY_INT, AT(plan.ranks), "auto", "auto", LIMITS(1, SETTINGS_MOST_RANKS), .arg = "N", .shown = TRAIN | PLAN | EVAL,

@@ -134,34 +134,54 @@ struct sums {
     double loss, *experts;
 };
 
-/* Lays a stage's next program's inputs out: its micro-batch's sequence or, for an end of the model, a share of it. */
-static enum status lay_out(struct run *r, const struct tick_work *w, int64_t targets)
+/* Tells whether a program computes layers of a piece, not an end of the model. */
+static int computes_layers(enum plan_program which)
+{
+    return which == PLAN_FORWARD || (which >= PLAN_BACKWARD_FIRST && which <= PLAN_BACKWARD_NEXT);
+}
+
+/* Lays a stage's next program's inputs out: its piece of a sequence or, for an end of the model, a share of that. *laid_out: the
+ * micro-batch whose sequence is there already. */
+static enum status lay_out(struct run *r, const struct ticks *t, const struct tick_work *w, int64_t targets, int64_t *laid_out)
 {
     const struct sequence_source source = training(r);
-    const int64_t own = sequences_own(r, r->s->plan.batch, w->micro_batch);
+    const int64_t sequence = w->piece / t->slices, own = sequences_own(r, r->s->plan.batch, sequence);
     struct tally ignored = {0};
-    TRY(sequences_publish(r, &source, own, r->s->plan.batch, &ignored));
+    if (sequence != *laid_out || t->slices == 1)
+        TRY(sequences_publish(r, &source, own, r->s->plan.batch, &ignored));
+    *laid_out = sequence;
+    if (t->slices > 1)
+        batch_take_slice(r->batch, w->piece % t->slices);
     run_fill_record(r, targets, r->progress.at.cursor + (uint64_t)own);
-    if (w->program != PLAN_FORWARD && !(w->program >= PLAN_BACKWARD_FIRST && w->program <= PLAN_BACKWARD_LAST))
+    if (!computes_layers(w->program))
         batch_take_share(r->batch);
     return OK;
 }
 
 /* Runs a stage's programs of a tick. */
-static enum status run_tick(struct run *r, const struct ticks *t, int64_t tick, int64_t targets, struct sums *sum)
+static enum status run_tick(struct run *r, const struct ticks *t, int64_t tick, int64_t targets, int64_t *laid_out,
+                            struct sums *sum)
 {
-    const int stage = comm_member(r->comm, LANE_PP), slots = strategy_slots(&r->session->plan->strategy);
+    const int stage = comm_member(r->comm, LANE_PP), open = strategy_open_micro_batches(&r->session->plan->strategy);
     struct tick_work work[TICK_MOST];
     const int n = ticks_list(t, stage, tick, work);
     for (int i = 0; i < n && !run_is_over(r); i++) {
         const struct tick_work *w = &work[i];
-        const struct half_run half = {w->micro_batch < 0 ? 0 : (int)(w->micro_batch % slots), w->sends, w->receives};
-        if (w->micro_batch >= 0)
-            TRY(lay_out(r, w, targets));
+        const int slot = w->piece < 0 ? 0 : ticks_slot(t, stage, w->piece);
+        const int64_t sequence = w->piece < 0 ? 0 : w->piece / t->slices;
+        const struct half_run half = {
+            {[COPIES_SAVED] = slot,
+             [COPIES_KEYS] = (int)(sequence % open),
+             [COPIES_GRADIENT] = stage == t->stages - 1 ? slot : 0},
+            w->sends,
+            w->receives,
+        };
+        if (w->piece >= 0)
+            TRY(lay_out(r, t, w, targets, laid_out));
         TRY(session_run_half(r->session, w->program, &half, NULL));
         if (w->program >= PLAN_HEAD_FIRST && w->program <= PLAN_HEAD_LAST)
             sum->loss += session_loss(r->session);
-        note_thrown(r, 1 + (w->micro_batch > 0 ? w->micro_batch : 0));
+        note_thrown(r, 1 + sequence);
     }
     return OK;
 }
@@ -170,12 +190,13 @@ static enum status run_tick(struct run *r, const struct ticks *t, int64_t tick, 
 static enum status run_ticks(struct run *r, int64_t targets, struct sums *sum)
 {
     const struct ticks t = plan_ticks(r->session->plan);
+    int64_t laid_out = -1;
     if (r->progress.pending) {
         run_fill_record(r, 0, 0);
         TRY(session_run(r->session, PLAN_FLUSH, NULL));
     }
     for (int64_t k = 0; k < ticks_count(&t) && !run_is_over(r); k++)
-        TRY(run_tick(r, &t, k, targets, sum));
+        TRY(run_tick(r, &t, k, targets, &laid_out, sum));
     return OK;
 }
 

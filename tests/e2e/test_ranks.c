@@ -450,14 +450,20 @@ static void stages(void **state)
 {
     (void)state;
 #define STAGES "--ranks 4 --mesh dp=2,pp=2 --zero 2 --batch 6" TINY
+#define SLICED "--ranks 4 --mesh dp=2,pp=2,slices=3 --zero 2 --batch 6" TINY
     e2e_contains(e2e_succeeds(&patient, "check --steps 2 " STAGES DISCRETE).out, "check: pass");
     e2e_contains(e2e_succeeds(&patient,
                               "check --steps 2 --ranks 2 --mesh pp=2 --batch 3 --model gpt2-tiny --data corpus.txt --seq-len 99 "
                               "--lora r=4 --dtype bf16" TILES)
                      .out,
                  "check: pass");
-    saved = "--steps 8 --save-every 1 --out run " STAGES DISCRETE;
-    e2e_succeeds(&patient, "--steps 8 --save-every 4 --keep 9 --out reference " STAGES);
+    e2e_contains(e2e_succeeds(&patient,
+                              "check --steps 2 --ranks 4 --mesh pp=2,slices=5 --zero 1 --batch 2 --data corpus.txt --model tiny "
+                              "--seq-len 333" TILES DISCRETE)
+                     .out,
+                 "check: pass");
+    saved = "--steps 8 --save-every 1 --out run " SLICED DISCRETE;
+    e2e_succeeds(&patient, "--steps 8 --save-every 4 --keep 9 --out reference " SLICED);
     struct curve reference = e2e_curve("reference");
     random_state = (uint64_t)time(NULL);
     print_message("random state %llu\n", (unsigned long long)random_state);
@@ -470,8 +476,10 @@ static void stages(void **state)
     e2e_succeeds(&patient, "--resume run --ranks 1 --mesh auto");
     near_curve("reference", "run", 1e-5);
     e2e_remove("run");
-    ends_when_told("--steps 60 --out run " STAGES DISCRETE, STAGES);
+    ends_when_told("--steps 60 --out run " SLICED DISCRETE, SLICED);
     e2e_refuses(2, "stages train only", &patient, "--steps 1 --eval-every 1 --eval-fraction 0.1 --out bad " STAGES);
+    e2e_refuses(2, "give pp, too", &patient, "--ranks 2 --mesh slices=2 --out bad" TINY);
+    e2e_refuses(2, "share a slice by heads", &patient, "--ranks 4 --mesh pp=2,ring=2,slices=2 --out bad" TINY);
     e2e_refuses(2, "pp=3 is more than the model's 2 layers", &patient, "--ranks 3 --mesh pp=3 --out bad" TINY);
 }
 

@@ -288,67 +288,94 @@ static void request_of_a_further_role(void **state)
 
 /* ---- pipelines ---- */
 
-/* Returns the tick in which a stage runs a micro-batch's forward or backward pass, by what each has to wait for: the pass of the stage
- * before it, the same pass of the micro-batch before, and at the last stage, for a backward pass, the forward pass. */
-static int64_t tick_of(const struct ticks *t, int backward, int stage, int64_t micro_batch)
+/* Returns the tick in which a stage runs a piece's forward or backward pass, by what each has to wait for: the pass of the stage before
+ * it, the same pass of the piece before it in that pass's order, and at the last stage, for a backward pass, the forward pass of a whole
+ * micro-batch, of whose slices one goes backward in each tick. */
+static int64_t tick_of(const struct ticks *t, int backward, int stage, int64_t piece)
 {
-    int64_t after = -1;
-    if (backward ? stage < t->stages - 1 : stage > 0)
-        after = tick_of(t, backward, backward ? stage + 1 : stage - 1, micro_batch);
-    else if (backward)
-        return tick_of(t, 0, stage, micro_batch);
-    else if (micro_batch > 0)
-        after = tick_of(t, 0, stage, micro_batch - 1);
-    return after + 1;
+    const int64_t c = t->slices, slice = piece % c;
+    if (backward && stage < t->stages - 1)
+        return tick_of(t, 1, stage + 1, piece) + 1;
+    if (backward)
+        return tick_of(t, 0, stage, piece - slice + c - 1) + c - 1 - slice;
+    if (stage > 0)
+        return tick_of(t, 0, stage - 1, piece) + 1;
+    return piece > 0 ? tick_of(t, 0, stage, piece - 1) + 1 : 0;
 }
 
-/* Ticks are those of the recursion; what one stage sends the next one receives at the same time; as many micro-batches are in flight
- * as there are slots at most, and these have different slots; every stage runs as many programs. */
+/* Checks the pieces of one tick of a stage, and that those in flight have copies of their own. Returns how many are in flight. */
+static int64_t check_tick(const struct ticks *t, const struct strategy *strategy, int s, int64_t k)
+{
+    uint8_t taken[64] = {0};
+    int64_t in_flight = 0, oldest = INT64_MAX, newest = 0;
+    for (int64_t i = 0; i < t->micro_batches * t->slices; i++) {
+        const int64_t forward = tick_of(t, 0, s, i), backward = tick_of(t, 1, s, i);
+        assert_int_equal(ticks_forward(t, s, k) == i, forward == k);
+        assert_int_equal(ticks_backward(t, s, k) == i, backward == k);
+        if (forward > k || backward < k)
+            continue;
+        const int slot = ticks_slot(t, s, i);
+        assert_in_range(slot, 0, strategy_slots(strategy) - 1);
+        assert_true(s < t->stages - 1 || slot < t->slices);
+        assert_false(taken[slot]++);
+        in_flight++;
+        oldest = min_i64(oldest, i / t->slices);
+        newest = max_i64(newest, i / t->slices);
+    }
+    assert_true(in_flight == 0 || newest - oldest < strategy_open_micro_batches(strategy));
+    return in_flight;
+}
+
+static void check_pipeline(const struct ticks *t)
+{
+    const int p = t->stages, c = t->slices;
+    const int64_t n = t->micro_batches * c;
+    const struct strategy strategy = {.key = {.mesh = {{[MESH_PP] = p, [MESH_SLICES] = c}}, .packed = 1},
+                                      .sequences = t->micro_batches};
+    int64_t runs[PLAN_PROGRAMS], last = 0;
+    for (int s = 0; s < p; s++) {
+        int64_t most = 0;
+        for (int64_t k = 0; k < ticks_count(t); k++) {
+            struct tick_work own[TICK_MOST], next[TICK_MOST];
+            most = max_i64(most, check_tick(t, &strategy, s, k));
+            last = ticks_backward(t, s, k) >= 0 ? max_i64(last, k) : last;
+            const int programs = ticks_list(t, s, k, own);
+            assert_int_equal(programs, ticks_list(t, (s + 1) % p, k, next));
+            for (int i = 0; i < programs && s + 1 < p; i++) {
+                const int back = own[i].program >= PLAN_BACKWARD_FIRST && own[i].program != PLAN_PASS_FORWARD;
+                assert_int_equal(back ? own[i].sends : own[i].receives, back ? next[i].receives : next[i].sends);
+            }
+        }
+        assert_int_equal(most, min_i64(n, c + 2 * (p - 1 - s)));
+    }
+    assert_int_equal(last + 1, ticks_count(t));
+    ticks_runs(t, runs);
+    assert_int_equal(runs[PLAN_FORWARD], n);
+    assert_int_equal(runs[PLAN_BACKWARD_FIRST] + runs[PLAN_BACKWARD_MORE] + runs[PLAN_BACKWARD_LAST] + runs[PLAN_BACKWARD_NEXT],
+                     n);
+    assert_int_equal(runs[PLAN_BACKWARD_NEXT], c > 1 ? t->micro_batches - 1 : 0);
+    assert_int_equal(runs[PLAN_PASS_FORWARD] + n, ticks_count(t));
+}
+
+/* Ticks are those of the recursion; what one stage sends the next one receives at the same time; as many pieces are in flight as there
+ * are slots at most, and these have different slots; every stage runs as many programs. */
 static void ticks(void **state)
 {
     (void)state;
     for (int p = 2; p <= 8; p++)
-        for (int64_t m = 1; m <= 12; m++) {
-            const struct ticks t = {p, m};
-            const struct strategy strategy = {.key = {.mesh = {{[MESH_PP] = p}}, .packed = 1}, .sequences = m};
-            int64_t runs[PLAN_PROGRAMS], last = 0;
-            for (int s = 0; s < p; s++) {
-                int64_t most = 0;
-                for (int64_t k = 0; k < ticks_count(&t); k++) {
-                    int64_t begun = 0, ended = 0;
-                    for (int64_t i = 0; i < m; i++) {
-                        assert_int_equal(ticks_forward(&t, s, k) == i, tick_of(&t, 0, s, i) == k);
-                        assert_int_equal(ticks_backward(&t, s, k) == i, tick_of(&t, 1, s, i) == k);
-                        begun += tick_of(&t, 0, s, i) <= k;
-                        ended += tick_of(&t, 1, s, i) < k;
-                        last = tick_of(&t, 1, s, i) > last ? tick_of(&t, 1, s, i) : last;
-                    }
-                    most = begun - ended > most ? begun - ended : most;
-                    struct tick_work own[TICK_MOST], next[TICK_MOST];
-                    const int n = ticks_list(&t, s, k, own);
-                    assert_int_equal(n, ticks_list(&t, (s + 1) % p, k, next));
-                    for (int i = 0; i < n && s + 1 < p; i++) {
-                        const int back = own[i].program >= PLAN_BACKWARD_FIRST && own[i].program != PLAN_PASS_FORWARD;
-                        assert_int_equal(back ? own[i].sends : own[i].receives, back ? next[i].receives : next[i].sends);
-                    }
-                }
-                assert_int_equal(most, min_i64(m, 1 + 2 * (p - 1 - s)));
-                assert_true(most <= strategy_slots(&strategy));
-            }
-            assert_int_equal(last + 1, ticks_count(&t));
-            ticks_runs(&t, runs);
-            assert_int_equal(runs[PLAN_FORWARD], m);
-            assert_int_equal(runs[PLAN_BACKWARD_FIRST] + runs[PLAN_BACKWARD_MORE] + runs[PLAN_BACKWARD_LAST], m);
-            assert_int_equal(runs[PLAN_PASS_FORWARD] + m, ticks_count(&t));
-        }
+        for (int64_t m = 1; m <= 12; m++)
+            for (int c = 1; c <= 8 && m * c <= 24; c++)
+                check_pipeline(&(struct ticks){p, c, m});
 }
 
 /* Makes sure that a backward half finds in a slot what the forward half has left there. */
 static void halves_agree(const struct program *forward, const struct program *backward)
 {
-    const int first = forward->first_saved, n = forward->n_saved;
+    const struct copies *saved = &forward->copies[COPIES_SAVED];
+    const int first = saved->first, n = saved->n;
     int found = 0;
-    assert_true(n > 0 && backward->first_saved == first && backward->n_saved == n && backward->slots == forward->slots);
+    assert_true(n > 0);
+    assert_memory_equal(forward->copies, backward->copies, sizeof forward->copies);
     for (int b = 0; b < first + n; b++)
         assert_true(forward->buffers[b].address == backward->buffers[b].address &&
                     forward->buffers[b].bytes == backward->buffers[b].bytes);
@@ -366,13 +393,14 @@ static void halves_agree(const struct program *forward, const struct program *ba
     assert_true(found >= n);
 }
 
-static void plan_pipeline(const struct model *m, int stages, int64_t micro_batches, struct plan **out)
+static void plan_pipeline(const struct model *m, int stages, int slices, int64_t micro_batches, struct plan **out)
 {
     static const int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
     struct plan_request s;
     cell_settings(&s, 60, F32);
     s.mesh.degree[MESH_DP] = 2;
     s.mesh.degree[MESH_PP] = stages;
+    s.mesh.degree[MESH_SLICES] = slices;
     s.zero = 2;
     s.grad_accum = micro_batches;
     s.batch = 2 * micro_batches;
@@ -399,18 +427,18 @@ static void pipelines(void **state)
     assert_int_equal(cell_model(FAMILY_LLAMA, 5, &m), OK);
     for (int stages = 2; stages <= 3; stages++)
         for (int64_t micro_batches = 1; micro_batches <= 3; micro_batches++) {
-            plan_pipeline(m, stages, micro_batches, &p);
+            plan_pipeline(m, stages, stages == 3 ? (int)micro_batches : 1, micro_batches, &p);
             assert_true(p->fits && plan_n_roles(p) == 2);
             if (plan_verify_ranks(p) != OK)
                 fail_msg("%d stages, %lld micro-batches: %s", stages, (long long)micro_batches, status_message());
             for (int role = 0; role < 2; role++)
-                for (int k = PLAN_BACKWARD_FIRST; k <= PLAN_BACKWARD_LAST; k++)
+                for (int k = PLAN_BACKWARD_FIRST; k <= PLAN_BACKWARD_NEXT; k++)
                     if (plan_of_role(p, role)->programs[k])
                         halves_agree(plan_of_role(p, role)->programs[PLAN_FORWARD], plan_of_role(p, role)->programs[k]);
             assert_true(p->seconds > ticks_idle(p) && ticks_idle(p) > 0);
             plan_destroy(p);
         }
-    plan_pipeline(m, 3, 3, &p);
+    plan_pipeline(m, 3, 1, 3, &p);
     struct program **of = plan_of_role(p, 0)->programs == p->programs ? p->programs : p->roles->of[0].plan->programs;
     struct op_attrs *a = shift_of(of[PLAN_BACKWARD_MORE]);
     a->comm.distance = -1;

@@ -8,10 +8,15 @@
 #include <assert.h>
 #include <math.h>
 
+int64_t plan_pieces_of(const struct plan_request *s)
+{
+    return s->grad_accum * mesh_degree(&s->mesh, MESH_SLICES);
+}
+
 int plan_first_duties(const struct plan_request *s)
 {
     return s->evaluation ? DUTY_FORWARD
-                         : DUTY_UPDATE | DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | (s->grad_accum == 1 ? DUTY_LAST : 0);
+                         : DUTY_UPDATE | DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | (plan_pieces_of(s) == 1 ? DUTY_LAST : 0);
 }
 
 static int chunks_of(const struct strategy *grid, double alpha)
@@ -93,10 +98,11 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
     struct seq_shape shape;
     for (int d = 0; d < MESH_DIMS; d++)
         fixed.key.mesh.degree[d] = (int)max_i64(1, s->mesh.degree[d]);
-    TRY(seq_shape_create_pieces(s->micro_batch * s->seq_len, fixed.key.mesh.degree[MESH_ULYSSES],
+    const int slices = strategy_slices(&fixed);
+    TRY(seq_shape_create_pieces(ceil_div(s->micro_batch * s->seq_len, slices), fixed.key.mesh.degree[MESH_ULYSSES],
                                 fixed.key.mesh.degree[MESH_RING], SEQ_AUTO, model_least_piece(m), fixed.key.mesh.degree[MESH_TP],
                                 &shape));
-    fixed.seq_len = shape.padded;
+    fixed.seq_len = shape.padded * slices;
     fixed.rows = seq_rank_rows(&shape);
     if (shape.ulysses * shape.ring > 1 && model_least_piece(m) > 0)
         fixed.piece = seq_piece(&shape);

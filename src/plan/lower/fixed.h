@@ -6,6 +6,8 @@
 #include "plan/lower/strategy.h"
 #include "settings/settings.h"
 
+/* Returns the pieces of a rank's step: micro-batches or, of stages, their slices. */
+int64_t plan_pieces_of(const struct plan_request *s);
 /* Returns the duties (enum program_duty) of the first program of a set, with its update: a whole step, or an evaluation. */
 int plan_first_duties(const struct plan_request *s);
 

@@ -182,20 +182,21 @@ static enum status renumber(struct cutting *x, enum half half, int slots)
     memcpy(old, p->buffers, (size_t)before * sizeof *old);
     for (int k = 0; k < p->n_operands; k++)
         used[p->operands[k].buffer] = 1;
-    p->n_buffers = p->first_saved = persistent;
-    p->slots = slots;
+    struct copies *saved = &p->copies[COPIES_SAVED];
+    p->n_buffers = saved->first = persistent;
+    saved->count = slots;
     for (int b = 0; b < before; b++) {
         x->moved[b] = b < persistent ? b : -1;
         if (!is_saved(x, b))
             continue;
-        p->slot_bytes[old[b].tier] += round_up(old[b].bytes, BUFFER_ALIGN);
+        saved->bytes[old[b].tier] += round_up(old[b].bytes, BUFFER_ALIGN);
         if (half != HALF_BOTH)
             x->moved[b] = program_add_buffer(p, (enum tier)old[b].tier, old[b].bytes, (enum tensor_class)old[b].class, 1);
     }
-    p->n_saved = p->n_buffers - persistent;
+    saved->n = p->n_buffers - persistent;
     for (int t = 0; t < TIERS && slots > 1; t++)
-        if (p->slot_bytes[t] > 0)
-            program_add_buffer(p, (enum tier)t, (slots - 1) * p->slot_bytes[t], CLASS_ACT, 1);
+        if (saved->bytes[t] > 0)
+            program_add_buffer(p, (enum tier)t, (slots - 1) * saved->bytes[t], CLASS_ACT, 1);
     p->n_persistent = p->n_buffers;
     for (int b = persistent; b < before; b++)
         if (used[b] && x->moved[b] < 0)
@@ -215,7 +216,7 @@ static void bind_at_cut(struct cutting *x, int live_out, int persistent, int bef
     for (int b = 0; b < before; b++)
         for (int i = x->first[b]; i >= 0 && x->moved[b] >= 0; i = x->all[i].next) {
             struct binding at = x->all[i].at;
-            if (b >= persistent && (x->moved[b] >= persistent + p->n_saved || !x->all[i].read))
+            if (b >= persistent && (x->moved[b] >= persistent + p->copies[COPIES_SAVED].n || !x->all[i].read))
                 continue;
             at.buffer = x->moved[b];
             program_add_binding(p, live_out, at);

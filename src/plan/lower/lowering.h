@@ -14,6 +14,7 @@
 struct adapter_work;
 struct block;
 struct expert_load;
+struct kept_layer;
 struct layer_cache;
 struct memory;
 
@@ -53,6 +54,7 @@ struct lowering {
     struct value weights; /* every token's weight in the loss; unused without weights */
     struct value all_loss, all_sums;  /* gathered from all ranks; unused with a single rank */
     struct value stage[STAGE_VALUES]; /* values that pass between stages, if there are some */
+    struct kept_layer *kept;          /* [layers]: keys and values of a sequence's slices (blocks/kept.h); NULL: none */
     struct layer *layers;
     struct value *x;      /* [layers + 1]: the residual stream at the layers' inputs, and after the last one */
     struct value *normed; /* norm of the stream, for the first, second, ... block of a layer */
@@ -68,7 +70,7 @@ struct lowering {
     struct adapter_work *adapters;             /* NULL: the model has none (adapter.c) */
     void *shared[BLOCK_KINDS];                 /* values that all blocks of one kind share, by kind */
     struct layer_cache *caches;                /* caches of each layer, if keys and values are cached (blocks/cache.h) */
-    struct value index, last_row;              /* inputs: index of each new row in its block; row whose logits are wanted */
+    struct value index, last_row;              /* inputs: row of each token among kept keys; row whose logits are wanted */
     struct value last, last_n;                 /* row last_row of the stream, and its norm */
     struct expert_load *load;                  /* counts of experts' tokens (load.h); NULL: nothing is counted */
     int64_t mask_rows;                         /* rows from the mask of one block of keys to that of the next */

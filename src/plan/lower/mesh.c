@@ -384,12 +384,50 @@ static enum status check_stages(const struct model *m, const struct plan_request
     return model_stage(m, 0, pp, 0, 1, &part);
 }
 
+/* Least tokens of a slice on one rank, and the most that pieces may wait for each other as a part of them, where slices are chosen. */
+enum { SLICE_ROWS = 512, SLICE_WAITS = 8 };
+
+/* Returns the number of slices that keeps stages busy: the least power of two with which they stand still for an eighth of the pieces
+ * at most, as long as slices are not too short. */
+static int choose_slices(const struct plan_request *s)
+{
+    const int64_t fill = (int64_t)SLICE_WAITS * (mesh_degree(&s->mesh, MESH_PP) - 1),
+                  rows = s->micro_batch * s->seq_len / s->mesh.degree[MESH_ULYSSES];
+    int slices = 1;
+    while (slices * s->grad_accum < fill && rows / (2 * slices) >= SLICE_ROWS)
+        slices *= 2;
+    return s->mesh.degree[MESH_RING] > 1 ? 1 : slices;
+}
+
+/* Decides in how many slices stages take a sequence, and refuses a number that cannot be. */
+static enum status settle_slices(struct plan_request *s)
+{
+    const int pp = mesh_degree(&s->mesh, MESH_PP), ulysses = s->mesh.degree[MESH_ULYSSES], ring = s->mesh.degree[MESH_RING];
+    int *slices = &s->mesh.degree[MESH_SLICES];
+    if (*slices <= 0)
+        *slices = pp > 1 ? choose_slices(s) : 1;
+    if (*slices == 1)
+        return OK;
+    if (pp == 1)
+        return status_fail(ERR_INVALID, "--mesh: slices=%d: only stages take a sequence in slices: give pp, too, or leave it out",
+                           *slices);
+    if (ring > 1)
+        return status_fail(ERR_INVALID, "--mesh: slices=%d and ring=%d: the ranks of a stage share a slice by heads: take ring=1",
+                           *slices, ring);
+    if (*slices > s->seq_len / ulysses)
+        return status_fail(ERR_INVALID, "--mesh: slices=%d are more than the %lld tokens that a rank has of a sequence", *slices,
+                           (long long)(s->seq_len / ulysses));
+    return OK;
+}
+
 enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, int per_host)
 {
     struct kinds kinds;
     char mesh[MESH_TEXT];
     TRY(settle_parts(m, s, ranks));
     kinds_of(m, s, &kinds);
+    if (mesh_degree(&s->mesh, MESH_SLICES) > 1 && s->mesh.degree[MESH_RING] <= 0)
+        s->mesh.degree[MESH_RING] = 1;
     s->open_degrees = find_open(s);
     if (may_choose_experts(m, s))
         s->open_degrees |= bit_of(MESH_EP);
@@ -409,7 +447,8 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
                           kinds.n));
     if (degree[MESH_RING] > longest_ring(m))
         return refuse_ring(m, s);
-    return settle_batch(s, ranks);
+    TRY(settle_batch(s, ranks));
+    return settle_slices(s);
 }
 
 /* Tells whether `ep` of the ranks may share experts out. */

@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "model/part.h"
 #include "model/share.h"
+#include "plan/lower/blocks/kept.h"
 #include "plan/lower/linear.h"
 #include "plan/lower/decode.h"
 #include "plan/lower/ends.h"
@@ -62,6 +63,7 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     }
     io->inv_freq = io_value(L, &L->inv_freq, "inv_freq", L->m->n_frequencies, 4);
     io->record = io_value(L, &L->record, "record", 1, sizeof(struct step_record));
+    io->index = kept_keys(L) ? io_value(L, &L->index, "index", L->attn_rows, 4) : -1;
     io->numbers = L->m->config.lora.dropout > 0 ? io_value(L, &L->numbers, "numbers", n, 4) : -1;
     io->norm = io_value(L, &L->norm, "norm", 1, sizeof(struct norm_result));
     io->loss = loss_value(L);
@@ -103,6 +105,7 @@ static void bind_persistent(struct lowering *L, int end)
     units_bind(L, end);
     if (end) {
         stage_bind(L, 1);
+        kept_bind(L, 1);
         bind_sums(L, 1);
         if (computes_loss(L))
             value_bind(L, L->s.ranks > 1 ? &L->all_loss : &L->loss, 1);
@@ -128,11 +131,14 @@ static void bind_persistent(struct lowering *L, int end)
         value_bind(L, &L->links, 0);
     if (L->s.piece > 0)
         value_bind(L, &L->order, 0);
+    if (kept_keys(L))
+        value_bind(L, &L->index, 0);
     if (L->s.weighted)
         value_bind(L, &L->weights, 0);
     if (L->duties & DUTY_UPDATE)
         value_bind(L, &L->norm, 0);
     stage_bind(L, 0);
+    kept_bind(L, 0);
     bind_sums(L, 0);
 }
 
@@ -159,6 +165,8 @@ static void load_inputs(struct lowering *L)
         value_get(L, &L->links, 0);
     if (L->s.piece > 0)
         value_get(L, &L->order, 0);
+    if (kept_keys(L))
+        value_get(L, &L->index, 0);
     if (lower_weighs(L))
         value_get(L, &L->weights, 0);
 }
@@ -235,6 +243,7 @@ static void create_values(struct lowering *L, struct io_buffers *io)
         create_io(L, io);
     if (L->st == OK && L->pp > 1) {
         stage_create(L);
+        kept_create(L);
         create_sums(L);
         stage_reserve(L);
     }
@@ -318,7 +327,8 @@ static void name_program(const struct strategy *s, int duties, char *name, size_
     if (n > 0 && name[n - 1] == ' ')
         name[n - 1] = 0;
     if (other)
-        snprintf(name, room, "backward half%s%s", duties & DUTY_FIRST ? " first" : "", duties & DUTY_LAST ? " last" : "");
+        snprintf(name, room, "backward half%s%s%s", duties & DUTY_FIRST ? " first" : "", duties & DUTY_LAST ? " last" : "",
+                 duties & DUTY_NEXT ? " next" : "");
     if (s->cached_tokens > 0)
         snprintf(name, room, "decode %lld", (long long)s->rows);
 }

@@ -25,18 +25,20 @@ enum program_duty {
     DUTY_EMBED_GRAD = 512,
     DUTY_PASS_FORWARD = 1024,
     DUTY_PASS_BACKWARD = 2048,
+    DUTY_NEXT = 4096, /* the last slice of a sequence that is not the first: gradients of keys and values start anew */
 };
 
 /* Persistent host buffers of a program, by index: the engine fills inputs before the program and reads outputs after it. */
 struct io_buffers {
     int tokens, targets, positions, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss;
-    int index, last_row, logits; /* programs with a cache only (decode.h); they have no targets, norm and loss */
-    int numbers;                 /* numbers of the tokens within the whole sequence, for masks of dropout; -1: no buffer */
-    int links;                   /* links of rows (enum row_link), for recurrences; -1: no buffer */
-    int order;                   /* pieces of a shared sequence by tokens (seq_piece_order), for recurrences; -1: no buffer */
-    int load, plain;             /* counts of experts' tokens (load.h); -1: no buffer */
-    int each;                    /* every token's loss, written by programs without a backward pass; -1: no buffer */
-    int weights;                 /* every token's weight in the loss, read by programs with a backward pass; -1: no buffer */
+    int index; /* numbers of the rows among kept keys: in a cache (decode.h), or of a slice in its sequence; -1: no buffer */
+    int last_row, logits; /* programs with a cache only; they have no targets, norm and loss */
+    int numbers;          /* numbers of the tokens within the whole sequence, for masks of dropout; -1: no buffer */
+    int links;            /* links of rows (enum row_link), for recurrences; -1: no buffer */
+    int order;            /* pieces of a shared sequence by tokens (seq_piece_order), for recurrences; -1: no buffer */
+    int load, plain;      /* counts of experts' tokens (load.h); -1: no buffer */
+    int each;             /* every token's loss, written by programs without a backward pass; -1: no buffer */
+    int weights;          /* every token's weight in the loss, read by programs with a backward pass; -1: no buffer */
 };
 
 /* Lowers one program of the set. Persistent buffers come first and are the same for all duties. */

@@ -22,6 +22,8 @@ void stage_create(struct lowering *L)
         value_create(L, &L->stage[k], names[k], CLASS_ACT, L->io_rows, L->m->config.dim * dtype_size(L->s.key.dtype),
                      L->s.key.row_chunk, RES_DEVICE);
         home_create(L, &L->stage[k], -1, RES_DEVICE);
+        if (k == STAGE_DOUT)
+            program_add_copies(L->p, COPIES_GRADIENT, L->p->n_buffers - 1, strategy_slices(&L->s));
     }
 }
 

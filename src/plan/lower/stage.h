@@ -2,7 +2,8 @@
  * src/plan/lower.
  *
  * A stage's outputs and gradients lie in persistent buffers of all rows of a micro-batch, since they travel in another program than
- * the one that makes them: outputs beside the backward pass that follows, gradients beside the next forward pass. */
+ * the one that makes them: outputs beside the backward pass that follows, gradients beside the next forward pass. The last stage has
+ * its outputs' gradient of each slice until the slice's backward pass, since slices go backwards there. */
 #ifndef LTRAIN_PLAN_LOWER_STAGE_H
 #define LTRAIN_PLAN_LOWER_STAGE_H
 

@@ -54,7 +54,7 @@ struct strategy {
     struct numerics_key key;
     struct placement placement;
     int64_t seq_len; /* tokens of a micro-batch, over all ranks that share it, padding included */
-    int64_t rows;    /* tokens of a micro-batch on one rank: seq_len / (ulysses * ring) */
+    int64_t rows;    /* tokens of a micro-batch, or of a slice of it, on one rank: seq_len / (ulysses * ring * slices) */
     /* consecutive tokens in a rank's rows (seq_piece), which row chunks divide, where ranks that share a sequence pass states; 0: they
      * do not */
     int64_t piece;
@@ -78,23 +78,41 @@ static inline int strategy_stages(const struct strategy *s)
     return mesh_degree(&s->key.mesh, MESH_PP);
 }
 
-/* Returns the rows of a micro-batch for which a rank computes the model's ends: all of its rows or, of stages, a share. */
+/* Returns the number of slices in which stages take a sequence; 1: they take it whole. */
+static inline int strategy_slices(const struct strategy *s)
+{
+    return mesh_degree(&s->key.mesh, MESH_SLICES);
+}
+
+/* Returns the rows of a piece for which a rank computes the model's ends: all of its rows or, of stages, a share. */
 static inline int64_t strategy_end_rows(const struct strategy *s)
 {
     return ceil_div(s->rows, strategy_stages(s));
 }
 
-/* Returns the micro-batches of a step that have a sequence, over all ranks. */
+/* Returns the micro-batches of a step that have a sequence, over all ranks. strategy_own_micro_batches: those of a rank. */
 static inline int64_t strategy_micro_batches(const struct strategy *s)
 {
     return ceil_div(s->sequences, s->key.packed);
 }
 
-/* Returns the most micro-batches that a stage has begun and not finished (plan/ticks.h). */
+static inline int64_t strategy_own_micro_batches(const struct strategy *s)
+{
+    return max_i64(1, ceil_div(strategy_micro_batches(s), mesh_degree(&s->key.mesh, MESH_DP)));
+}
+
+/* Returns the most pieces that a stage has begun and not finished (plan/ticks.h). strategy_open_micro_batches: the most micro-batches of
+ * which it has begun a slice and not finished all. */
 static inline int strategy_slots(const struct strategy *s)
 {
-    const int64_t micro_batches = ceil_div(strategy_micro_batches(s), mesh_degree(&s->key.mesh, MESH_DP));
-    return (int)min_i64(max_i64(1, micro_batches), 2 * strategy_stages(s) - 1);
+    const int slices = strategy_slices(s);
+    return (int)min_i64(strategy_own_micro_batches(s) * slices, slices + 2 * (strategy_stages(s) - 1));
+}
+
+static inline int strategy_open_micro_batches(const struct strategy *s)
+{
+    const int slices = strategy_slices(s);
+    return (int)min_i64(strategy_own_micro_batches(s), 1 + (2 * (slices - 1) + 2 * (strategy_stages(s) - 1)) / slices);
 }
 
 static inline int strategy_same_grid(const struct strategy *a, const struct strategy *b)

@@ -33,7 +33,7 @@ void under_predicate(struct lowering *L, int predicate)
 
 static void attention_attrs(const struct lowering *L, const struct attention_block *w, struct op_attrs *a)
 {
-    a->attn.sq = a->attn.sk = L->attn_rows;
+    a->attn.sq = L->attn_rows;
     a->attn.hq = heads_of(L, w)->q;
     a->attn.hk = heads_of(L, w)->kv;
     a->attn.head_dim = (int32_t)heads_of(L, w)->dim;
@@ -43,13 +43,13 @@ static void attention_attrs(const struct lowering *L, const struct attention_blo
     a->attn.cap = w->cap;
 }
 
-/* Estimates the query-key pairs of one ring step: an equal share of each sequence as one long document. Several documents have fewer
+/* Estimates the query-key pairs of one ring step, or of a slice: an equal share of each sequence as one long document. Several documents have fewer
  * pairs. */
 static double planned_pairs(const struct lowering *L, const struct attention_block *b)
 {
     int64_t window = L->m->mask_window[b->mask];
     const double all = (double)L->s.seq_len, n = all / (double)L->s.key.packed, w = window > 0 ? fmin((double)window, n) : n;
-    return (all * w - (double)L->s.key.packed * w * (w - 1) / 2) / ((double)L->ring * L->ring);
+    return (all * w - (double)L->s.key.packed * w * (w - 1) / 2) / ((double)L->ring * L->ring * strategy_slices(&L->s));
 }
 
 static void arg_mask(struct lowering *L, const struct attention_block *w, int arg, int s)
@@ -78,7 +78,7 @@ static void drop_mask(struct lowering *L, const struct attention_block *w, int s
 void emit_attention_forward(struct lowering *L, int s, const struct forward_tile *f)
 {
     const struct attention_block *w = f->weights;
-    int64_t n = L->attn_rows, keys = f->keys > 0 ? f->keys : n;
+    int64_t n = L->attn_rows, keys = f->keys > 0 ? f->keys : f->k->rows;
     get_mask(L, w, s);
     struct op_attrs *a = emit(L, OP_ATTN_FWD, LANE_COMPUTE);
     attention_attrs(L, w, a);
@@ -99,18 +99,19 @@ void emit_attention_forward(struct lowering *L, int s, const struct forward_tile
 void emit_attention_backward(struct lowering *L, int s, const struct backward_tile *b, int accumulate)
 {
     const struct attention_block *w = b->weights;
-    int64_t n = L->attn_rows;
+    const int64_t n = L->attn_rows, keys = b->k->rows;
     get_mask(L, w, s);
     struct op_attrs *a = emit(L, OP_ATTN_BWD, LANE_COMPUTE);
     attention_attrs(L, w, a);
+    a->attn.sk = keys;
     a->attn.accumulate = accumulate;
     under_predicate(L, ring_attends(L, w, s));
     arg_write(L, 0, b->dq, 0, n, DEV);
-    (accumulate ? arg_update : arg_write)(L, 1, b->dk, 0, n, DEV);
-    (accumulate ? arg_update : arg_write)(L, 2, b->dv, 0, n, DEV);
+    (accumulate ? arg_update : arg_write)(L, 1, b->dk, 0, keys, DEV);
+    (accumulate ? arg_update : arg_write)(L, 2, b->dv, 0, keys, DEV);
     arg_read(L, 3, b->q, 0, n, DEV);
-    arg_read(L, 4, b->k, 0, n, DEV);
-    arg_read(L, 5, b->v, 0, n, DEV);
+    arg_read(L, 4, b->k, 0, keys, DEV);
+    arg_read(L, 5, b->v, 0, keys, DEV);
     arg_read(L, 6, b->delta, 0, n, DEV);
     arg_read(L, 7, b->lse, 0, b->lse->rows, DEV);
     arg_read(L, 8, b->d_o, 0, n, DEV);

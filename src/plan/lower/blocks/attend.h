@@ -61,7 +61,7 @@ struct forward_tile {
     int tile;
     struct value *q, *k, *v, *o, *lse;
     int o_fp32;              /* 1: o is a sum of parts, in fp32 whatever the run's type */
-    int64_t first_key, keys; /* attended rows of k and v: first row and number; keys 0: as many as the rank has tokens */
+    int64_t first_key, keys; /* attended rows of k and v: first row and number; keys 0: all rows */
 };
 
 /* Operands of the backward pass of one tile, in the heads layout. */

@@ -11,6 +11,7 @@
 #include "plan/lower/blocks/block.h"
 #include "plan/lower/blocks/cache.h"
 #include "plan/lower/blocks/gates.h"
+#include "plan/lower/blocks/kept.h"
 #include "plan/lower/blocks/latent.h"
 #include "plan/lower/blocks/projections.h"
 #include "plan/lower/blocks/ring.h"
@@ -81,6 +82,12 @@ static void put_all(struct lowering *L, struct value *v)
 
 /* --- Forward --- */
 
+/* Tells whether k and v are gathered beside q of tile t. The backward pass of a slice finds them where they are kept. */
+static int gathers_keys(const struct lowering *L, int is_first)
+{
+    return kept_keys(L) ? is_first && L->phase == PHASE_FORWARD : L->ulysses == 1 || is_first;
+}
+
 /* Gets q of tile t, and k and v with the first query tile that attends them. Chunk by chunk they are fetched or computed, then
  * brought into the heads layout. */
 static void gather_qkv(struct lowering *L, const struct block *b, int t)
@@ -89,7 +96,7 @@ static void gather_qkv(struct lowering *L, const struct block *b, int t)
     struct attention_work *W = work_of(L, b);
     int q_per_kv = W->heads->q_per_kv, kt = t / q_per_kv;
     struct value *q = &a->q[t], *k = &a->k[kt], *v = &a->v[kt];
-    int with_keys = L->ulysses == 1 || t % q_per_kv == 0;
+    const int with_keys = gathers_keys(L, t % q_per_kv == 0);
     value_open_full(L, q);
     if (with_keys) {
         value_open_full(L, k);
@@ -129,6 +136,8 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
                              .v = heads_or(L, &a->v[kt], &W->heads_v[kt % 2]),
                              .o = heads_or(L, o, &W->heads_o[t % 2]),
                              .lse = &a->lse[t]};
+    if (kept_keys(L))
+        kept_attend(L, b, kt, t % q_per_kv == 0, &f);
     new_tiles(L, f.o);
     value_new(L, f.lse, 0);
     if (L->caches) {
@@ -148,7 +157,7 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
     value_drop(L, f.lse, 0);
     value_close_full(L, o);
     value_close_full(L, f.q);
-    if (last) {
+    if (last && !kept_keys(L)) {
         value_close_full(L, f.k);
         value_close_full(L, f.v);
     }
@@ -220,14 +229,15 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
                               .dv = heads_or(L, &W->dv[kt], &W->heads_dv[kt % 2])};
     value_get(L, g.lse, 0);
     new_gradient(L, g.dq);
-    if (first) {
+    const int adds = kept_keys(L) ? kept_attend_backward(L, b, kt, first, &g) : !first;
+    if (first && !kept_keys(L)) {
         new_gradient(L, g.dk);
         new_gradient(L, g.dv);
     }
     if (L->ring > 1)
         ring_backward(L, &g);
     else
-        emit_attention_backward(L, 0, &g, !first);
+        emit_attention_backward(L, 0, &g, adds);
     emit_sink_gradient(L, &g);
     value_close_full(L, g.q);
     value_close_full(L, g.d_o);
@@ -240,9 +250,17 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
         g.dq = &W->dq_low;
     }
     finish_gradient(L, g.dq, &W->dq[t]);
-    if (last) {
+    if (last && kept_keys(L)) {
+        g.dk = heads_or(L, &W->dk[kt], &W->heads_dk[kt % 2]);
+        g.dv = heads_or(L, &W->dv[kt], &W->heads_dv[kt % 2]);
+        new_gradient(L, g.dk);
+        new_gradient(L, g.dv);
+        kept_gradients(L, b, kt, &g);
+    } else if (last) {
         value_close_full(L, g.k);
         value_close_full(L, g.v);
+    }
+    if (last) {
         finish_gradient(L, g.dk, &W->dk[kt]);
         finish_gradient(L, g.dv, &W->dv[kt]);
     }
@@ -311,7 +329,7 @@ static void layer_values(struct lowering *L, struct block *b)
     enum dtype T = L->s.key.dtype;
     const struct head_tiles *h = heads_of(L, &b->weights->attention);
     const int latent = attends_latents(&b->weights->attention);
-    const enum keeping kept = latent ? KEPT_NONE : KEPT_BY_ALPHA;
+    const enum keeping kept = latent ? KEPT_NONE : KEPT_BY_ALPHA, of_keys = kept_keys(L) ? KEPT_NONE : kept;
     struct attention_layer *a = b->values = memory_new(L, 1, sizeof *a);
     if (!a)
         return;
@@ -328,9 +346,9 @@ static void layer_values(struct lowering *L, struct block *b)
     }
     for (int t = 0; t < h->n_kv && L->st == OK; t++) {
         activation_of_layer(L, b, t,
-                            &(struct activation){&a->k[t], "k", k_cols(h), T, ROUTED, latent ? latent_k : produce_k, kept});
+                            &(struct activation){&a->k[t], "k", k_cols(h), T, ROUTED, latent ? latent_k : produce_k, of_keys});
         activation_of_layer(L, b, t,
-                            &(struct activation){&a->v[t], "v", v_cols(h), T, ROUTED, latent ? latent_v : produce_v, kept});
+                            &(struct activation){&a->v[t], "v", v_cols(h), T, ROUTED, latent ? latent_v : produce_v, of_keys});
     }
     if (latent)
         latents_of_layer(L, b);
