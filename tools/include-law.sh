@@ -23,7 +23,7 @@ plan/report
 engine
 checkpoint profile
 train
-api check doctor eval export report
+api check doctor eval export replay report
 cli
 '
 

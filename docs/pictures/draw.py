@@ -19,7 +19,7 @@ ROOM_COLOURS = {"runs": "#f2c4a0", "compiles": "#a9cbe8", "executes": "#b9dcae",
 
 def kind_of(module):
     """Returns the part that a module plays, a key of ROOM_COLOURS."""
-    if module in ("cli", "api", "check", "doctor", "eval", "export", "report", "train", "checkpoint", "profile", "engine"):
+    if module in ("cli", "api", "check", "doctor", "eval", "export", "replay", "report", "train", "checkpoint", "profile", "engine"):
         return "runs"
     if module.split("/")[0] in ("plan", "machine", "model", "seqpar", "verify", "program"):
         return "compiles"

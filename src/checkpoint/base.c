@@ -1,10 +1,8 @@
 /* Hashing the weights that adapters were trained beside, and checking the hash that an adapter's directory names. */
 #include "checkpoint/base.h"
 
-#include "base/mix.h"
-#include "base/num.h"
 #include "base/progress.h"
-#include "checkpoint/files.h"
+#include "checkpoint/digests.h"
 #include "checkpoint/place.h"
 #include "checkpoint/texts.h"
 #include "data/safetensors.h"
@@ -16,43 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUND = 8192 }; /* segments that a rank hashes between two agreements: 1 GiB */
-
-/* Finds the tensor's bytes in its file. The seed depends on the tensor's name, type and shape, not on the file. Returns 0 for
- * tensors of kinds that no model has. */
-static int find_part(const struct st_file *f, int i, struct ckpt_part *out)
-{
-    struct st_raw t;
-    if (st_find_raw(f, st_name(f, i), &t) != OK)
-        return 0;
-    uint64_t seed = mix_text(mix_text(0, st_name(f, i)), t.type);
-    for (int d = 0; d < t.n_dims; d++)
-        seed = mix(seed, (uint64_t)t.shape[d]);
-    *out = (struct ckpt_part){.path = t.path, .at = t.at, .bytes = t.bytes, .seed = seed};
-    return 1;
-}
-
-/* Hashes the rank's share of a tensor's segments. The ranks agree after every round. */
-static enum status hash_part(struct comm *c, const struct ckpt_part *part, uint64_t *sum)
-{
-    int64_t rank = comm_rank(c), size = comm_size(c);
-    int64_t n = ckpt_segments(part->bytes), share = ceil_div(n, size), first = min_i64(n, rank * share),
-            end = min_i64(n, first + share);
-    for (int64_t at = 0; at < share; at += ROUND) {
-        int64_t some = max_i64(0, min_i64(ROUND, end - first - at));
-        TRY(comm_agree(c, some > 0 ? ckpt_hash(part, first + at, some, sum) : OK));
-    }
-    return OK;
-}
-
 /* Sums the hashes of all tensors; the sum does not depend on how files share the tensors out. */
 static enum status hash_tensors(struct comm *c, const struct st_file *f, uint64_t *out)
 {
     uint64_t sum = 0;
     struct ckpt_part part;
     for (int i = 0; i < st_count(f); i++)
-        if (find_part(f, i, &part))
-            TRY(hash_part(c, &part, &sum));
+        if (digest_find(f, i, &part))
+            TRY(digest_share(c, &part, &sum));
     double half[2] = {(double)(uint32_t)sum, (double)(uint32_t)(sum >> 32)}; /* halves of 32 bits: sums of doubles are exact */
     TRY(comm_sum(c, half, 2));
     *out = (uint64_t)half[0] + ((uint64_t)half[1] << 32);
@@ -64,7 +33,7 @@ static int64_t tensor_bytes(const struct st_file *f)
     struct ckpt_part part;
     int64_t bytes = 0;
     for (int i = 0; i < st_count(f); i++)
-        bytes += find_part(f, i, &part) ? part.bytes : 0;
+        bytes += digest_find(f, i, &part) ? part.bytes : 0;
     return bytes;
 }
 

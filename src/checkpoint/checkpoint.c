@@ -27,6 +27,7 @@
 #include "base/sys.h"
 #include "base/units.h"
 #include "checkpoint/base.h"
+#include "checkpoint/digests.h"
 #include "checkpoint/files.h"
 #include "checkpoint/lineage.h"
 #include "checkpoint/manifest.h"
@@ -126,7 +127,7 @@ enum status checkpoint_compare_place(struct comm *c, const char *run)
     return st;
 }
 
-/* Records sizes and hashes of the files that all ranks have written. */
+/* Records sizes and hashes of the files that all ranks have written, and digests of the tensors in them. */
 static enum status describe_files(struct comm *c, const char *dir, struct manifest *m)
 {
     char path[CKPT_PATH];
@@ -138,6 +139,7 @@ static enum status describe_files(struct comm *c, const char *dir, struct manife
     }
     TRY(comm_agree(c, st));
     TRY(comm_broadcast(c, 0, m, sizeof *m));
+    TRY(digests_write(c, dir, &m->digests));
     return manifest_hash(c, dir, m);
 }
 
@@ -248,6 +250,14 @@ enum status checkpoint_load(struct session *s, const char *path)
     TRY(state_read(s, path));
     s->origin = (struct origin){.kind = ORIGIN_NONE};
     came_from(s, path);
+    return OK;
+}
+
+enum status checkpoint_look(struct comm *c, const char *path, struct checkpoint_info *out)
+{
+    struct manifest m;
+    TRY(manifest_look(c, path, &m));
+    *out = m.info;
     return OK;
 }
 

@@ -7,6 +7,7 @@
  * RUN/checkpoints/step-000100/
  *   model.safetensors, config.json   parameters under Hugging Face names, in the run's dtype; with adapters only trained ones
  *   optimizer.safetensors            "master.NAME" (bf16 runs), "m.NAME", "v.NAME" in fp32, of trained parameters only
+ *   digests.txt                      a digest of each tensor, the same whichever ranks saved it
  *   config.yaml, data.txt            the run's settings and the data it was trained on, needed to go on
  *   manifest.json                    step, cursor, updates, seed, numerics key, model facts, ancestors, every file's size and hash (of
  *                                    segments: files.h), its own xxh3
@@ -57,6 +58,20 @@ enum status checkpoint_compare_place(struct comm *c, const char *run);
  * ERR_INVALID: there is none. All ranks find the same. */
 enum status checkpoint_find(struct comm *c, const char *run, char *path, int path_size, struct checkpoint_info *info, char *note,
                             int note_size);
+/* Finds the newest checkpoint of a run with fewer steps than `step`, among the one that `latest` names and its ancestors, so that
+ * the steps that led to the run's present state follow it. Files are not hashed. path: "" if there is none. One rank only. */
+enum status checkpoint_before(const char *run, int64_t step, char *path, int path_size);
+/* Reads what a checkpoint's manifest says, without hashing its files. */
+enum status checkpoint_look(struct comm *c, const char *path, struct checkpoint_info *out);
+/* Result of comparing the tensors of two checkpoints. */
+struct checkpoint_difference {
+    int64_t tensors, differ;   /* tensors of either; those that differ, or that only one has */
+    int64_t elements, unequal; /* elements of tensors that both have in one form; those with other bits */
+    char first[1024];          /* sentence about the first difference; "": none */
+};
+/* Compares two checkpoints of any ranks, tensor by tensor and byte by byte (one process only). Where a tensor differs, the sentence
+ * says whose bytes are not those that were saved, by the digests. ERR_CORRUPT, ERR_IO: a file cannot be read. */
+enum status checkpoint_compare(const char *a, const char *b, struct checkpoint_difference *out);
 /* Reads the texts of a checkpoint that was found, to be freed; any rank may call it alone. */
 enum status checkpoint_read_texts(const char *path, struct checkpoint_texts *out);
 /* Finds the newest checkpoint with a config.json, preferring the one that `latest` names; its content is not checked. Any rank

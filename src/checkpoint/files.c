@@ -242,25 +242,62 @@ int64_t ckpt_segments(int64_t bytes)
     return ceil_div(bytes, CKPT_SEGMENT);
 }
 
+enum { WINDOW = 8 * CKPT_SEGMENT };
+
+enum status ckpt_window_open(const char *path, struct ckpt_window *out)
+{
+    struct ckpt_window w = {.path = path};
+    TRY(open_file(path, &w.fd));
+    w.bytes = sys_malloc(WINDOW);
+    if (!w.bytes) {
+        sys_close(w.fd);
+        return status_fail(ERR_NOMEM, "out of memory: %d bytes to read %s", WINDOW, path);
+    }
+    *out = w;
+    return OK;
+}
+
+void ckpt_window_close(struct ckpt_window *w)
+{
+    if (!w->bytes)
+        return;
+    sys_close(w->fd);
+    free(w->bytes);
+    w->bytes = NULL;
+}
+
+/* Moves the window to bytes [at, at + n), unless they are in it, and returns them. */
+static enum status look_at(struct ckpt_window *w, int64_t at, int64_t n, const char **out)
+{
+    size_t got = 0;
+    if (at < w->at || at + n > w->at + w->n) {
+        enum status st = read_some(w->fd, w->path, w->bytes, WINDOW, at, &got);
+        w->at = at;
+        w->n = st == OK ? (int64_t)got : 0;
+        TRY(st);
+    }
+    *out = w->bytes + (at - w->at);
+    return at + n <= w->at + w->n ? OK : status_fail(ERR_CORRUPT, "%s has become shorter while it was read", w->path);
+}
+
+enum status ckpt_hash_in(struct ckpt_window *w, const struct ckpt_part *part, int64_t first, int64_t n, uint64_t *sum)
+{
+    for (int64_t k = first; k < first + n; k++) {
+        const int64_t want = min_i64(CKPT_SEGMENT, part->bytes - k * CKPT_SEGMENT);
+        const char *bytes;
+        TRY(look_at(w, part->at + k * CKPT_SEGMENT, want, &bytes));
+        *sum += XXH3_64bits_withSeed(bytes, (size_t)want, part->seed + (uint64_t)k);
+        progress_read(want);
+    }
+    return OK;
+}
+
 enum status ckpt_hash(const struct ckpt_part *part, int64_t first, int64_t n, uint64_t *sum)
 {
-    int fd;
-    enum status st = OK;
-    TRY(open_file(part->path, &fd));
-    char *buf = sys_malloc(CKPT_SEGMENT);
-    if (!buf)
-        st = status_fail(ERR_NOMEM, "out of memory: %d bytes to read %s", CKPT_SEGMENT, part->path);
-    for (int64_t k = first; k < first + n && st == OK; k++) {
-        size_t got, want = (size_t)min_i64(CKPT_SEGMENT, part->bytes - k * CKPT_SEGMENT);
-        st = read_some(fd, part->path, buf, want, part->at + k * CKPT_SEGMENT, &got);
-        if (st == OK && got < want)
-            st = status_fail(ERR_CORRUPT, "%s has become shorter while it was read", part->path);
-        if (st == OK)
-            *sum += XXH3_64bits_withSeed(buf, want, part->seed + (uint64_t)k);
-        progress_read((int64_t)want);
-    }
-    free(buf);
-    sys_close(fd);
+    struct ckpt_window w;
+    TRY(ckpt_window_open(part->path, &w));
+    enum status st = ckpt_hash_in(&w, part, first, n, sum);
+    ckpt_window_close(&w);
     return st;
 }
 

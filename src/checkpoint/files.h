@@ -48,6 +48,17 @@ struct ckpt_part {
 /* Adds the hashes of n segments from `first` on to *sum, and reports the bytes read (base/progress.h). ERR_CORRUPT: the file is
  * missing or shorter. */
 enum status ckpt_hash(const struct ckpt_part *part, int64_t first, int64_t n, uint64_t *sum);
+/* A file that is open, and the bytes of it that were read last: small parts side by side then take one call. */
+struct ckpt_window {
+    const char *path; /* borrowed */
+    int fd;
+    char *bytes;
+    int64_t at, n; /* place of `bytes` in the file, and their number */
+};
+enum status ckpt_window_open(const char *path, struct ckpt_window *out);
+void ckpt_window_close(struct ckpt_window *w);
+/* Hashes as ckpt_hash does, through the window on part->path. */
+enum status ckpt_hash_in(struct ckpt_window *w, const struct ckpt_part *part, int64_t first, int64_t n, uint64_t *sum);
 
 /* Marks a directory that rank 0 has made with the save's own number. The other ranks look for the mark, so that they never take
  * an older directory, or one of the same path on their own host, for it. */

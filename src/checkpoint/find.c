@@ -165,6 +165,22 @@ enum status checkpoint_newest(const char *run, char *path, int path_size)
     return OK;
 }
 
+enum status checkpoint_before(const char *run, int64_t step, char *path, int path_size)
+{
+    char dir[CKPT_PATH];
+    struct steps steps = {.n = 0};
+    TRY(make_dir_path(dir, run, path_size));
+    TRY(steps_list(dir, &steps));
+    enum status st = lineage_sort(dir, DAMAGED_LAST, &steps);
+    path[0] = 0;
+    for (int i = 0; i < steps.n && st == OK && !path[0]; i++)
+        if (steps.dirs[i].form != STEP_PARTIAL && steps.dirs[i].step < step &&
+            lineage_leads_to(dir, steps.dirs[0].name, steps.dirs[i].name))
+            snprintf(path, (size_t)path_size, "%s/%s", dir, steps.dirs[i].name);
+    steps_free(&steps);
+    return st;
+}
+
 int checkpoint_count(const char *run, int64_t *step)
 {
     char dir[CKPT_PATH];

@@ -51,7 +51,7 @@ static int put_lineage(const struct lineage *l, json_t *manifest)
 /* Returns the manifest as JSON. Unsigned 64-bit numbers are text: JSON integers end at 2^63 - 1. */
 static json_t *describe(const struct manifest *m, const struct lineage *l, const struct model *model, enum dtype dtype)
 {
-    char cursor[24], seed[24], hash[17], base[17];
+    char cursor[24], seed[24], hash[17], base[17], digests[17];
     json_t *files = json_object();
     for (int i = 0; i < CKPT_FILES; i++) {
         snprintf(hash, sizeof hash, "%016" PRIx64, m->files[i].xxh3);
@@ -61,9 +61,11 @@ static json_t *describe(const struct manifest *m, const struct lineage *l, const
     snprintf(cursor, sizeof cursor, "%" PRIu64, m->info.cursor);
     snprintf(seed, sizeof seed, "%" PRIu64, m->info.seed);
     snprintf(base, sizeof base, "%016" PRIx64, m->base);
-    json_t *root = json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:s*, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step,
-                             "cursor", cursor, "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics,
-                             "base", m->base ? base : NULL, "model", model_facts(model, dtype), "files", files);
+    snprintf(digests, sizeof digests, "%016" PRIx64, m->digests);
+    json_t *root =
+        json_pack("{s:i, s:I, s:s, s:I, s:s, s:s, s:s*, s:s, s:o, s:o}", "format", FORMAT, "step", (json_int_t)m->info.step,
+                  "cursor", cursor, "updates", (json_int_t)m->info.updates, "seed", seed, "numerics", m->info.numerics, "base",
+                  m->base ? base : NULL, "digests", digests, "model", model_facts(model, dtype), "files", files);
     if (root && put_lineage(l, root))
         return root;
     json_decref(root);
@@ -138,6 +140,8 @@ static int parse(const json_t *root, struct manifest *m)
         strcpy(m->info.numerics, numerics);
     if (ok && json_object_get(root, "base"))
         ok = get_u64(root, "base", 16, &m->base);
+    if (ok && json_object_get(root, "digests"))
+        ok = get_u64(root, "digests", 16, &m->digests);
     for (int i = 0; i < CKPT_FILES && ok; i++) {
         const json_t *f = json_object_get(files, ckpt_file_names[i]);
         ok = get_i64(f, "bytes", &m->files[i].bytes) && get_u64(f, "xxh3", 16, &m->files[i].xxh3);

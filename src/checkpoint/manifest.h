@@ -10,7 +10,8 @@ extern const char *const ckpt_file_names[CKPT_FILES];
 
 struct manifest {
     struct checkpoint_info info;
-    uint64_t base; /* hash of the weights that adapters were trained beside (checkpoint_hash_base); 0: no adapters */
+    uint64_t base;    /* hash of the weights that adapters were trained beside (checkpoint_hash_base); 0: no adapters */
+    uint64_t digests; /* hash of digests.txt; 0: saved by an ltrain that made none */
     struct {
         int64_t bytes;
         uint64_t xxh3;

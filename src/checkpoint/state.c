@@ -32,7 +32,7 @@ enum status state_check_finite(enum state_kind kind, const struct model_param *p
                        (long long)(first + i));
 }
 
-/* ENTRY: bytes of a header's entry beside the name; SMALL_FILES: bytes of config.json, manifest.json and the unused ends of disk
+/* ENTRY: bytes of a header's entry and a digest's line beside the names; SMALL_FILES: bytes of config.json, manifest.json and the unused ends of disk
  * blocks */
 enum { ENTRY = 128, SMALL_FILES = 32 << 10 };
 
@@ -43,7 +43,7 @@ static int64_t header_bytes(const struct model *m, int kinds, int all)
     int64_t bytes = 0;
     for (int i = 0; i < m->n_params; i++)
         if (all || m->params[i].trained)
-            bytes += kinds * model_param_tensors(&m->params[i]) * ((int64_t)strlen(m->params[i].name) + ENTRY);
+            bytes += kinds * model_param_tensors(&m->params[i]) * (2 * (int64_t)strlen(m->params[i].name) + ENTRY);
     return bytes;
 }
 

@@ -9,10 +9,12 @@
 #include "cli/export.h"
 #include "cli/plan.h"
 #include "cli/ranks.h"
+#include "cli/replay.h"
 #include "cli/report.h"
 #include "cli/tokenize.h"
 #include "eval/eval.h"
 #include "eval/sample.h"
+#include "replay/replay.h"
 #include "train/show.h"
 #include "train/train.h"
 #include "train/walltime.h"
@@ -56,6 +58,14 @@ static const char eval_usage[] = "usage: ltrain eval --model DIR|RUN [--eval-dat
                                  "  ltrain eval --model DIR --eval-data book.txt --lengths 8k..128k --json\n\n"
                                  "Tasks of long contexts are generated and answered, by length and depth:\n\n"
                                  "  ltrain eval --model runs/mine --tasks needle,multikey --lengths 8k..128k\n\n";
+
+static const char replay_usage[] = "usage: ltrain replay RUN [--steps A..B] [options]\n\n"
+                                   "Does steps of a run again, from its newest checkpoint before them or from its first\n"
+                                   "state, and says of each whether loss and gradient norm have the recorded bits. It\n"
+                                   "writes nothing into RUN. Data may lie on any tier and be computed by any number of\n"
+                                   "ranks; where that changes the numerics key, the numbers are compared within bounds\n"
+                                   "that it says. The exit status is 1 if a step differs.\n\n"
+                                   "  --steps A..B           the steps (default: those behind the newest checkpoint)\n\n";
 
 /* ---- running ---- */
 
@@ -134,6 +144,11 @@ static enum status run_eval(struct call *x)
     return eval_run(x->s, x->comm, &x->signal_number);
 }
 
+static enum status run_replay(struct call *x)
+{
+    return replay_run(x->s, x->comm);
+}
+
 /* ---- the table ---- */
 
 enum {
@@ -165,6 +180,9 @@ static const struct command {
     {"export", 0, 0, .alone = export_command, .summary = "an adapter merged into its base, or alone  (ltrain export --help)"},
     {"doctor", 0, 0, .alone = doctor_command, .summary = "whether this machine is fit to train  (ltrain doctor --help)"},
     {"report", 0, 0, .alone = report_command, .summary = "one HTML file of one or more runs (ltrain report --help)"},
+    {"replay", SETTINGS_REPLAY, STARTS_RANKS, .run = run_replay, .usage = replay_usage,
+     .summary = "steps of a run done again, compared with what it recorded (ltrain replay --help)"},
+    {"compare", 0, 0, .alone = compare_command, .summary = "two runs or checkpoints, bit for bit (ltrain compare --help)"},
     {"tokenize", 0, 0, .alone = tokenize_command, .summary = "text to token ids and back (ltrain tokenize --help)"},
 };
 /* clang-format on */

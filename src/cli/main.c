@@ -3,6 +3,7 @@
 #include "cli/build.h"
 #include "cli/commands.h"
 #include "cli/ranks.h"
+#include "cli/replay.h"
 #include "comm/launch.h"
 
 #include <limits.h>
@@ -125,6 +126,14 @@ static int inform(int argc, char **argv, const char *name)
     return help || version;
 }
 
+/* Parses the options behind the command's name. */
+static enum status parse(int n, char **argv, const char *name, char **replaced, struct settings_flags **out)
+{
+    if (strcmp(name, "replay") != 0)
+        return settings_flags_parse(n, argv, out);
+    return settings_flags_parse(replay_arguments(n, argv, replaced), replaced, out);
+}
+
 int main(int argc, char **argv)
 {
     spin_briefly(argv);
@@ -135,11 +144,13 @@ int main(int argc, char **argv)
     const struct command *x = command_find(name);
     struct launch_flags own;
     struct launch launch;
-    struct settings_flags *flags;
+    struct settings_flags *flags = NULL;
     int code = 0;
     if (x && command_runs_alone(x, n, argv + first, &code))
         return code;
-    enum status st = settings_flags_parse(n, argv + first, &flags);
+    char **replaced = calloc((size_t)argc + 1, sizeof *replaced);
+    enum status st =
+        replaced ? parse(n, argv + first, name, replaced, &flags) : status_no_memory("while reading the command line");
     if (st != OK)
         return ranks_leave(NULL, st);
     st = settings_launch(flags, &own.rank, &own.size, &own.local_rank);
@@ -153,5 +164,6 @@ int main(int argc, char **argv)
             code = run_ranks(&launch, name, &(struct command_line){.argc = argc, .argv = argv, .flags = flags});
     }
     settings_flags_free(flags);
+    free(replaced);
     return code;
 }

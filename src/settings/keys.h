@@ -67,6 +67,7 @@ enum key_scope {
     SCOPE_MAX_SEQ,       /* ltrain plan's search for the longest sequence */
     SCOPE_EXPLAIN,       /* ltrain plan's explained answers */
     SCOPE_JSON,          /* JSON as the form of answers */
+    SCOPE_REPLAY,        /* ltrain replay */
     SCOPE_SVG,           /* a picture as the form of answers */
 };
 

@@ -14,7 +14,8 @@ enum settings_use {
     SETTINGS_DATA = 4,
     SETTINGS_SAMPLE = 8,
     SETTINGS_EVAL = 16,
-    SETTINGS_ANY = 31,
+    SETTINGS_REPLAY = 32,
+    SETTINGS_ANY = 63,
 };
 
 /* Options of a command line, parsed once. If an option is faulty settings_read reports the fault, and the other functions find no

@@ -130,14 +130,34 @@ static const struct {
     {SCOPE_EXPLAIN, SETTINGS_EVAL, FOR_PLAN("evaluates"), wants_explanation},
     {SCOPE_JSON, SETTINGS_TRAIN, FOR_PLAN("trains"), wants_json},
     {SCOPE_JSON, SETTINGS_DATA, FOR_PLAN("shows data"), wants_json},
+    {SCOPE_REPLAY, BUT(SETTINGS_REPLAY), FOR("replay")},
     {SCOPE_SVG, SETTINGS_TRAIN, FOR_PLAN("trains")},
     {SCOPE_SVG, SETTINGS_DATA, FOR_PLAN("shows data")},
     {SCOPE_SVG, SETTINGS_SAMPLE, FOR_PLAN("samples")},
 };
 /* clang-format on */
 
+/* Refuses options of a replay that would change what the run has done. */
+static enum status refuse_other_steps(const struct settings_flags *f, const struct settings *s)
+{
+    if (!s->resume)
+        return status_fail(ERR_INVALID, "replay: which run? give its directory, as ltrain replay runs/kjv");
+    for (int i = 0; i < f->n; i++) {
+        const struct settings_key *k = f->flag[i].key;
+        if (!(k->shown & SETTINGS_REPLAY) && k->scope != SCOPE_REPLAY && strcmp(k->name, "resume") != 0)
+            return status_fail(
+                ERR_INVALID,
+                "--%s: ltrain replay does what the run has done, and takes only what may be another here: leave it out; ltrain "
+                "replay --help lists the others",
+                k->name);
+    }
+    return OK;
+}
+
 enum status flags_refuse(const struct settings_flags *f, const struct settings *s, enum settings_use use)
 {
+    if (use == SETTINGS_REPLAY)
+        TRY(refuse_other_steps(f, s));
     for (int i = 0; i < f->n; i++)
         for (size_t k = 0; k < sizeof refusals / sizeof *refusals; k++)
             if (refusals[k].scope == f->flag[i].key->scope && (refusals[k].by & use) &&

@@ -183,6 +183,7 @@ struct settings {
     enum stop_when stop;
     enum run_mode mode;
     char *resume;                   /* run directory to continue, or NULL */
+    char *replay_steps;             /* replay: steps to do again, "A..B"; NULL: the last ones */
     enum data_changed data_changed; /* reaction if the data differ from those of the checkpoint */
     /* not a key: mesh for which the resumed run's tiles were made, if no option gives tiles; else all degrees are 0 */
     struct mesh tiles_mesh;

@@ -130,6 +130,20 @@ static void put_experts(json_t *o, const struct expert_stats *x)
     }
 }
 
+/* Makes the object of settings that decide what updates do, and that a resumed run may have changed. */
+static json_t *updates_object(const struct settings *s)
+{
+    json_t *o = json_object();
+    put_int(o, "batch", s->plan.batch);
+    put(o, "weight_decay", s->weight_decay);
+    put(o, "beta1", s->beta1);
+    put(o, "beta2", s->beta2);
+    put(o, "eps", s->eps);
+    put(o, "clip", s->clip);
+    put(o, "router_bias_rate", s->router_bias_rate);
+    return o;
+}
+
 static void put_step(json_t *o, const struct step_metrics *m)
 {
     double rate = m->model_flops / m->seconds;
@@ -163,6 +177,10 @@ static void put_step(json_t *o, const struct step_metrics *m)
     json_object_set_new(o, "skipped", json_boolean(m->skipped != NULL));
     if (m->resumed)
         json_object_set_new(o, "resumed", json_true());
+    if (m->numerics) {
+        json_object_set_new(o, "numerics", json_string(m->numerics));
+        json_object_set_new(o, "updates", updates_object(m->settings));
+    }
 }
 
 json_t *metrics_object(const struct step_metrics *m)

@@ -4,6 +4,7 @@
 
 #include "engine/executor.h"
 #include "offload/store.h"
+#include "settings/settings.h"
 #include "train/evaluation.h"
 #include "train/expert_stats.h"
 
@@ -17,9 +18,11 @@ struct step_metrics {
     struct expert_stats experts;                                  /* experts: 0: the model has none */
     struct evaluation eval;                                       /* valid if `evaluated` */
     int evaluated;
-    int resumed;         /* 1: the first step after a resume */
-    int updated;         /* 1: the step began with the update of the step before */
-    const char *skipped; /* reason why the step changed nothing; NULL: it was not skipped */
+    int resumed;                     /* 1: the first step after a resume */
+    const char *numerics;            /* numerics key, where it begins to hold; NULL: that of the line before */
+    const struct settings *settings; /* settings of the updates, where `numerics` is set */
+    int updated;                     /* 1: the step began with the update of the step before */
+    const char *skipped;             /* reason why the step changed nothing; NULL: it was not skipped */
     int64_t device_bytes, device_limit, host_bytes, nvme_bytes;
     int64_t read_bytes, written_bytes;     /* sum over all ranks */
     struct comm_traffic sent;              /* sum over all ranks */

@@ -39,6 +39,8 @@ const struct metrics_key metrics_keys[METRICS_KEYS] = {
     {"planned_seconds", KEY_SUM, "s", "the plan's time of the step"},
     {"skipped", KEY_OTHER, "", "whether the step changed nothing (its norm is not finite, or nothing is trained)"},
     {"resumed", KEY_OTHER, "", "true in the first step after a resume, else absent"},
+    {"numerics", KEY_OTHER, "", "the numerics key, in the first line of each start and wherever it changes: all that may change a bit"},
+    {"updates", KEY_OTHER, "", "beside numerics: settings of the updates (batch, weight_decay, beta1, beta2, eps, clip, ...)"},
     {"eval_loss", KEY_OTHER, "nats/token", "loss on held-out text, where the step is followed by an evaluation"},
     {"eval_tokens", KEY_OTHER, "tokens", "tokens that it predicts"},
     {"eval_bits_per_byte", KEY_OTHER, "bits/byte", "the same loss by bytes of text; null where that is not known"},

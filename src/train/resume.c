@@ -207,8 +207,13 @@ static enum status resume(struct run *r)
     const struct settings *s = r->s;
     struct comm *c = r->session->comm;
     char path[4096], note[512], numerics[sizeof r->progress.at.numerics];
-    TRY(checkpoint_find(c, s->resume, path, sizeof path, &r->progress.at, note, sizeof note));
-    if (note[0])
+    if (r->from)
+        TRY(checkpoint_look(c, r->from, &r->progress.at));
+    else
+        TRY(checkpoint_find(c, s->resume, path, sizeof path, &r->progress.at, note, sizeof note));
+    if (r->from)
+        snprintf(path, sizeof path, "%s", r->from);
+    else if (note[0])
         tell("resume: %s\n", note);
     TRY(run_use_stretch(r, curriculum_at(s, max_i64(0, r->progress.at.step -
                                                            1)))); /* the checkpoint was saved with the length of its last step */
@@ -227,6 +232,27 @@ static enum status resume(struct run *r)
         tell("resume: the seed differs (%llu; was %llu): " ANEW "\n", (unsigned long long)s->seed,
              (unsigned long long)r->progress.at.seed);
     return OK;
+}
+
+enum status run_compare_data(const struct run *r, const char *of)
+{
+    static const char *const kinds[] = {"data", "eval-data"};
+    struct fingerprint_difference d;
+    char path[RUN_PATH], what[TEXT], *was = NULL;
+    size_t size = 0;
+    FILE *f = run_data_list(of, path) ? sys_read_text(path) : NULL;
+    ssize_t n = f ? getdelim(&was, &size, 0, f) : -1;
+    int differ = 0;
+    for (int k = 0; k < 2 && n >= 0 && !differ; k++)
+        differ = fingerprint_lists_differ(r->inputs.texts.data, was, kinds[k], &d);
+    if (differ)
+        fingerprint_describe(&d, what, sizeof what);
+    if (f)
+        fclose(f);
+    free(was);
+    return differ ? status_fail(ERR_INVALID, "the data are not those that %s was trained on: %s: give the former files by --data",
+                                of, what)
+                  : OK;
 }
 
 /* ---- the first state ---- */

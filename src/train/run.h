@@ -51,6 +51,7 @@ struct run {
     struct run_measured measured; /* measured.c */
     struct walltime walltime;     /* walltime.c */
     int mute;                     /* 1: stdout has failed, and that was reported */
+    const char *from;             /* checkpoint that a resumed run begins at; NULL: its newest one */
     /* tokens of each expert of each layer in the last step, of all ranks; lent by who wants to read them; NULL: nobody does */
     double *choices;
 };
@@ -62,6 +63,9 @@ enum status run_prepare(struct run *r);
 enum status run_evaluate_before(struct run *r);
 /* Does the next step and all that follows it: metrics, evaluation, save. *cut: it was ended early and not done. */
 enum status run_next(struct run *r, struct step_metrics *m, int *cut);
+/* Saves the state and reads it again into the homes of another plan, if the next step has another length: training then goes on as a
+ * resumed run would. */
+enum status run_follow_lengths(struct run *r);
 /* Saves a checkpoint, unless this step is saved. */
 enum status run_save(struct run *r);
 /* Ends a run: last checkpoint, export unless a signal stopped it, summary, log. */
@@ -82,6 +86,9 @@ enum status run_check_weights(const struct settings *s, const struct model *m, F
 /* Loads parameters and moments: random ones, those of a Hugging Face directory, or those of the newest checkpoint. Then reports
  * differences from the checkpoint's run; other data are ERR_INVALID unless the settings continue. */
 enum status run_load_state(struct run *r);
+/* Compares the data with those that a run began with, by its data.txt (one rank only). ERR_INVALID names what differs; a run without
+ * that file is not compared. */
+enum status run_compare_data(const struct run *r, const char *of);
 
 /* save.c */
 enum save_when { SAVE_ON_THE_WAY, SAVE_TO_GO_ON /* the run cannot go on without this save */, SAVE_LAST };

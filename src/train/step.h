@@ -10,9 +10,10 @@
 struct run;
 
 struct run_progress {
-    struct checkpoint_info at; /* position of training */
-    int resumes;               /* 1: the next step is the first after a resume */
-    int pending;               /* 1: an update waits for the next forward pass */
+    struct checkpoint_info at;                                /* position of training */
+    int resumes;                                              /* 1: the next step is the first after a resume */
+    char said[sizeof((struct checkpoint_info *)0)->numerics]; /* numerics key of the last line of metrics.jsonl */
+    int pending;                                              /* 1: an update waits for the next forward pass */
     double lr_pending;
     int64_t skipped_in_row;  /* steps in a row, up to now, with a gradient norm that was not finite */
     int signal;              /* signal that all ranks agreed to stop for; 0: none */

@@ -121,8 +121,7 @@ static enum status add_line(struct run *r, const struct step_metrics *m)
     return run_save_failed(r, st, SAVE_LAST);
 }
 
-/* Saves and reads the state again into the homes of the next length's plan, so that training goes on as a resumed run would. */
-static enum status follow_lengths(struct run *r)
+enum status run_follow_lengths(struct run *r)
 {
     if (run_length_changes(r)) {
         TRY(save(r, SAVE_TO_GO_ON));
@@ -156,6 +155,16 @@ static enum status check_skipped(const struct run *r)
                                            SKIPS_ALLOWED, (long long)r->progress.at.step));
 }
 
+/* Adds the numerics key, and settings of updates, to the first line of a process and wherever the key changes. */
+static void say_numerics(struct run *r, struct step_metrics *m)
+{
+    if (strcmp(r->progress.said, r->progress.at.numerics) == 0)
+        return;
+    memcpy(r->progress.said, r->progress.at.numerics, sizeof r->progress.said);
+    m->numerics = r->progress.said;
+    m->settings = r->s;
+}
+
 enum status run_next(struct run *r, struct step_metrics *m, int *cut)
 {
     const struct settings *s = r->s;
@@ -163,7 +172,7 @@ enum status run_next(struct run *r, struct step_metrics *m, int *cut)
     int unevaluated;
     struct lane_stats between[LANES]; /* statistics of evaluations and checkpoints */
     *m = (struct step_metrics){0};
-    TRY(follow_lengths(r));
+    TRY(run_follow_lengths(r));
     executor_take_stats(r->session->executor, between);
     (void)executor_take_submission(r->session->executor);
     TRY(run_step(r, m, cut));
@@ -174,6 +183,7 @@ enum status run_next(struct run *r, struct step_metrics *m, int *cut)
     TRY(run_finish_metrics(r, m));
     m->resumed = r->progress.resumes;
     r->progress.resumes = 0;
+    say_numerics(r, m);
     m->evaluated = s->plan.eval_every > 0 && r->progress.at.step % s->plan.eval_every == 0;
     if (m->evaluated) {
         TRY(run_evaluate(r, &m->eval, &unevaluated));

@@ -122,7 +122,7 @@ def bash(commands):
               "    esac", '    if [ -n "$choices" ]; then mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$word"); return; fi',
               '    case $word in', '    -*) mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word") ;;',
               '    *)', '        [ "$COMP_CWORD" != 1 ] || mapfile -t COMPREPLY < <(compgen -W "%s" -- "$word")' % " ".join(n for n in commands if n),
-              '        [ "$command" != report ] || { mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null; } ;;', "    esac", "}", "complete -F _ltrain ltrain"]
+              '        case $command in report | replay | compare) mapfile -t COMPREPLY < <(compgen -f -- "$word"); compopt -o filenames 2>/dev/null ;; esac ;;', "    esac", "}", "complete -F _ltrain ltrain"]
     return "\n".join(lines) + "\n"
 
 
