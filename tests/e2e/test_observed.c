@@ -50,10 +50,7 @@ static void a_run_and_later_plans(void **state)
     assert_true(planned_seconds("") == assumed);
     assert_true(planned_seconds("--observed auto") == assumed); /* there is nothing yet */
     e2e_succeeds(&cached, "--out run --steps 6" TINY);
-    const double took = mean_of("run", "seconds"), with = planned_seconds("--observed run/observed.yaml");
-    /* the sum of the instructions is what was measured; pauses of a busy machine are not */
-    if (!(with > took / 3 && with < 1.5 * took))
-        fail_msg("planned %g s with %g s measured", with, took);
+    const double with = planned_seconds("--observed run/observed.yaml"); /* bench/planner/observed.py measures how near that is */
     assert_true(with != assumed && planned_seconds("--observed auto") == with && planned_seconds("") == assumed);
     e2e_contains(e2e_succeeds(&cached, "plan --model tiny --seq-len 512 --observed auto" TILES).out, "observed in run (256");
     e2e_succeeds(&cached, "--out second --steps 2 --observed auto" TINY);
