@@ -110,12 +110,12 @@ static int take_first(void *user, const char *path)
 
 int foreign_find(const struct foreign_library *l, const char *toolkit, char path[4096])
 {
+    /* stays open: constructors keep memory that nobody could reach after closing */
     void *handle = dlopen(l->name, RTLD_LAZY | RTLD_LOCAL);
     struct link_map *map;
     if (!handle)
         return foreign_search(l, toolkit, take_first, path);
     const int known = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0;
     snprintf(path, PATH, "%s", known ? map->l_name : l->name);
-    dlclose(handle);
     return 1;
 }
