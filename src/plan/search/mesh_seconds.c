@@ -197,9 +197,11 @@ static double share_state(struct part *x, const struct weight *w, enum lane lane
     const struct plan_request *s = x->s;
     const double micro_batches = (double)s->grad_accum, others = (ranks - 1) / ranks;
     const int stage = ranks > 1 ? x->fixed.key.zero : 0;
-    const double gathers = stage == 3 ? (s->evaluation ? 1 : 2) : 1 / micro_batches, sums = s->evaluation ? 0
-                                                                                            : stage > 1   ? 1
-                                                                                                          : 1 / micro_batches;
+    const double slices = mesh_degree(&s->mesh, MESH_SLICES); /* each moves what a micro-batch does */
+    const double gathers = stage == 3 ? slices * (s->evaluation ? 1 : 2) : 1 / micro_batches, sums = s->evaluation ? 0
+                                                                                                     : stage > 1
+                                                                                                         ? slices
+                                                                                                         : 1 / micro_batches;
     const double elements = w->stored / (double)dtype_size(s->dtype);
     x->state += w->stored / (stage == 3 ? ranks : 1) + w->trained * (double)sizeof(float) / (stage >= 2 ? ranks : 1) +
                 w->trained * (double)(sizeof(float) + 2 * dtype_size(s->optim_dtype)) / ranks;
@@ -249,7 +251,8 @@ static void add_travel(struct part *x)
 static void add_activations(struct part *x)
 {
     const struct model *m = x->m;
-    const double rows = (double)x->fixed.rows, size = (double)dtype_size(x->s->dtype), dim = (double)m->config.dim;
+    const double rows = (double)x->fixed.rows * strategy_slices(&x->fixed), size = (double)dtype_size(x->s->dtype),
+                 dim = (double)m->config.dim;
     for (int k = 0; k < m->n_kinds; k++) {
         const struct model_layer *layer = &m->layers[m->kinds[k].first];
         const double layers = m->kinds[k].layers;
@@ -283,6 +286,15 @@ static double micro_batch_seconds(const struct part *x, const int64_t limit[TIER
                 fmax(x->cost.chained ? messages : fmax(fmax(x->world, x->ep), fmax(x->ulysses, x->ring)), needed));
 }
 
+/* Adds the other slices of a micro-batch to what was found of one: products and passes over rows. */
+static void add_slices(struct part *x)
+{
+    const double slices = strategy_slices(&x->fixed);
+    x->products *= slices;
+    x->forward *= slices;
+    x->rest *= slices;
+}
+
 enum status mesh_seconds(const struct model *m, const struct mesh_products *products, const struct plan_request *s,
                          const int64_t limit[TIERS], double *seconds, double *excess)
 {
@@ -295,6 +307,7 @@ enum status mesh_seconds(const struct model *m, const struct mesh_products *prod
     add_products(&x, products);
     add_attention(&x);
     add_elements(&x);
+    add_slices(&x);
     add_sharing(&x);
     add_states(&x);
     add_state(&x);
