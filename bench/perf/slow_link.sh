@@ -3,6 +3,7 @@
 # this machine are two nodes with a rank each; tbf limits their cable to RATE (50mbyte: 50 MB/s). OPTIONS replace the model and length
 # (25m at 16k). Prints the seconds of each step but the first. Needs root, ip, tc and mpirun.
 set -eu
+[ "${1:---help}" != --help ] || { sed -n '2,4s/^# //p' "$0"; exit; }
 ltrain=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 rate=${2:-50mbyte} steps=${3:-3}
 [ $# -lt 3 ] && shift $# || shift 3

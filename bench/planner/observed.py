@@ -1,7 +1,8 @@
-"""Prints how well plans that use an earlier run's times predict steps of another length, on a quiet machine: observed.py LTRAIN [SHAPE ...]
+"""Prints how well plans that use an earlier run's times predict steps of another length, on a quiet machine.
 
 Of each shape a run of one length leaves its observed.yaml, with which a run of another length is planned; its planned and
 measured seconds of a step (the median of those that begin with an update) stand side by side. The mark is 5%."""
+import argparse
 import json
 import os
 import statistics
@@ -38,10 +39,14 @@ def train(ltrain, options, tokens, out, observed):
 
 
 def main():
-    ltrain = os.path.abspath(sys.argv[1])
+    args = argparse.ArgumentParser(description=__doc__)
+    args.add_argument("ltrain")
+    args.add_argument("shape", nargs="*", help=", ".join(SHAPES))
+    args = args.parse_args()
+    ltrain = os.path.abspath(args.ltrain)
     missed = 0
     print("| shape | tokens | planned before | took | tokens | planned with it | took | error |\n|---|---|---|---|---|---|---|---|")
-    for name in sys.argv[2:] or SHAPES:
+    for name in args.shape or SHAPES:
         options, first, second = SHAPES[name]
         with tempfile.TemporaryDirectory() as directory:
             os.chdir(directory)

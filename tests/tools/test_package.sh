@@ -48,7 +48,7 @@ share=$home/share
 complete_word() { # WORDS ...: what is offered for the last one
     COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
     _ltrain ltrain "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
-    printf '%s\n' "${COMPREPLY[@]}"
+    [ ${#COMPREPLY[@]} = 0 ] || printf '%s\n' "${COMPREPLY[@]}"
 }
 compopt() { :; } # outside of a completion it fails
 "$home/bin/ltrain" --help | sed -n 's/^ *ltrain \([a-z]*\) *\.\.\..*/\1/p' >"$folder/commands"

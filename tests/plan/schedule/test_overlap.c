@@ -49,6 +49,7 @@ static void strategy_of(struct strategy *s, int ulysses, int ring, int64_t seq_l
                            .key.loss_tile = 16384,
                            .key.head_tile = 1,
                            .key.group = 1 << 30,
+                           .key.packed = 1,
                            .placement.prefetch = 16,
                            .placement.keep_inputs = 1,
                            .target = cell_target(),
