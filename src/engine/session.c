@@ -346,7 +346,9 @@ enum status session_run_half(struct session *s, enum plan_program which, const s
 {
     struct program *p = s->plan->programs[which];
     const int backward = which >= PLAN_BACKWARD_FIRST && which != PLAN_PASS_FORWARD;
-    uint8_t *bits = s->predicates + program_stage_predicate(s->plan->strategy.key.mesh.degree[MESH_RING], p->masks, !backward);
+    const struct strategy *strategy = &s->plan->strategy;
+    const int gradients = backward == strategy->ahead; /* which of the two kinds of message the half has */
+    uint8_t *bits = s->predicates + program_stage_predicate(strategy->key.mesh.degree[MESH_RING], p->masks, gradients);
     bits[0] = half->sends != 0;
     bits[1] = half->receives != 0;
     move_copies(p, half->copy, 1);

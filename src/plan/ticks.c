@@ -4,7 +4,8 @@
 
 struct ticks plan_ticks(const struct plan *p)
 {
-    return (struct ticks){strategy_stages(&p->strategy), strategy_slices(&p->strategy), p->micro_batches};
+    const struct strategy *s = &p->strategy;
+    return (struct ticks){strategy_stages(s), strategy_slices(s), strategy_lag(s), p->micro_batches};
 }
 
 static int64_t pieces(const struct ticks *t)
@@ -14,7 +15,7 @@ static int64_t pieces(const struct ticks *t)
 
 int64_t ticks_count(const struct ticks *t)
 {
-    return pieces(t) + t->slices - 1 + 2 * (t->stages - 1);
+    return pieces(t) + t->slices - 1 + 2 * t->lag * (t->stages - 1);
 }
 
 static int64_t within(const struct ticks *t, int64_t number)
@@ -24,13 +25,13 @@ static int64_t within(const struct ticks *t, int64_t number)
 
 int64_t ticks_forward(const struct ticks *t, int stage, int64_t tick)
 {
-    return stage >= 0 && stage < t->stages ? within(t, tick - stage) : -1;
+    return stage >= 0 && stage < t->stages ? within(t, tick - t->lag * stage) : -1;
 }
 
 /* Returns the number of a stage's backward pass in a tick, in the order of these passes; -1: none. */
 static int64_t backward_number(const struct ticks *t, int stage, int64_t tick)
 {
-    return stage >= 0 && stage < t->stages ? within(t, tick - (t->slices - 1) - (2 * (t->stages - 1) - stage)) : -1;
+    return stage >= 0 && stage < t->stages ? within(t, tick - (t->slices - 1) - t->lag * (2 * (t->stages - 1) - stage)) : -1;
 }
 
 /* Returns the piece of the backward pass of a number: each micro-batch's slices from the last to the first. */
@@ -46,7 +47,7 @@ int64_t ticks_backward(const struct ticks *t, int stage, int64_t tick)
 
 int ticks_slot(const struct ticks *t, int stage, int64_t piece)
 {
-    const int64_t slots = t->slices + 2 * (t->stages - 1 - stage);
+    const int64_t slots = t->slices + 2 * t->lag * (t->stages - 1 - stage);
     while (piece >= slots) /* it takes the copy of the piece whose backward pass was in the tick before its forward pass */
         piece = piece_of(t, piece - slots);
     return (int)piece;
@@ -64,21 +65,29 @@ static enum plan_program backward_of(const struct ticks *t, int64_t number)
     return of == PLAN_BACKWARD_MORE && t->slices > 1 && number % t->slices == 0 ? PLAN_BACKWARD_NEXT : of;
 }
 
-int ticks_list(const struct ticks *t, int stage, int64_t tick, struct tick_work out[TICK_MOST])
+/* Says whether a stage sends in a half of a tick, and whether it receives. outputs: 1: outputs travel; 0: gradients. `made`: the tick in
+ * which they were made. */
+static void pass_on(const struct ticks *t, int stage, int outputs, int64_t made, struct tick_work *w)
 {
     const int last = t->stages - 1;
+    w->sends = outputs ? stage < last && ticks_forward(t, stage, made) >= 0 : stage > 0 && ticks_backward(t, stage, made) >= 0;
+    w->receives = outputs ? ticks_forward(t, stage - 1, made) >= 0 : ticks_backward(t, stage + 1, made) >= 0;
+}
+
+int ticks_list(const struct ticks *t, int stage, int64_t tick, struct tick_work out[TICK_MOST])
+{
     const int64_t forward = ticks_forward(t, stage, tick), backward = backward_number(t, stage, tick),
-                  embed = ticks_forward(t, 0, tick), head = ticks_forward(t, last, tick), grad = backward_number(t, 0, tick);
+                  embed = ticks_forward(t, 0, tick), head = ticks_forward(t, t->stages - 1, tick),
+                  grad = backward_number(t, 0, tick);
     int n = 0;
     if (embed >= 0)
         out[n++] = (struct tick_work){PLAN_EMBED, embed, 0, 0};
-    out[n++] =
-        (struct tick_work){forward >= 0 ? PLAN_FORWARD : PLAN_PASS_FORWARD, forward,
-                           stage > 0 && ticks_backward(t, stage, tick - 1) >= 0, ticks_backward(t, stage + 1, tick - 1) >= 0};
+    out[n] = (struct tick_work){forward >= 0 ? PLAN_FORWARD : PLAN_PASS_FORWARD, forward, 0, 0};
+    pass_on(t, stage, t->lag > 1, tick - 1, &out[n++]);
     if (head >= 0)
         out[n++] = (struct tick_work){of_three(t, PLAN_HEAD_FIRST, head), head, 0, 0};
-    out[n++] = (struct tick_work){backward >= 0 ? backward_of(t, backward) : PLAN_PASS_BACKWARD, piece_of(t, backward),
-                                  stage < last && forward >= 0, ticks_forward(t, stage - 1, tick) >= 0};
+    out[n] = (struct tick_work){backward >= 0 ? backward_of(t, backward) : PLAN_PASS_BACKWARD, piece_of(t, backward), 0, 0};
+    pass_on(t, stage, t->lag == 1, t->lag > 1 ? tick - 1 : tick, &out[n++]);
     if (grad >= 0)
         out[n++] = (struct tick_work){of_three(t, PLAN_EMBED_GRAD_FIRST, grad), piece_of(t, grad), 0, 0};
     return n;
@@ -93,11 +102,12 @@ void ticks_runs(const struct ticks *t, int64_t runs[PLAN_PROGRAMS])
             runs[work[i - 1].program]++;
 }
 
-/* Returns the seconds of a program on one piece. Programs are planned for a mean slice; of a causal mask the later ones have more
+/* Returns the seconds of a program on one piece; of one that passes messages on, 0 if the stage has none. Programs are planned for a mean slice; of a causal mask the later ones have more
  * pairs of queries and keys. */
 static double seconds_of(const struct plan *p, const struct ticks *t, const struct tick_work *w)
 {
-    const struct program *of = p->programs[w->program];
+    const int idle = w->piece < 0 && !w->sends && !w->receives;
+    const struct program *of = idle ? NULL : p->programs[w->program];
     const double more = (double)(2 * (w->piece % t->slices) + 1 - t->slices) / t->slices;
     return of ? of->seconds + (w->piece >= 0 ? more * p->causal_seconds[w->program] : 0) : 0;
 }

@@ -5,7 +5,11 @@
  * each micro-batch's slices taken from the last to the first, p being the number of stages, if there are such pieces. All stages
  * compute the ends of the model together: the embedding before the first stage's forward pass, the head behind the last stage's, the
  * embedding's gradient behind the first stage's backward pass. So all ranks run as many programs, and messages between stages meet
- * (GPipe's order with one backward pass a tick, as 1F1B; slices of a sequence: TeraPipe). */
+ * (GPipe's order with one backward pass a tick, as 1F1B; slices of a sequence: TeraPipe).
+ *
+ * Outputs travel beside the backward pass of their tick, gradients beside the next tick's forward pass. With a lag of 2 (--stage-ahead
+ * 1) both travel beside the next tick's pass of their own kind, at tick k - 2 s and k - (c - 1) - 2 (2 (p - 1) - s): one sequence's
+ * slices go forward first and backward then, so that no tick has both passes for most of the time. */
 #ifndef LTRAIN_PLAN_TICKS_H
 #define LTRAIN_PLAN_TICKS_H
 
@@ -14,6 +18,7 @@
 /* A pipeline's step. */
 struct ticks {
     int stages, slices;
+    int lag; /* ticks by which a stage is behind the one before it: 1, or 2 if messages travel beside the tick between */
     int64_t micro_batches;
 };
 

@@ -141,6 +141,8 @@ const struct settings_key settings_keys[] = {
      .help = "layer inputs are kept of every K-th layer, the others computed again from theirs; auto: all, unless memory limits"},
     {"prefetch", KEY_NUMBER, AT(plan.prefetch), "auto", "auto", LIMITS(0, 1e6), .arg = "N", .shown = TRAIN | PLAN | EVAL | REPLAY, .scope = SCOPE_STEPS,
      .help = "how far ahead data are fetched, in row chunks of compute; 0: least memory"},
+    {"stage-ahead", KEY_INT, AT(plan.stage_ahead), "auto", "auto", LIMITS(0, 1), .arg = "0|1", .shown = TRAIN | PLAN | REPLAY, .scope = SCOPE_STEPS,
+     .help = "1: what passes between stages (--mesh pp) travels a tick later, hidden behind compute, which takes more ticks; 0: at once; auto: what is planned to be faster"},
     {"update", KEY_CHOICE, AT(plan.update), "auto", .choices = updates, .arg = "WHERE", .shown = TRAIN | PLAN | EVAL | REPLAY, .scope = SCOPE_STEPS,
      .help = "where AdamW runs"},
     {"device", KEY_DEVICE, .value = "auto", .choices = devices, .arg = "NAME", .shown = TRAIN | PLAN | SAMPLE | EVAL | REPLAY,

@@ -72,6 +72,7 @@ struct plan_request {
     enum effort effort;            /* effort of the planner's search */
     struct mesh mesh;              /* degrees; AUTO: derived from the number of ranks (plan_mesh) */
     unsigned open_degrees;         /* not a key: a bit for each degree derived by plan_mesh that planning may change; 0: none */
+    int stage_ahead;               /* pipelines: 1: messages between stages travel a tick later; AUTO: what is faster */
     int packing_is_open;           /* not a key: 1: planning may choose micro_batch */
     int per_host;                  /* not a key: ranks per host, used if open_degrees is not 0 */
     int evaluation;                /* not a key: 1: nothing is trained, the programs evaluate */

@@ -58,6 +58,9 @@ enum status run_describe_numerics(const struct run *r, char *key, size_t size)
     if (comm_size(r->comm) > 1)
         n += snprintf(key + n, size - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&numerics->mesh, mesh), numerics->zero,
                       dtype_name(numerics->wire));
+    /* gradients of the embedding and the tied head meet in another order */
+    if (r->session->plan->strategy.ahead && r->model->config.tied)
+        n += snprintf(key + n, size - (size_t)n, " stage-ahead");
     if (s->plan.device != DEVICE_CUDA)
         return OK;
     TRY(identify_devices(r, &devices));

@@ -450,7 +450,7 @@ static void stages(void **state)
 {
     (void)state;
 #define STAGES "--ranks 4 --mesh dp=2,pp=2 --zero 2 --batch 6" TINY
-#define SLICED "--ranks 4 --mesh dp=2,pp=2,slices=3 --zero 2 --batch 6" TINY
+#define SLICED "--ranks 4 --mesh dp=2,pp=2,slices=3 --stage-ahead 1 --zero 2 --batch 6" TINY
     e2e_contains(e2e_succeeds(&patient, "check --steps 2 " STAGES DISCRETE).out, "check: pass");
     e2e_contains(e2e_succeeds(&patient,
                               "check --steps 2 --ranks 2 --mesh pp=2 --batch 3 --model gpt2-tiny --data corpus.txt --seq-len 99 "

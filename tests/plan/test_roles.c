@@ -295,11 +295,11 @@ static int64_t tick_of(const struct ticks *t, int backward, int stage, int64_t p
 {
     const int64_t c = t->slices, slice = piece % c;
     if (backward && stage < t->stages - 1)
-        return tick_of(t, 1, stage + 1, piece) + 1;
+        return tick_of(t, 1, stage + 1, piece) + t->lag;
     if (backward)
         return tick_of(t, 0, stage, piece - slice + c - 1) + c - 1 - slice;
     if (stage > 0)
-        return tick_of(t, 0, stage - 1, piece) + 1;
+        return tick_of(t, 0, stage - 1, piece) + t->lag;
     return piece > 0 ? tick_of(t, 0, stage, piece - 1) + 1 : 0;
 }
 
@@ -330,8 +330,8 @@ static void check_pipeline(const struct ticks *t)
 {
     const int p = t->stages, c = t->slices;
     const int64_t n = t->micro_batches * c;
-    const struct strategy strategy = {.key = {.mesh = {{[MESH_PP] = p, [MESH_SLICES] = c}}, .packed = 1},
-                                      .sequences = t->micro_batches};
+    const struct strategy strategy = {
+        .key = {.mesh = {{[MESH_PP] = p, [MESH_SLICES] = c}}, .packed = 1}, .ahead = t->lag - 1, .sequences = t->micro_batches};
     int64_t runs[PLAN_PROGRAMS], last = 0;
     for (int s = 0; s < p; s++) {
         int64_t most = 0;
@@ -343,10 +343,11 @@ static void check_pipeline(const struct ticks *t)
             assert_int_equal(programs, ticks_list(t, (s + 1) % p, k, next));
             for (int i = 0; i < programs && s + 1 < p; i++) {
                 const int back = own[i].program >= PLAN_BACKWARD_FIRST && own[i].program != PLAN_PASS_FORWARD;
-                assert_int_equal(back ? own[i].sends : own[i].receives, back ? next[i].receives : next[i].sends);
+                const int outputs = back == (t->lag == 1);
+                assert_int_equal(outputs ? own[i].sends : own[i].receives, outputs ? next[i].receives : next[i].sends);
             }
         }
-        assert_int_equal(most, min_i64(n, c + 2 * (p - 1 - s)));
+        assert_int_equal(most, min_i64(n, c + 2 * t->lag * (p - 1 - s)));
     }
     assert_int_equal(last + 1, ticks_count(t));
     ticks_runs(t, runs);
@@ -365,7 +366,8 @@ static void ticks(void **state)
     for (int p = 2; p <= 8; p++)
         for (int64_t m = 1; m <= 12; m++)
             for (int c = 1; c <= 8 && m * c <= 24; c++)
-                check_pipeline(&(struct ticks){p, c, m});
+                for (int lag = 1; lag <= 2; lag++)
+                    check_pipeline(&(struct ticks){p, c, lag, m});
 }
 
 /* Makes sure that a backward half finds in a slot what the forward half has left there. */
@@ -393,7 +395,7 @@ static void halves_agree(const struct program *forward, const struct program *ba
     assert_true(found >= n);
 }
 
-static void plan_pipeline(const struct model *m, int stages, int slices, int64_t micro_batches, struct plan **out)
+static void plan_pipeline(const struct model *m, int stages, int slices, int64_t micro_batches, int ahead, struct plan **out)
 {
     static const int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
     struct plan_request s;
@@ -405,6 +407,7 @@ static void plan_pipeline(const struct model *m, int stages, int slices, int64_t
     s.grad_accum = micro_batches;
     s.batch = 2 * micro_batches;
     s.acts = OFFLOAD_NVME;
+    s.stage_ahead = ahead;
     if (plan_stages_create(m, &s, stages - 1, limit, out) != OK)
         fail_msg("%s", status_message());
 }
@@ -427,7 +430,7 @@ static void pipelines(void **state)
     assert_int_equal(cell_model(FAMILY_LLAMA, 5, &m), OK);
     for (int stages = 2; stages <= 3; stages++)
         for (int64_t micro_batches = 1; micro_batches <= 3; micro_batches++) {
-            plan_pipeline(m, stages, stages == 3 ? (int)micro_batches : 1, micro_batches, &p);
+            plan_pipeline(m, stages, stages == 3 ? (int)micro_batches : 1, micro_batches, stages == 3, &p);
             assert_true(p->fits && plan_n_roles(p) == 2);
             if (plan_verify_ranks(p) != OK)
                 fail_msg("%d stages, %lld micro-batches: %s", stages, (long long)micro_batches, status_message());
@@ -438,7 +441,7 @@ static void pipelines(void **state)
             assert_true(p->seconds > ticks_idle(p) && ticks_idle(p) > 0);
             plan_destroy(p);
         }
-    plan_pipeline(m, 3, 1, 3, &p);
+    plan_pipeline(m, 3, 1, 3, 0, &p);
     struct program **of = plan_of_role(p, 0)->programs == p->programs ? p->programs : p->roles->of[0].plan->programs;
     struct op_attrs *a = shift_of(of[PLAN_BACKWARD_MORE]);
     a->comm.distance = -1;

@@ -89,6 +89,7 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
                              .key.moments = s->optim_dtype,
                              .key.packed = s->micro_batch,
                              .placement.prefetch = s->prefetch,
+                             .ahead = s->stage_ahead == 1 && mesh_degree(&s->mesh, MESH_PP) > 1,
                              .placement.experts_at = (int)s->experts, /* OFFLOAD_NONE is 1 */
                              .evaluates = s->evaluation || s->scores || s->eval_before || s->eval_every > 0,
                              .weighted = s->weighted,

@@ -311,14 +311,11 @@ static void output_and_logits(struct lowering *L, int l)
 /* Computes the first layer's input, or takes it from the stage before. */
 static void begin_forward(struct lowering *L)
 {
-    if (L->pp > 1)
-        stage_pass_gradients(L);
-    L->phase = PHASE_FORWARD;
     if (L->pp > 1) {
-        for (int c = 0; c < L->n_chunks; c++)
-            stage_take_input(L, c);
+        stage_begin_forward(L);
         return;
     }
+    L->phase = PHASE_FORWARD;
     L->unit = MODEL_EMBEDDING_UNIT;
     unit_fetch(L, L->unit);
     for (int c = 0; c < L->n_chunks; c++)
@@ -411,20 +408,12 @@ static void layer_backward(struct lowering *L, int l)
     }
 }
 
-/* Takes the gradient of a stage's outputs. */
-static void begin_backward(struct lowering *L)
-{
-    L->cut = L->p->n_instrs;
-    stage_pass_outputs(L);
-    L->phase = PHASE_BACKWARD;
-    for (int c = 0; c < L->n_chunks; c++)
-        stage_take_gradient(L, c);
-}
-
 void lower_backward(struct lowering *L)
 {
-    if (L->pp > 1)
-        begin_backward(L);
+    if (L->pp > 1) {
+        L->cut = L->p->n_instrs;
+        stage_begin_backward(L);
+    }
     int lowest = (int)L->m->config.layers; /* layer up to which gradients are wanted; -1: the embedding */
     for (int u = 0; u < L->m->n_units; u++)
         if (L->m->units[u].trained_elements > 0 && L->m->units[u].layer < lowest)

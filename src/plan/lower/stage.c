@@ -55,14 +55,14 @@ static void shift(struct lowering *L, enum stage_value from, enum stage_value to
     emit_done(L, 0);
 }
 
-void stage_pass_outputs(struct lowering *L)
+static void pass_outputs(struct lowering *L)
 {
     L->phase = PHASE_IO;
     L->unit = -1;
     shift(L, STAGE_OUT, STAGE_IN, 1);
 }
 
-void stage_pass_gradients(struct lowering *L)
+static void pass_gradients(struct lowering *L)
 {
     L->phase = PHASE_IO;
     L->unit = -1;
@@ -75,7 +75,7 @@ static void copy_chunk(struct lowering *L, struct value *to, struct value *from,
     lower_cast_rows(L, to, r0, L->s.key.dtype, from, r0, L->s.key.dtype, r1 - r0);
 }
 
-void stage_take_input(struct lowering *L, int c)
+static void take_input(struct lowering *L, int c)
 {
     value_new(L, &L->x[0], c);
     copy_chunk(L, &L->x[0], &L->stage[STAGE_IN], c);
@@ -90,12 +90,36 @@ void stage_leave_output(struct lowering *L, int c)
     value_drop(L, x, c);
 }
 
-void stage_take_gradient(struct lowering *L, int c)
+static void take_gradient(struct lowering *L, int c)
 {
     value_new(L, &L->dx, c);
     copy_chunk(L, &L->dx, &L->stage[STAGE_DOUT], c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);
+}
+
+void stage_begin_forward(struct lowering *L)
+{
+    if (!L->s.ahead)
+        pass_gradients(L);
+    L->phase = PHASE_FORWARD;
+    for (int c = 0; c < L->n_chunks; c++)
+        take_input(L, c);
+    if (L->s.ahead)
+        pass_outputs(L);
+    L->phase = PHASE_FORWARD;
+}
+
+void stage_begin_backward(struct lowering *L)
+{
+    if (!L->s.ahead)
+        pass_outputs(L);
+    L->phase = PHASE_BACKWARD;
+    for (int c = 0; c < L->n_chunks; c++)
+        take_gradient(L, c);
+    if (L->s.ahead)
+        pass_gradients(L);
+    L->phase = PHASE_BACKWARD;
 }
 
 void stage_leave_gradient(struct lowering *L, int c)
@@ -235,7 +259,7 @@ void stage_lower(struct lowering *L)
     if (L->duties & DUTY_EMBED_GRAD)
         lower_embedding_gradient(L);
     if (L->duties & DUTY_PASS_FORWARD)
-        stage_pass_gradients(L);
+        (L->s.ahead ? pass_outputs : pass_gradients)(L);
     if (L->duties & DUTY_PASS_BACKWARD)
-        stage_pass_outputs(L);
+        (L->s.ahead ? pass_gradients : pass_outputs)(L);
 }

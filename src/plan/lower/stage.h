@@ -2,7 +2,8 @@
  * src/plan/lower.
  *
  * A stage's outputs and gradients lie in persistent buffers of all rows of a micro-batch, since they travel in another program than
- * the one that makes them: outputs beside the backward pass that follows, gradients beside the next forward pass. The last stage has
+ * the one that makes them: outputs beside the backward pass that follows, gradients beside the next forward pass; with a lag of 2
+ * (strategy_lag) both beside the next pass of their own kind, once that has taken what arrived before. The last stage has
  * its outputs' gradient of each slice until the slice's backward pass, since slices go backwards there. */
 #ifndef LTRAIN_PLAN_LOWER_STAGE_H
 #define LTRAIN_PLAN_LOWER_STAGE_H
@@ -20,13 +21,11 @@ void stage_reserve(struct lowering *L);
 void stage_end_values(struct lowering *L);
 void stage_lower(struct lowering *L);
 
-/* Emits the message with which a half begins: it carries what the half before made. */
-void stage_pass_outputs(struct lowering *L);
-void stage_pass_gradients(struct lowering *L);
-/* Copies chunk c of the stage's input, or of its outputs' gradient, from what arrived. The others copy results to what leaves. */
-void stage_take_input(struct lowering *L, int c);
+/* Takes the stage's inputs, or its outputs' gradients, from what arrived, and emits the half's message. The functions below copy
+ * chunk c of the results to what leaves. */
+void stage_begin_forward(struct lowering *L);
+void stage_begin_backward(struct lowering *L);
 void stage_leave_output(struct lowering *L, int c);
-void stage_take_gradient(struct lowering *L, int c);
 void stage_leave_gradient(struct lowering *L, int c);
 
 #endif

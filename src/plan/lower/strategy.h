@@ -61,6 +61,7 @@ struct strategy {
     int ranks;            /* number of ranks: the product of the mesh's degrees */
     int64_t saved[TIERS]; /* pipelines: bytes of all micro-batches in flight, once their halves are lowered (halves.h); else 0 */
     int64_t sequences;    /* sequences of a step, over all ranks */
+    int ahead;            /* pipelines: 1: what passes between stages travels a tick later, beside compute (plan/ticks.h) */
     int evaluates;        /* 1: programs without a backward pass leave every token's loss */
     int weighted;         /* 1: each token's loss has a weight, an input */
     int discrete;
@@ -76,6 +77,12 @@ struct strategy {
 static inline int strategy_stages(const struct strategy *s)
 {
     return mesh_degree(&s->key.mesh, MESH_PP);
+}
+
+/* Returns the ticks by which a stage is behind the one before it. */
+static inline int strategy_lag(const struct strategy *s)
+{
+    return 1 + s->ahead;
 }
 
 /* Returns the number of slices in which stages take a sequence; 1: they take it whole. */
@@ -106,13 +113,14 @@ static inline int64_t strategy_own_micro_batches(const struct strategy *s)
 static inline int strategy_slots(const struct strategy *s)
 {
     const int slices = strategy_slices(s);
-    return (int)min_i64(strategy_own_micro_batches(s) * slices, slices + 2 * (strategy_stages(s) - 1));
+    return (int)min_i64(strategy_own_micro_batches(s) * slices, slices + 2 * strategy_lag(s) * (strategy_stages(s) - 1));
 }
 
 static inline int strategy_open_micro_batches(const struct strategy *s)
 {
     const int slices = strategy_slices(s);
-    return (int)min_i64(strategy_own_micro_batches(s), 1 + (2 * (slices - 1) + 2 * (strategy_stages(s) - 1)) / slices);
+    const int behind = 2 * (slices - 1) + 2 * strategy_lag(s) * (strategy_stages(s) - 1);
+    return (int)min_i64(strategy_own_micro_batches(s), 1 + behind / slices);
 }
 
 static inline int strategy_same_grid(const struct strategy *a, const struct strategy *b)
