@@ -139,8 +139,8 @@ static enum status describe_files(struct comm *c, const char *dir, struct manife
     }
     TRY(comm_agree(c, st));
     TRY(comm_broadcast(c, 0, m, sizeof *m));
-    TRY(digests_write(c, dir, &m->digests));
-    return manifest_hash(c, dir, m);
+    TRY(digests_write(c, dir, m));
+    return manifest_hash(c, dir, DIGEST_FILES, m);
 }
 
 /* Gives a whole partial directory its final name. An existing checkpoint of the same step (a save cut off before `latest`, then

@@ -4,7 +4,6 @@
 #include "base/mix.h"
 #include "base/num.h"
 #include "base/sys.h"
-#include "checkpoint/manifest.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,25 +39,50 @@ enum status digest_share(struct comm *c, const struct ckpt_part *part, uint64_t 
 
 /* ---- making ---- */
 
-/* Tensors of both files, and the sums of this rank. */
+/* A tensor of the k-th file. */
+struct place {
+    struct ckpt_part part;
+    int file, number; /* number: in the file's list */
+};
+
+/* Tensors of both files, in the order of their bytes, and the hashes. */
 struct tensors {
     struct st_file *file[DIGEST_FILES];
     struct ckpt_window window[DIGEST_FILES];
-    int n;
-    double *half; /* [n][2]: halves of 32 bits, as sums of doubles are exact */
+    struct place *of;
+    int n, first[DIGEST_FILES + 1]; /* first: a file's tensors are of[first[k]] .. of[first[k + 1] - 1] */
+    uint64_t *sum;                  /* [n + DIGEST_FILES]: of tensors, then of whole files */
 };
+
+static int by_place(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    return x->file != y->file ? x->file - y->file : (x->part.at > y->part.at) - (x->part.at < y->part.at);
+}
 
 static enum status open_tensors(const char *dir, struct tensors *t)
 {
     char path[CKPT_PATH];
+    int most = 0;
     for (int k = 0; k < DIGEST_FILES; k++) {
         TRY(ckpt_path(path, dir, ckpt_file_names[k], ""));
         TRY(st_open(path, &t->file[k]));
         TRY(ckpt_window_open(st_file_path(t->file[k], 0), &t->window[k]));
-        t->n += st_count(t->file[k]);
+        most += st_count(t->file[k]);
     }
-    t->half = sys_calloc((size_t)t->n * 2 + 1, sizeof *t->half);
-    return t->half ? OK : status_fail(ERR_NOMEM, "out of memory: digests of %d tensors", t->n);
+    t->of = sys_calloc((size_t)most + 1, sizeof *t->of);
+    t->sum = sys_calloc((size_t)most + DIGEST_FILES, sizeof *t->sum);
+    if (!t->of || !t->sum)
+        return status_fail(ERR_NOMEM, "out of memory: digests of %d tensors", most);
+    for (int k = 0; k < DIGEST_FILES; k++) {
+        for (int j = 0; j < st_count(t->file[k]); j++) {
+            t->of[t->n] = (struct place){.file = k, .number = j};
+            t->n += digest_find(t->file[k], j, &t->of[t->n].part);
+        }
+        t->first[k + 1] = t->n;
+    }
+    qsort(t->of, (size_t)t->n, sizeof *t->of, by_place);
+    return OK;
 }
 
 static void close_tensors(struct tensors *t)
@@ -68,67 +92,78 @@ static void close_tensors(struct tensors *t)
             ckpt_window_close(&t->window[k]);
         st_close(t->file[k]);
     }
-    free(t->half);
+    free(t->of);
+    free(t->sum);
 }
 
-static void add(double half[2], uint64_t sum)
+/* Hashes segments [first, first + n) of file k, and the tensors' segments that begin in them, while their bytes are at hand. *next: the
+ * first tensor that may have some. */
+static enum status hash_some(struct tensors *t, int k, int64_t bytes, int64_t first, int64_t n, int *next)
 {
-    half[0] = (double)(uint32_t)sum;
-    half[1] = (double)(uint32_t)(sum >> 32);
-}
-
-/* Hashes segments [first, first + n) of all tensors, counted through. */
-static enum status hash_some(struct tensors *t, int64_t first, int64_t n, uint64_t *sums)
-{
-    int64_t at = 0;
-    for (int k = 0, i = 0; k < DIGEST_FILES; k++)
-        for (int j = 0; j < st_count(t->file[k]); j++, i++) {
-            struct ckpt_part part;
-            if (!digest_find(t->file[k], j, &part))
-                continue;
-            const int64_t segments = ckpt_segments(part.bytes), a = max_i64(first, at), b = min_i64(first + n, at + segments);
-            if (a < b)
-                TRY(ckpt_hash_in(&t->window[k], &part, a - at, b - a, &sums[i]));
-            at += segments;
+    const struct ckpt_part whole = {.path = t->window[k].path, .bytes = bytes};
+    for (int64_t s = first; s < first + n; s++) {
+        const int64_t from = s * CKPT_SEGMENT, to = from + CKPT_SEGMENT;
+        TRY(ckpt_hash_in(&t->window[k], &whole, s, 1, &t->sum[t->n + k]));
+        for (int i = *next; i < t->first[k + 1] && t->of[i].part.at < to; i++) {
+            const struct ckpt_part *part = &t->of[i].part;
+            const int64_t own = ceil_div(max_i64(0, from - part->at), CKPT_SEGMENT);
+            if (own < ckpt_segments(part->bytes))
+                TRY(ckpt_hash_in(&t->window[k], part, own, 1, &t->sum[i]));
+            *next += i == *next && own + 1 >= ckpt_segments(part->bytes);
         }
+    }
     return OK;
 }
 
-static int64_t count_segments(const struct tensors *t)
+/* Hashes this rank's share of the files; the ranks agree after every round, so that none waits long for a slow one. */
+static enum status hash_files(struct comm *c, struct tensors *t, const struct manifest *m)
 {
-    int64_t n = 0;
-    for (int k = 0; k < DIGEST_FILES; k++)
-        for (int j = 0; j < st_count(t->file[k]); j++) {
-            struct ckpt_part part;
-            n += digest_find(t->file[k], j, &part) ? ckpt_segments(part.bytes) : 0;
-        }
-    return n;
+    for (int k = 0; k < DIGEST_FILES; k++) {
+        const int64_t n = ckpt_segments(m->files[k].bytes), share = ceil_div(n, comm_size(c)),
+                      first = min_i64(n, comm_rank(c) * share), end = min_i64(n, first + share);
+        int next = t->first[k];
+        for (int64_t at = 0; at < share; at += ROUND)
+            TRY(comm_agree(c,
+                           hash_some(t, k, m->files[k].bytes, first + at, max_i64(0, min_i64(ROUND, end - first - at)), &next)));
+    }
+    return OK;
 }
 
-/* Hashes this rank's share of all segments; the ranks agree after every round, so that none waits long for a slow one. */
-static enum status hash_tensors(struct comm *c, struct tensors *t)
+/* Adds up the sums of all ranks: halves of 32 bits, as sums of doubles are exact. */
+static enum status add_up(struct comm *c, struct tensors *t)
 {
-    uint64_t *sums = sys_calloc((size_t)t->n + 1, sizeof *sums);
-    const int64_t n = count_segments(t), share = ceil_div(n, comm_size(c)), first = min_i64(n, comm_rank(c) * share),
-                  end = min_i64(n, first + share);
-    enum status st = comm_agree(c, sums ? OK : status_fail(ERR_NOMEM, "out of memory: digests of %d tensors", t->n));
-    for (int64_t at = 0; at < share && st == OK; at += ROUND)
-        st = comm_agree(c, hash_some(t, first + at, max_i64(0, min_i64(ROUND, end - first - at)), sums));
-    for (int i = 0; i < t->n && st == OK; i++)
-        add(t->half + 2 * i, sums[i]);
-    free(sums);
-    return st == OK ? comm_sum(c, t->half, 2 * t->n) : st;
+    const int n = t->n + DIGEST_FILES;
+    double *half = sys_calloc(2 * (size_t)n, sizeof *half);
+    enum status st = comm_agree(c, half ? OK : status_fail(ERR_NOMEM, "out of memory: digests of %d tensors", t->n));
+    for (int i = 0; i < n && st == OK; i++) {
+        half[2 * i] = (double)(uint32_t)t->sum[i];
+        half[2 * i + 1] = (double)(uint32_t)(t->sum[i] >> 32);
+    }
+    if (st == OK)
+        st = comm_sum(c, half, 2 * n);
+    for (int i = 0; i < n && st == OK; i++)
+        t->sum[i] = (uint64_t)half[2 * i] + ((uint64_t)half[2 * i + 1] << 32);
+    free(half);
+    return st;
 }
 
+/* Returns the text: a line for each tensor, in the order of the files' lists. */
 static char *write_text(const struct tensors *t)
 {
     char *text = NULL;
     size_t size;
-    FILE *f = open_memstream(&text, &size);
-    for (int k = 0, i = 0; k < DIGEST_FILES && f; k++)
-        for (int j = 0; j < st_count(t->file[k]); j++, i++)
-            fprintf(f, "%016" PRIx64 " %d %s\n", (uint64_t)t->half[2 * i] + ((uint64_t)t->half[2 * i + 1] << 32), k,
-                    st_name(t->file[k], j));
+    int *line = sys_malloc(((size_t)t->n + 1) * sizeof *line);
+    FILE *f = line ? open_memstream(&text, &size) : NULL;
+    for (int k = 0; k < DIGEST_FILES && f; k++) {
+        const int n = st_count(t->file[k]);
+        for (int j = 0; j < n; j++)
+            line[j] = -1;
+        for (int i = t->first[k]; i < t->first[k + 1]; i++)
+            line[t->of[i].number] = i;
+        for (int j = 0; j < n; j++)
+            fprintf(f, "%016" PRIx64 " %d %s\n", line[j] < 0 ? 0 : t->sum[line[j]], k, st_name(t->file[k], j));
+    }
+    free(line);
     if (!f || fclose(f) != 0) {
         free(text);
         return NULL;
@@ -136,13 +171,17 @@ static char *write_text(const struct tensors *t)
     return text;
 }
 
-enum status digests_write(struct comm *c, const char *dir, uint64_t *text_xxh3)
+enum status digests_write(struct comm *c, const char *dir, struct manifest *m)
 {
     struct tensors t = {.n = 0};
     char path[CKPT_PATH], *text = NULL;
     enum status st = comm_agree(c, open_tensors(dir, &t));
     if (st == OK)
-        st = hash_tensors(c, &t);
+        st = hash_files(c, &t, m);
+    if (st == OK)
+        st = add_up(c, &t);
+    for (int k = 0; k < DIGEST_FILES && st == OK; k++)
+        m->files[k].xxh3 = t.sum[t.n + k];
     if (st == OK)
         text = write_text(&t);
     close_tensors(&t);
@@ -151,7 +190,7 @@ enum status digests_write(struct comm *c, const char *dir, uint64_t *text_xxh3)
     if (st == OK && comm_rank(c) == 0)
         st = ckpt_write_text(path, text);
     if (st == OK)
-        *text_xxh3 = XXH3_64bits(text, strlen(text));
+        m->digests = XXH3_64bits(text, strlen(text));
     free(text);
     return comm_broken(c) ? st : comm_agree(c, st);
 }

@@ -3,6 +3,7 @@
 #define LTRAIN_CHECKPOINT_DIGESTS_H
 
 #include "checkpoint/files.h"
+#include "checkpoint/manifest.h"
 #include "comm/comm.h"
 #include "data/safetensors.h"
 
@@ -16,9 +17,9 @@ int digest_find(const struct st_file *f, int i, struct ckpt_part *out);
 /* Adds the hashes of this rank's share of a tensor's segments to *sum; all ranks call it, and their sums add up to the digest. */
 enum status digest_share(struct comm *c, const struct ckpt_part *part, uint64_t *sum);
 
-/* Writes DIR/digests.txt from the tensors' files that lie there; all ranks call it, each reads a share. *bytes_xxh3: hash of the
- * text, on all ranks. */
-enum status digests_write(struct comm *c, const char *dir, uint64_t *text_xxh3);
+/* Writes DIR/digests.txt from the tensors' files that lie there, whose sizes *m has, and sets their hashes and the text's in *m, on all
+ * ranks; all call it, and each reads a share once. */
+enum status digests_write(struct comm *c, const char *dir, struct manifest *m);
 
 /* Digests read back (one rank only). */
 struct digests {

@@ -213,12 +213,12 @@ enum status manifest_read_lineage(const char *dir, struct lineage *out)
 /* Segments that a rank hashes between two agreements (1 GiB); small, so that the other ranks wait for a short time only. */
 enum { ROUND = 8192 };
 
-enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m)
+enum status manifest_hash(struct comm *c, const char *dir, int first_file, struct manifest *m)
 {
     char path[CKPT_PATH];
     int64_t rank = comm_rank(c), size = comm_size(c);
-    double half[CKPT_FILES][2]; /* halves of 32 bits: sums of doubles are exact, and need no memory */
-    for (int i = 0; i < CKPT_FILES; i++) {
+    double half[CKPT_FILES][2] = {{0}}; /* halves of 32 bits: sums of doubles are exact, and need no memory */
+    for (int i = first_file; i < CKPT_FILES; i++) {
         int64_t n = ckpt_segments(m->files[i].bytes), share = ceil_div(n, size);
         int64_t first = min_i64(n, rank * share), end = min_i64(n, first + share);
         uint64_t sum = 0;
@@ -233,7 +233,7 @@ enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m)
         half[i][1] = (double)(uint32_t)(sum >> 32);
     }
     TRY(comm_sum(c, half[0], CKPT_FILES * 2));
-    for (int i = 0; i < CKPT_FILES; i++)
+    for (int i = first_file; i < CKPT_FILES; i++)
         m->files[i].xxh3 = (uint64_t)half[i][0] + ((uint64_t)half[i][1] << 32);
     return OK;
 }
@@ -278,7 +278,7 @@ enum status manifest_open(struct comm *c, const char *dir, struct manifest *out)
     char path[CKPT_PATH];
     TRY(manifest_look(c, dir, &m));
     there = m;
-    TRY(manifest_hash(c, dir, &there));
+    TRY(manifest_hash(c, dir, 0, &there));
     for (int i = 0; i < CKPT_FILES; i++)
         if (there.files[i].xxh3 != m.files[i].xxh3) {
             TRY(ckpt_path(path, dir, ckpt_file_names[i], ""));

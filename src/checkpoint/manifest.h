@@ -23,9 +23,9 @@ enum status manifest_write(const char *dir, const struct manifest *m, const stru
                            enum dtype dtype);
 /* Reads only a checkpoint's ancestors (one rank only). ERR_CORRUPT, ERR_INVALID as manifest_open. */
 enum status manifest_read_lineage(const char *dir, struct lineage *out);
-/* Hashes all files: each rank a share of the segments of every file; the sums go to xxh3. All ranks call it with the same
- * m->files[].bytes. */
-enum status manifest_hash(struct comm *c, const char *dir, struct manifest *m);
+/* Hashes the files from first_file on: each rank a share of the segments of every file; the sums go to xxh3. All ranks call it with the
+ * same m->files[].bytes. */
+enum status manifest_hash(struct comm *c, const char *dir, int first_file, struct manifest *m);
 /* Opens a checkpoint: rank 0 reads the manifest; then all ranks check that the files are as written, sizes first, then hashes.
  * All ranks call it and get the same status. ERR_CORRUPT names the missing or damaged file; ERR_INVALID: another format, or a
  * rank does not see the directory. */
