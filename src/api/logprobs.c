@@ -46,7 +46,7 @@ static enum status check(const ltrain *s, const struct request *x)
     return OK;
 }
 
-/* Lays out sequence `number`: one document, whose tokens are each other's targets. */
+/* Lays out sequence `number`: one document, each token being the target of the token before. */
 static enum status take(void *request, int64_t number, struct sequence *out, int64_t *used)
 {
     const struct request *x = request;
@@ -66,8 +66,8 @@ static enum status take(void *request, int64_t number, struct sequence *out, int
     return OK;
 }
 
-/* Collects the results of sequence k from the ranks that computed it. place: its place in this rank's micro-batch; -1: it is not
- * there. Each token's loss is on one rank, so that sums of doubles are exact. */
+/* Collects the results of sequence k from the ranks that computed them. place: the sequence's place in this rank's micro-batch, -1: none.
+ * Each token's loss is on one rank and 0 on the others, so that sums of doubles are exact. */
 static enum status collect(const struct request *x, int64_t k, int64_t place)
 {
     struct run *r = x->run;

@@ -87,7 +87,7 @@ static enum status find(const ltrain *s, const char *call, const char *name, int
     return OK;
 }
 
-/* Returns the kind of state that has a unit's most exact values: masters, where there are any. */
+/* Finds the kind of state that has a parameter's most exact values: masters, if there are any. */
 static enum status exact_kind(const ltrain *s, const struct model_param *p, enum state_kind *kind)
 {
     double seen[1];

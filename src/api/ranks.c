@@ -1,4 +1,5 @@
-/* The communicator of sessions: of a process alone each has its own; several ranks share one, since MPI starts once in a process. */
+/* The communicator of sessions. In a process without other ranks each session has its own; with several ranks all sessions share one,
+ * since MPI starts once in a process. */
 #include "api/session.h"
 
 #include <stdlib.h>

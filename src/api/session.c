@@ -104,7 +104,7 @@ static enum status prepare(ltrain *s)
     return run_evaluate_before(&s->run);
 }
 
-/* Opens the session's parts in their order. What is there stays for close_parts. */
+/* Opens the session's parts in their order. After a failure, close_parts closes the open ones. */
 static enum status open_parts(ltrain *s, int n, char **options)
 {
     struct settings_flags *flags;
@@ -130,7 +130,7 @@ static enum status open_parts(ltrain *s, int n, char **options)
     return prepare(s);
 }
 
-/* Closes what is open of a session, and returns st, or the first failure of closing. */
+/* Closes the open parts of a session. Returns st, or if st is OK a failure of closing. */
 static enum status close_parts(ltrain *s, enum status st)
 {
     char cause[1024];
@@ -195,7 +195,7 @@ int ltrain_close(ltrain *s)
     return st;
 }
 
-/* ---- what a session is ---- */
+/* ---- facts about a session ---- */
 
 int64_t ltrain_get(const ltrain *s, int number)
 {

@@ -30,7 +30,7 @@ struct ltrain {
     ltrain_batch *batch;
     void *user;
     enum status given; /* status of the sequences that the callback gave for the present step */
-    char fault[1024];  /* its sentence */
+    char fault[1024];  /* the sentence of that status */
     struct api_kept *kept;
     int n_kept;
 };

@@ -36,9 +36,9 @@ struct backward {
     float scale;
 };
 
-/* One thread's scratch for a key block. */
+/* One thread's scratch for a key block; left and right rows and columns are the forms of packed matrices in amx.h. */
 struct keys {
-    char *k, *v, *k_columns; /* left rows, left rows, left columns */
+    char *k, *v, *k_columns; /* left rows, left rows, left columns: forms of amx.h */
     float *dk, *dv;          /* [BLOCK][dp], [BLOCK][wp] */
     float *sum;              /* sums of the groups before, in the layout of dk and dv */
     char *ds;                /* right rows: [BLOCK/16 of queries][SPANS of keys] */

@@ -1,8 +1,8 @@
 /* Attention forward of BF16 for AMX: as panels_forward.c, S^T = K Q^T and O^T = V^T P^T in panels of 32 queries. P is rounded to
  * bf16 for the second product. Scores are scaled later, and sums take unrounded values, in fp32.
  *
- * K (left rows) and V (left columns) of a batch of KV heads are packed once into `work`. A task is a block of queries of one
- * head, against all its key blocks.
+ * K and V of a batch of KV heads are packed once into `work`, K in the form of left rows and V of left columns (amx.h). A task is
+ * a block of queries of one head, against all its key blocks.
  *
  * Sums over millions of keys: blocks' sums of p are added in fp64. O is summed key by key in fp32 for GROUP blocks, since only
  * memory could keep a block's sum apart; groups are added in fp64. The error is some 1e-4, where a bf16 output is off by 2e-3. */

@@ -31,8 +31,8 @@ struct backward {
     int64_t lse_stride;                  /* rows of the whole call */
     int accumulate;
     int64_t d, w;                      /* widths of q and k, and of v and do */
-    int64_t panel_stride, head_stride; /* floats */
-    int64_t go_panel, go_head;         /* the same for do */
+    int64_t panel_stride, head_stride; /* floats of a panel, and of a head, of q and k */
+    int64_t go_panel, go_head;         /* floats of a panel, and of a head, of do */
     float *qt, *got, *dqt;             /* [batch][q_blocks * PANELS][d + PAD][LANES]: q * scale * log2(e), do, dq / scale */
     float *lse, *delta;                /* [batch][q_blocks * BLOCK]; lse in units of log2; 0 if there is no key or row */
 };

@@ -385,7 +385,7 @@ static enum status all_steps(struct check *c, int64_t steps)
 
 /* ---- before and after ---- */
 
-/* Plans rank 0's run alone in the memory that the ranks leave free on its host. */
+/* Plans rank 0's reference run in the memory that the ranks leave free on its host. */
 static enum status plan_alone(struct check *c, const struct plan *given)
 {
     struct plan *alone = NULL;
@@ -462,7 +462,7 @@ static enum status start(struct run *r)
     return run_load_state(r);
 }
 
-/* Starts rank 0's run alone, which the other ranks have no part in. */
+/* Starts rank 0's reference run, which the other ranks have no part in. */
 static enum status start_alone(struct check *c)
 {
     c->alone.s = &c->alone_settings;

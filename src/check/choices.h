@@ -1,4 +1,4 @@
-/* Tokens that choose other experts than in the run alone. Private to src/check. */
+/* Tokens that choose other experts than in the reference run (alone.h). Private to src/check. */
 #ifndef LTRAIN_CHECK_CHOICES_H
 #define LTRAIN_CHECK_CHOICES_H
 

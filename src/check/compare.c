@@ -27,8 +27,8 @@ struct compare {
     enum state_kind kind;
     int unit;
     struct difference *d; /* rank 0 */
-    float *alone;         /* rank 0: the unit's state in the run alone */
-    float *gradient;      /* rank 0, where parameters are compared: the unit's gradient in the run alone */
+    float *alone;         /* rank 0: the unit's state in the reference run (alone.h) */
+    float *gradient;      /* rank 0, if parameters are compared: the unit's gradient in the reference run */
     struct excuse excuse; /* rank 0: allowed differences of the unit */
     float *own;           /* this rank's shards, one after the other */
     struct piece *piece;
@@ -37,7 +37,7 @@ struct compare {
     int ranks;
     enum state_holding holding;
     enum lane lane; /* lane whose members hold the same, if there are copies */
-    int is_copy;    /* 1: another rank says what this one holds, too */
+    int is_copy;    /* 1: the same shards are on another rank, which sends them */
 };
 
 static const struct model_param *param_of(const struct compare *c, int i)

@@ -21,7 +21,7 @@ struct difference {
     double turned2;
     double few[DIFFERENCE_FEW]; /* largest squares of differences by such moments in a few elements, ascending */
     double first_order;         /* sum of gradient times difference: first-order change of the loss */
-    double felt2, weight2;      /* sums of squares: gradient times difference, and gradient times the value of the run alone */
+    double felt2, weight2;      /* sums of squares: gradient times difference, and gradient times the reference run's value */
 };
 
 /* Allowed difference: `slack` by element (NULL: none), and `turn` more for a few elements. */

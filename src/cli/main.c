@@ -113,7 +113,7 @@ static int run_ranks(const struct launch *launch, const char *name, const struct
     return failed ? failed : code;
 }
 
-/* Prints what is asked for instead of running the command: its help, or the version. Returns 0 if nothing is. */
+/* Prints the command's help or the version instead of running the command. Returns 0 if neither was asked for. */
 static int inform(int argc, char **argv, const char *name)
 {
     const struct command *x = command_find(name);

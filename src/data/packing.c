@@ -14,7 +14,7 @@ struct packing {
     struct packing_config config;
     struct packing_report report;
     int64_t train_end;
-    /* best fit only: parts of documents, first in the order of the stream, in the end in that of the sequences */
+    /* best fit only: parts of documents, while they are collected in the order of the stream, then in that of the sequences */
     struct part *parts;
     int64_t n, room;
     int64_t *first; /* best fit only: [sequences + 1]: number of the first part of each sequence */

@@ -53,14 +53,14 @@ static int is_of_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Tells whether `word` stands at `at` as a whole word; a path's end is a word's, too. */
+/* Tells whether `word`, which may be a path, stands at `at` as a whole word. */
 static int stands_at(const char *text, const char *at, const char *word)
 {
     const size_t n = strlen(word);
     return n > 0 && strncmp(at, word, n) == 0 && !is_of_word(at[n]) && (at == text || !is_of_word(at[-1]) || word[0] == '/');
 }
 
-/* Returns what takes the place of a name that begins at `at`, and its length; NULL: none does. */
+/* Returns the replacement of a private name that begins at `at`, and that name's length; NULL: no name begins there. */
 static const char *replaced_by(const struct names *n, const char *text, const char *at, size_t *length)
 {
     static const char *const homes[] = {"/home/", "/Users/"};
@@ -138,7 +138,7 @@ static int write_file(FILE *tar, const char *name, const char *text)
            fwrite(zeros, 1, (512 - n % 512) % 512, tar) == (512 - n % 512) % 512;
 }
 
-/* ---- what the files say ---- */
+/* ---- contents of the files ---- */
 
 typedef enum status writer(FILE *f, const void *x);
 
@@ -165,7 +165,7 @@ static enum status write_versions(FILE *f, const void *x)
     return OK;
 }
 
-/* Writes the settings without those that name or are data. */
+/* Writes the settings except those that contain data or their paths. */
 static enum status write_settings(FILE *f, const void *x)
 {
     struct settings s = *((const struct needs *)x)->s;
@@ -186,7 +186,7 @@ static enum status write_plan_json(FILE *f, const void *x)
     return plan_write_json(n->plan, n->model, &n->s->plan, NULL, NULL, f);
 }
 
-/* Adds a file with what the writer makes of x, without names. */
+/* Adds a file with the text that `write` writes about x, with private names replaced. */
 static enum status add(FILE *tar, const char *name, writer *write, const void *x)
 {
     char *text = NULL, *clean = NULL;

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* Checks cores and vector instructions; doctor_memory: what limits leave of memory. */
+/* Checks cores and vector instructions; doctor_memory: the memory that limits leave free. */
 void doctor_cores(struct findings *f);
 void doctor_memory(struct findings *f, const char *root);
 /* Checks the process's limits: locked memory, open files, the size of a file. */
@@ -26,7 +26,7 @@ void doctor_path(struct findings *f, const char *path, int measured, struct driv
 
 /* Checks NVIDIA GPUs: their links, the driver, what the plugin finds, CUDA's libraries. */
 void doctor_gpus(struct findings *f, const char *root);
-/* Checks their memory's errors, clocks, links' generation and access to each other. */
+/* Checks NVIDIA GPUs by NVML: memory errors, clocks, PCIe generation, access to each other. */
 void doctor_nvml(struct findings *f);
 
 /* Checks MPI, the launcher that started this process, and shared memory. */

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* Makes all checks; needs: of a plan, or NULL. */
+/* Makes all checks. needs: needs of the plan; NULL: there is no plan. */
 static void look(struct findings *f, const struct doctor *d, const struct needs *needs)
 {
     const char *root = process_system_root();

@@ -1,4 +1,4 @@
-/* ltrain doctor: whether this machine is fit to train, and what would make it fitter. */
+/* ltrain doctor: checks of this machine for training, with remedies. */
 #ifndef LTRAIN_DOCTOR_DOCTOR_H
 #define LTRAIN_DOCTOR_DOCTOR_H
 

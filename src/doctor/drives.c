@@ -25,7 +25,7 @@ void doctor_io(struct findings *f, const char *root, const char *path)
     struct store *s = NULL;
     char line[32];
     if (sys_access(path, W_OK | X_OK) != 0)
-        return; /* doctor_path says why */
+        return; /* doctor_path reports why */
     const enum status st = store_open(&c, &s);
     store_close(s);
     if (st == OK) {

@@ -1,4 +1,4 @@
-/* Findings of a doctor: verdicts with their remedies. Private to src/doctor. */
+/* Findings of checks: verdicts with their remedies. Private to src/doctor. */
 #ifndef LTRAIN_DOCTOR_FINDINGS_H
 #define LTRAIN_DOCTOR_FINDINGS_H
 

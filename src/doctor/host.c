@@ -48,7 +48,7 @@ void doctor_cores(struct findings *f)
         findings_add(f, VERDICT_OK, "kernels", "", "%s%s", isa_name(isa), isa_has_amx() ? " and AMX" : "");
 }
 
-/* Returns the limit that leaves least, NULL: none is known. */
+/* Returns the limit that leaves the least memory; NULL: no limit is known. */
 static const struct memory_limit *tightest(const struct memory_limits *all)
 {
     const struct memory_limit *least = NULL;

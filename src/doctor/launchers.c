@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define SHARED "/dev/shm"
-#define LITTLE_SHARED (64LL << 20) /* bytes: what containers have by default; Open MPI takes some for each pair of ranks */
+#define LITTLE_SHARED (64LL << 20) /* bytes that containers have by default; Open MPI takes some for each pair of ranks */
 
 /* Finds a program in PATH; returns 0 if there is none. */
 static int find_program(const char *name, char *path, size_t size)

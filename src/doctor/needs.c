@@ -77,7 +77,7 @@ static void check_memory(struct findings *f, const struct needs *n, const char *
     for (int i = 0; i < all.n; i++)
         least = !least || all.at[i].left < least->left ? &all.at[i] : least;
     if (!least)
-        return; /* doctor_memory says so */
+        return; /* doctor_memory reports it */
     units_format_apart(need, least->left, needs, left);
     if (need > least->left)
         findings_add(f, VERDICT_FAILURE, "memory",
@@ -88,7 +88,7 @@ static void check_memory(struct findings *f, const struct needs *n, const char *
         findings_add(f, VERDICT_OK, "memory", "", "the plan takes %s of the %s that are left", needs, left);
 }
 
-/* Compares what is locked: all arenas in host memory. */
+/* Checks that a rank may lock all its arenas in host memory (RLIMIT_MEMLOCK). */
 static void check_locked(struct findings *f, const struct needs *n)
 {
     struct rlimit lock;
@@ -121,7 +121,7 @@ void doctor_needs_path(struct findings *f, const struct needs *n, const char *pa
     char needs[32], room[64];
     const int64_t need = (n->ranks * n->plan->arena[TIER_NVME] + n_paths - 1) / n_paths;
     if (disk_look(path, &d) != 0)
-        return; /* doctor_path says so */
+        return; /* doctor_path reports it */
     units_format_bytes(need, needs);
     disk_say_room(&d, room);
     if (need > disk_room(&d))
@@ -131,7 +131,7 @@ void doctor_needs_path(struct findings *f, const struct needs *n, const char *pa
         findings_add(f, VERDICT_OK, "path", "", "%s: the plan stores %s there, and %s", path, needs, room);
 }
 
-/* Compares one direction's rate with the bytes that a step moves, if the step took its planned time. */
+/* Compares the measured rate of drives in one direction with the rate that moves a step's bytes in its planned time. */
 static void check_rate(struct findings *f, const struct needs *n, enum lane lane, double measured, const char *done)
 {
     const double bytes = (double)n->ranks * (double)n->report.lane[lane].bytes, rate = bytes / fmax(n->plan->seconds, 1e-9);

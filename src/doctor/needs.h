@@ -1,4 +1,4 @@
-/* A plan against the machine that is to run it. Private to src/doctor. */
+/* Checking whether this machine has the memory, room and drives that a plan needs. Private to src/doctor. */
 #ifndef LTRAIN_DOCTOR_NEEDS_H
 #define LTRAIN_DOCTOR_NEEDS_H
 
@@ -17,14 +17,14 @@ struct needs {
     int ranks;            /* ranks of this host */
 };
 
-/* Plans for this machine as `ltrain plan` does. ERR_INVALID: settings that ask for no such plan. doctor_needs_free frees what it made,
- * also after a failure. */
+/* Plans for this machine as `ltrain plan` does. ERR_INVALID: the settings describe no run that can be planned here. doctor_needs_free
+ * frees *out, also after a failure. */
 enum status doctor_needs_find(struct settings *s, struct needs *out);
 void doctor_needs_free(struct needs *n);
 
-/* Checks that the plan fits, its memory, locked memory, and room for the run's own files. */
+/* Checks that the plan fits, that its memory is free and may be locked, and that the run's files have room. */
 void doctor_needs_check(struct findings *f, const struct needs *n, const char *root);
-/* Checks the room of one of n_paths directories, and the rates of all. */
+/* Checks the room in one of n_paths directories; doctor_needs_rates: the rates of all together. */
 void doctor_needs_path(struct findings *f, const struct needs *n, const char *path, int n_paths);
 void doctor_needs_rates(struct findings *f, const struct needs *n, const struct drive_rates *measured);
 

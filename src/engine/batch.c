@@ -278,7 +278,7 @@ enum status batch_publish(struct batch *b, int64_t n)
         return OK;
     }
     TRY(seq_layout_assign(b->layout, t.lo));
-    publish_links(b, b->whole.hi); /* nobody reads hi of the whole sequence */
+    publish_links(b, b->whole.hi); /* the whole sequence's hi, which nobody reads, is scratch here */
     if (!b->memory) {              /* the arrays are the program's inputs already */
         for (int k = 1; k < m->n_masks; k++) {
             narrow(b, t.lo, m->mask_window[k], session_io(b->s, io->lo[k]));

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Cursors: COMPUTE, H2D and D2H by their lane numbers, and one for all comm lanes. */
+/* Cursors, the device's queues of instructions: COMPUTE, H2D and D2H by their lane numbers, and one for all comm lanes. */
 enum { COMM_CURSOR = LANE_D2H + 1, CURSORS, NO_CURSOR = -1 };
 #define WATCH_INSTRS 64 /* instructions of a lane of which at least one is watched */
 #define WATCH_EVENTS 32 /* announced instructions of which at least one is watched */
@@ -27,7 +27,7 @@ struct marks {
     const struct program *p;
     struct lane_index index;
     int *position; /* position of each instruction on its cursor, from 1 */
-    int *next;     /* next instruction on the same cursor, of each instruction; n_instrs: none */
+    int *next;     /* the instruction after each one on its cursor; n_instrs: none */
     uint8_t *plain, *timed;
     int32_t *after; /* ticket of its lane that must retire before an instruction is submitted; 0: none */
 };

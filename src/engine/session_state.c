@@ -416,7 +416,7 @@ static enum status zero_device(struct filling *f, int64_t at, int64_t bytes)
     return st;
 }
 
-/* Makes part of a piece in the thread's slot, then transfers it. */
+/* Fills part of a piece in the thread's slot, then transfers that part to its place. */
 static enum status make_and_put(struct filler *own, const struct piece *x, int64_t from, int64_t end)
 {
     struct filling *f = own->f;

@@ -2,9 +2,9 @@
 
 #include <math.h>
 
-/* Limits of a correction; beyond, a stopped process was measured, or next to nothing. */
+/* Largest factor of a correction. A larger quotient means that the process was stopped, or that hardly anything was measured. */
 #define MOST_CORRECTION 30.0
-#define LEAST_SECONDS 1e-5 /* seconds of work of a kind below which nothing follows from it */
+#define LEAST_SECONDS 1e-5 /* seconds of one kind of work below which its rates are not corrected */
 
 static void add(struct observed_sum *s, double planned, double measured)
 {
@@ -45,12 +45,13 @@ void observed_merge(struct observed *o, const struct observed *more)
     }
 }
 
-/* Returns by what a rate is to be multiplied; 1: nothing was observed. The fixed part of instructions is no matter of rates. */
+/* Returns the factor that corrects a rate; 1: nothing was observed. overhead: fixed seconds of an instruction, which rates do not
+ * change. */
 static double factor(const struct observed_sum *s, double overhead)
 {
     const double fixed = (double)s->n * overhead;
     double planned = s->planned - fixed, measured = s->measured - fixed;
-    if (measured < s->measured / 4) { /* the fixed part itself is less than planned */
+    if (measured < s->measured / 4) { /* the overhead is really less than planned: it is not subtracted */
         planned = s->planned;
         measured = s->measured;
     }

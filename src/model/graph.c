@@ -31,7 +31,7 @@ static void end_unit(struct builder *b)
 
 /* ---- the family's description, unit by unit ---- */
 
-/* Runs one pass over the family's description; returns the number of parameters (0 in CONNECT). */
+/* Runs one pass over the family's description; returns the number of parameters (0 in the pass CONNECT). */
 static int describe(struct model *m, const struct adapter_rules *rules, enum build_pass pass)
 {
     const struct family *f = family_of(&m->config);
@@ -343,8 +343,8 @@ static int count_units(const struct model_config *c)
     return units;
 }
 
-/* Gives each unit its layer: the embedding's comes first, then a unit for each layer, then the head's, then two for each layer with
- * experts: the router's and that of the stacks. */
+/* Sets each unit's layer. The embedding's unit comes first, then one for each layer, the head's, and two for each layer with experts:
+ * the router's and the stacks'. */
 static void number_units(struct model *m)
 {
     const int head = model_head_unit(m);

@@ -4,7 +4,7 @@
 
 #include "model/model.h"
 
-/* Allocates a model with that many layers and units, without parameters; all else is zero. */
+/* Allocates a model of `layers` layers and `units` units, without parameters; all else is zero. */
 enum status graph_allocate(const struct model_config *config, int64_t layers, int units, struct model **out);
 /* Orders each unit's parameters, and sets their offsets and the units' sizes. */
 void graph_order(struct model *m);

@@ -45,7 +45,7 @@ static enum status check_norms(const struct model_block *b)
                        "--mesh: tp divides heads, and the model's norms of queries and keys are over all heads: leave tp out");
 }
 
-/* Refuses adapters whose random masks, or whose rows, would be those of a slice. */
+/* Refuses adapters with dropout, whose random masks are not drawn slice by slice, and an adapter of the head. */
 static enum status check_adapters(const struct model *m)
 {
     if (m->config.lora.dropout > 0)
@@ -74,7 +74,7 @@ static enum status check_slices(const struct model *m, int64_t layer, int slices
     return OK;
 }
 
-/* Refuses blocks that are in no parts. */
+/* Refuses kinds of blocks that cannot be cut into parts. */
 static enum status check_kinds(const struct model_layer *layer)
 {
     for (int i = 0; i < layer->n_blocks; i++)
@@ -187,7 +187,8 @@ static void cut_block(struct model *m, struct model_block *b, const struct model
         cut_heads(m, *f.by_head, part);
 }
 
-/* Sets a map's place in the part's matrix, once all ranges of this matrix are known. whole: the same map in the whole model. */
+/* Sets a map's first row or column in the part's matrix, which is known once all ranges of this matrix are. whole: the same map in the
+ * whole model. */
 static void place_map(const struct model *m, struct model_linear *w, const struct model_linear *whole,
                       const struct model_part *part)
 {
@@ -199,7 +200,7 @@ static void place_map(const struct model *m, struct model_linear *w, const struc
         w->first_out += p->range[i].n;
 }
 
-/* Sets the places of a layer's maps in the part's matrices, once these have their shapes. */
+/* Calls place_map for all maps of a layer, once the part's matrices have their shapes. */
 static void place_maps(struct model *m, struct model_layer *l, const struct model_layer *whole, const struct model_part *part)
 {
     for (int i = 0; i < l->n_blocks; i++) {
@@ -227,7 +228,7 @@ static void cut_layers(struct model *m, const struct model *whole, const struct 
         place_maps(m, &m->layers[l], &whole->layers[part->first_layer + l], part);
 }
 
-/* ---- copying what a part has of the whole model ---- */
+/* ---- copying a part's units and layers from the whole model ---- */
 
 /* Returns a parameter's new index; -1 (none) stays. to: new indices. */
 static int moved(const int *to, int param)
@@ -284,7 +285,7 @@ static void move_all(const int *to, struct model *m)
     move_linear(to, &m->head);
 }
 
-/* Tells whether the part has a unit of the whole model: those of its layers, the embedding and the head. */
+/* Tells whether the part has a unit of the whole model. A part has the units of its layers, the embedding and the head. */
 static int has_unit(const struct model *whole, const struct model_part *part, int unit)
 {
     const int layer = whole->units[unit].layer;
@@ -299,7 +300,7 @@ static int count_units(const struct model *whole, const struct model_part *part)
     return n;
 }
 
-/* Returns the layer of a unit in the part. */
+/* Returns the layer that a unit of the whole model belongs to, as the part numbers layers. */
 static int layer_in_part(const struct model *whole, const struct model_part *part, int unit)
 {
     const int layer = whole->units[unit].layer;
@@ -333,7 +334,8 @@ static void copy_layers(struct model *m, const struct model *whole, const struct
     move_all(to, m);
 }
 
-/* Sorts the parameters of units anew: those that slices divide come first. */
+/* Sorts the parameters of each unit anew: the ones that slices divide come first. to: scratch, as for copy_layers, of twice as many
+ * numbers. */
 static void order_slices(struct model *m, int *to)
 {
     int *before = to + m->whole->n_params;
@@ -458,8 +460,8 @@ enum status model_create_for(const struct model *m, int64_t tokens, const char *
 
 /* ---- elements ---- */
 
-/* Finds the whole parameter's element that is the part's element `at` of it. Returns how many of the n that follow are adjacent
- * there, too. */
+/* Finds a part's element `at` of a parameter in the whole parameter: its element *there. Returns how many of the n elements from `at` on
+ * are adjacent in the whole parameter, too. */
 static int64_t element_in_whole(const struct model_param *p, const struct model_param *of_whole, int64_t at, int64_t n,
                                 int64_t *there)
 {

@@ -50,7 +50,7 @@ int model_share_of(const struct model *m, int ep, int unit)
     return ep > 1 && m->experts_shared <= 1 && model_unit_has_experts(m, unit) ? ep : 1;
 }
 
-/* Divides a stack, whose matrices lie one below the other. */
+/* Reduces a stack, whose matrices lie one below the other, to one rank's share. */
 static void divide_param(struct model_param *p, int ep)
 {
     p->experts /= ep;

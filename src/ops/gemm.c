@@ -11,7 +11,7 @@
 
 enum {
     BLOCK_MN = 2048,   /* most rows and columns of C whose operands are packed at a time; equal to a usual row chunk */
-    BLOCK_BF16 = 1024, /* the same for a BF16 C, which is held in fp32 until it is complete */
+    BLOCK_BF16 = 1024, /* BLOCK_MN of a BF16 C, which is held in fp32 until all products are added */
     PACK = 96,         /* rows or columns that one task packs: a multiple of every tile's sides */
     TASK_M = 192,      /* rows and columns of C that one task computes */
     TASK_N = 128,

@@ -12,7 +12,7 @@
 
 /* ---- planning ---- */
 
-/* Returns the request of a further role: the settings, with the first role's decisions that may change bits. */
+/* Returns the request for a further role: the settings, with the numerics key that the first role's plan decided on. */
 static struct plan_request request_like(const struct plan_request *s, const struct strategy *first)
 {
     struct plan_request r = *s;
@@ -48,8 +48,8 @@ static enum status find_role(struct plan_roles *x, const struct model *whole, co
     return OK;
 }
 
-/* Plans a role. first: the first role's plan, whose placement stages share, so that messages between all ranks come in one order on
- * each; NULL: this is the first. */
+/* Plans a role. first: the first role's plan, NULL for the first role itself; stages share its placement, so that all ranks exchange
+ * messages in one order. */
 static enum status plan_role(const struct model *m, const struct plan_request *s, const struct plan *first,
                              const int64_t limit[TIERS], struct plan **out)
 {
@@ -155,7 +155,7 @@ double plan_step_seconds(const struct plan *p)
 
 enum { TABLES = 1 + 2 * COMM_LANES };
 
-/* Returns the number of ranks that have one part: stages of a pipeline are parts of its mesh, other parts have a mesh each. */
+/* Returns the number of ranks that share one part. The stages of a pipeline divide the mesh; other parts have a mesh each. */
 static int ranks_of_part(const struct plan *p)
 {
     return p->strategy.ranks / strategy_stages(&p->strategy);
@@ -225,7 +225,7 @@ static enum status verify_ticks(const struct plan *p, int n_parts, const struct 
     return OK;
 }
 
-/* Verifies the programs of all parts together: those of one name, and a pipeline's ticks. */
+/* Verifies the programs of all parts together: programs of one name, or for a pipeline those of each tick. */
 static enum status verify_parts(const struct plan *p, int n_parts, const struct program **programs, struct mesh_roles *mesh,
                                 int32_t *role)
 {

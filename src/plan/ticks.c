@@ -28,13 +28,13 @@ int64_t ticks_forward(const struct ticks *t, int stage, int64_t tick)
     return stage >= 0 && stage < t->stages ? within(t, tick - t->lag * stage) : -1;
 }
 
-/* Returns the number of a stage's backward pass in a tick, in the order of these passes; -1: none. */
+/* Returns which of a stage's backward passes, counted from 0, runs in a tick; -1: none. */
 static int64_t backward_number(const struct ticks *t, int stage, int64_t tick)
 {
     return stage >= 0 && stage < t->stages ? within(t, tick - (t->slices - 1) - t->lag * (2 * (t->stages - 1) - stage)) : -1;
 }
 
-/* Returns the piece of the backward pass of a number: each micro-batch's slices from the last to the first. */
+/* Returns the piece of backward pass `number`: these passes take each micro-batch's slices from the last to the first. */
 static int64_t piece_of(const struct ticks *t, int64_t number)
 {
     return number < 0 ? -1 : number / t->slices * t->slices + t->slices - 1 - number % t->slices;
@@ -48,12 +48,12 @@ int64_t ticks_backward(const struct ticks *t, int stage, int64_t tick)
 int ticks_slot(const struct ticks *t, int stage, int64_t piece)
 {
     const int64_t slots = t->slices + 2 * t->lag * (t->stages - 1 - stage);
-    while (piece >= slots) /* it takes the copy of the piece whose backward pass was in the tick before its forward pass */
+    while (piece >= slots) /* a piece takes over the slot of the piece whose backward pass ran one tick before */
         piece = piece_of(t, piece - slots);
     return (int)piece;
 }
 
-/* Returns the program among three: of the first piece, of further ones, of the last one of several. */
+/* Returns one of three successive programs: the first piece's (`first`), further pieces', the last piece's. */
 static enum plan_program of_three(const struct ticks *t, enum plan_program first, int64_t number)
 {
     return (enum plan_program)((int)first + (number == 0 ? 0 : number == pieces(t) - 1 ? 2 : 1));
@@ -102,8 +102,8 @@ void ticks_runs(const struct ticks *t, int64_t runs[PLAN_PROGRAMS])
             runs[work[i - 1].program]++;
 }
 
-/* Returns the seconds of a program on one piece; of one that passes messages on, 0 if the stage has none. Programs are planned for a mean slice; of a causal mask the later ones have more
- * pairs of queries and keys. */
+/* Returns the seconds of a program on one piece; 0 for a program of messages alone if the stage has none to pass on. Programs are planned
+ * for a mean slice; under a causal mask, later slices have more pairs of queries and keys. */
 static double seconds_of(const struct plan *p, const struct ticks *t, const struct tick_work *w)
 {
     const int idle = w->piece < 0 && !w->sends && !w->receives;

@@ -1,15 +1,16 @@
 /* Ticks of a pipeline: what each stage does, one after another, in a step.
  *
- * A piece is a micro-batch or, with c slices, one of its slices; pieces are numbered by micro-batches and their slices. At tick k
- * stage s runs the forward pass of piece k - s, then the backward pass of the piece that is number k - (c - 1) - (2 (p - 1) - s) with
- * each micro-batch's slices taken from the last to the first, p being the number of stages, if there are such pieces. All stages
- * compute the ends of the model together: the embedding before the first stage's forward pass, the head behind the last stage's, the
- * embedding's gradient behind the first stage's backward pass. So all ranks run as many programs, and messages between stages meet
- * (GPipe's order with one backward pass a tick, as 1F1B; slices of a sequence: TeraPipe).
+ * With p stages and c slices, a piece is one slice of a micro-batch (the whole micro-batch if c is 1). Forward passes take pieces in
+ * order; backward passes take each micro-batch's slices from the last to the first. At tick k, stage s runs forward pass number k - s,
+ * then backward pass number k - (c - 1) - (2 (p - 1) - s), as far as there are such passes.
+ *
+ * All stages compute the ends of the model together: the embedding before the first stage's forward pass, the head behind the last
+ * stage's, the embedding's gradient behind the first stage's backward pass. So all ranks run equally many programs, and each message is
+ * received in the program in which it is sent (GPipe's order with one backward pass a tick, as 1F1B; slices of a sequence: TeraPipe).
  *
  * Outputs travel beside the backward pass of their tick, gradients beside the next tick's forward pass. With a lag of 2 (--stage-ahead
- * 1) both travel beside the next tick's pass of their own kind, at tick k - 2 s and k - (c - 1) - 2 (2 (p - 1) - s): one sequence's
- * slices go forward first and backward then, so that no tick has both passes for most of the time. */
+ * 1) both travel beside the next tick's pass of their own kind, and stage s runs pass number k - 2 s forward and number
+ * k - (c - 1) - 2 (2 (p - 1) - s) backward: for most of the time no tick has both passes. */
 #ifndef LTRAIN_PLAN_TICKS_H
 #define LTRAIN_PLAN_TICKS_H
 
@@ -28,14 +29,14 @@ int64_t ticks_count(const struct ticks *t);
 /* Returns the piece of a stage's forward or backward pass in a tick; -1: none. */
 int64_t ticks_forward(const struct ticks *t, int stage, int64_t tick);
 int64_t ticks_backward(const struct ticks *t, int stage, int64_t tick);
-/* Returns the copy of saved values that a piece has in a stage from its forward pass on until its backward pass. */
+/* Returns the number of the copy (slot) that keeps a piece's saved values in a stage, from its forward to its backward pass. */
 int ticks_slot(const struct ticks *t, int stage, int64_t piece);
 
 /* A program that a stage runs. */
 struct tick_work {
     enum plan_program program;
-    int64_t piece; /* -1: it only passes messages on */
-    /* 1: the stage sends to, or receives from, the stage beside it what the half before made; in programs of halves only */
+    int64_t piece; /* -1: the program only passes messages on */
+    /* 1: the stage sends to, or receives from, a neighbouring stage the result of the half before; programs of halves only */
     int sends, receives;
 };
 
@@ -45,8 +46,8 @@ int ticks_list(const struct ticks *t, int stage, int64_t tick, struct tick_work 
 
 /* Counts how often a stage runs each program in a step. */
 void ticks_runs(const struct ticks *t, int64_t runs[PLAN_PROGRAMS]);
-/* Returns the seconds of a step: in each tick the slowest stage's, which has more attention in later slices of a sequence. ticks_idle:
- * those of them in which a stage has no piece (the bubbles: the pipeline fills and drains) or waits for later slices of other stages. */
+/* Returns the seconds of a step: the sum over ticks of the slowest stage's time. Later slices of a sequence have more attention, so stages
+ * differ. ticks_idle: seconds in which a stage has no piece (filling and draining the pipeline) or waits for slower stages. */
 double ticks_seconds(const struct plan *p);
 double ticks_idle(const struct plan *p);
 

@@ -187,7 +187,7 @@ static enum status compose(const struct hardware *h, char **text, size_t *n)
     return st;
 }
 
-/* Keeps figures, renamed into place. path: gets the file's name. */
+/* Writes figures to their file in the cache, first under a temporary name. path: set to the file's name. */
 static enum status keep(const struct settings *s, enum kept kept, const struct hardware *h, char path[4096])
 {
     char partial[4200], *text = NULL;

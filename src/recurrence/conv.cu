@@ -119,7 +119,7 @@ template <typename T> __device__ __forceinline__ float sum_gradient(const conv_a
     return slope * get((const T *)a.dy, row * a.cols + column);
 }
 
-/* Makes the gradients of the tokens before the next row, carry[k] of the k-th, those of the tokens before this row. */
+/* Computes the gradients of the tokens before the next row, carry[k] of the k-th, those of the tokens before this row. */
 __device__ __forceinline__ void move_carry(float (&carry)[CONV_TAPS + 1], const taps &t, int width, float d)
 {
 #pragma unroll

@@ -62,7 +62,7 @@ static inline struct scan_layout scan_layout_of(const struct op_attrs *a, int gr
 struct conv_layout {
     int64_t blocks;
     int64_t past;   /* [blocks,width-1,cols]: x of the tokens before a block */
-    int64_t carry;  /* [blocks,width-1,cols]: gradient of the tail behind it */
+    int64_t carry;  /* [blocks,width-1,cols]: gradient of the tail behind a block */
     int64_t parts;  /* [blocks,width+1,cols]: sums of the weights' gradients, by tap, then the bias's */
     int64_t floats; /* floats of all parts */
 };

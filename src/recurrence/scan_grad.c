@@ -215,7 +215,7 @@ static void products_gradient(const struct scan *s, const struct gates *g, const
     multiply(s->tile, WHOLE, c, s->key, c, x->f.left, kh->k_right, h->dk, s->key, 1);
 }
 
-/* Makes the gradient of the state after the chunk that of the state before. */
+/* Computes the gradient of the state after the chunk that of the state before. */
 static void state_gradient(const struct scan *s, const struct gates *g, const struct key_head *kh, const struct head *h,
                            const struct room *x)
 {

@@ -76,7 +76,7 @@ __device__ __forceinline__ void find_dvalues(const scan_args &a, const unit &u, 
     fill(s.d, {u.tall, COLUMNS}, [&](int i, int j) { return scaled(g.enter[i], d_out_at<T>(a, u, i, column + j)); });
 }
 
-/* Makes the gradients of a head's states after each chunk those before it, COLUMNS columns of them, and writes them down first. */
+/* Computes the gradients of a head's states after each chunk those before it, COLUMNS columns of them, and writes them down first. */
 template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) find_dstates(scan_args a)
 {
     LT_SHARED(dstates_space, s);
@@ -121,7 +121,8 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
 
 /* --- All other gradients --- */
 
-/* Gradients of a unit's gates: of beta, and of the sums of g; `last`: what all rows add to the last one's; `skip`: that of skip. */
+/* Working memory of a thread block for one unit (a chunk of a head): tiles, and gradients by row. sum: of the sums of g; leave: of the
+ * decay from a row to the chunk's end, which goes to the last row's sum; part: sums of a slice by half of its columns. */
 struct gradient_space {
     tile<SIDE> x, y, z, w;
     chunk_gates gates;

@@ -53,7 +53,7 @@ static void compare_lines(const struct record *a, const struct record *b, struct
     }
 }
 
-/* Prints the result of two checkpoints, and adds what differs to *first, unless something has differed before. */
+/* Compares two checkpoints and prints the result. Writes the first difference to `first`, unless a sentence stands there already. */
 static enum status compare_checkpoints(const char *a, const char *b, char first[1536])
 {
     struct checkpoint_difference d;
@@ -131,7 +131,7 @@ static enum status compare_runs(const char *a, const char *b, char first[1536])
     return OK;
 }
 
-/* Tells whether a path is a checkpoint's; ERR_INVALID: it is neither that nor a run's. */
+/* Tells whether a path is a checkpoint. ERR_INVALID: the path is neither a checkpoint nor a run. */
 static enum status is_checkpoint(const char *path, int *out)
 {
     char log[PATH];

@@ -27,7 +27,7 @@ static double number(const json_t *o, const char *key)
     return json_is_number(x) ? json_number_value(x) : NAN;
 }
 
-/* Takes an object of a step; returns 0 if it is none. */
+/* Reads a step from a line's object; returns 0 if the object describes no step. */
 static int take(const json_t *o, struct record_step *out)
 {
     const json_t *step = json_object_get(o, "step");

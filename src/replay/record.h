@@ -8,11 +8,11 @@
 
 struct record_step {
     int64_t step, line;                  /* line: its number in the file, from 1 */
-    double loss, norm, lr, eval_loss;    /* NaN: null, which stands for what is not finite */
-    int32_t evaluated, skipped, resumed; /* evaluated: 1: eval_loss was recorded */
+    double loss, norm, lr, eval_loss;    /* NaN: null, as the log writes numbers that are not finite */
+    int32_t evaluated, skipped, resumed; /* 0 or 1; evaluated: 1: eval_loss was recorded */
 };
 
-/* Settings of updates, of one start of the run. */
+/* Settings of the optimizer's updates that one start of the run had. */
 struct record_updates {
     int64_t batch;
     double weight_decay, beta1, beta2, eps, clip, router_bias_rate;
@@ -39,7 +39,7 @@ void record_free(struct record *r);
 int64_t record_find(const struct record *r, int64_t step);
 /* Returns the numerics key of a step, and the settings of its update; NULL: not recorded. */
 const struct record_key *record_key_of(const struct record *r, int64_t step);
-/* Tells whether two recorded numbers have the same bits; what is not finite is recorded alike. */
+/* Tells whether two recorded numbers have the same bits; two numbers that are not finite count as equal. */
 int record_same(double a, double b);
 
 #endif

@@ -13,15 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Steps of a run that are done again; rank 0 decides, all ranks know. */
+/* Steps of a run that are done again. Rank 0 chooses them and tells all ranks. */
 struct replay_part {
     int64_t first, last; /* first and last step to be compared */
     int32_t begins;      /* 1: from a checkpoint, 0: from the run's first state */
     char from[RUN_PATH]; /* path of the checkpoint */
 };
 
-/* Relative differences that another numerics key explains, in step 1 and growing by as much with each further step, since what
- * rounding has changed is trained on; docs/reliability.md says how they were measured. */
+/* Largest relative differences that another numerics key explains in the first step. Each further step adds as much, since training
+ * continues from the differing parameters; docs/reliability.md says how the bounds were measured. */
 struct bounds {
     double loss, norm;
 };
@@ -32,10 +32,11 @@ struct replay {
     char of[RUN_PATH], work[WORK_PATH];
     struct record record; /* rank 0 */
     struct replay_part part;
-    int64_t alike, apart, outside; /* compared steps: with the recorded bits; with others, within the bounds; or outside */
-    int64_t other_key;             /* compared steps with another numerics key */
-    int other_rates;               /* 1: a line has said that learning rates are the log's */
-    char said[sizeof((struct checkpoint_info *)0)->numerics]; /* recorded key that was last said to differ */
+    int64_t alike, apart,
+        outside; /* numbers of compared steps: with the recorded bits; different, but within the bounds; outside the bounds */
+    int64_t other_key;                                        /* number of compared steps with another numerics key */
+    int other_rates;                                          /* 1: the user was told that learning rates come from the log */
+    char said[sizeof((struct checkpoint_info *)0)->numerics]; /* the recorded numerics key last reported as another one */
     char first[1024];                                         /* sentence about the first difference; "": none */
 };
 
@@ -126,7 +127,7 @@ static enum status move_settings(struct replay *x)
     return OK;
 }
 
-/* Tells whether something will be stored in the directory of its own: an nvme tier, or the state from one length to the next. */
+/* Tells whether the replay needs its own directory: for an nvme tier, or for the state when the sequence length changes. */
 static int stores(const struct run *r)
 {
     int any = r->plans.all.n > 1;
@@ -160,7 +161,7 @@ static struct bounds bounds_of(const struct run *r)
     return key->dtype == BF16 || key->wire == BF16 ? (struct bounds){2e-4, 4e-3} : (struct bounds){1e-6, 1e-5};
 }
 
-/* Says where the recorded key is another one, whenever that changes. Returns 1 if the keys are equal. */
+/* Reports a recorded numerics key that differs from this run's, once for each key. Returns 1 if the keys are equal. */
 static int compare_keys(struct replay *x, int64_t step)
 {
     const struct record_key *key = record_key_of(&x->record, step);
@@ -184,7 +185,7 @@ static double relative(double a, double b)
     return record_same(a, b) ? 0 : fabs(a - b) / fabs(b);
 }
 
-/* Notes a number that differs. Returns 1 if that is within the bound. */
+/* Returns 1 if two numbers are equal within a bound; otherwise notes the difference if it is the first, and returns 0. */
 static int note(struct replay *x, const struct record_step *was, const char *what, double here, double there, double bound)
 {
     const double apart = relative(here, there);
@@ -209,7 +210,7 @@ static void print_step(const struct step_metrics *m, const struct record_step *w
     fflush(tell_stream());
 }
 
-/* Compares a step with its line (rank 0 only). n: steps done since the state that the replay began with. */
+/* Compares a step with its line of the log (rank 0 only). n: number of steps since the state that the replay began with. */
 static void compare_step(struct replay *x, const struct step_metrics *m, int64_t n)
 {
     const struct record_step *was = &x->record.steps[record_find(&x->record, m->step)];
@@ -235,7 +236,7 @@ static void compare_step(struct replay *x, const struct step_metrics *m, int64_t
     print_step(m, was, within);
 }
 
-/* Takes the learning rate of the log, where the settings would make another one: an earlier start of the run had others. */
+/* Takes the learning rate from the log if the settings give another one: the run had other settings at an earlier start. */
 static void take_rate(struct replay *x, const struct step_metrics *m, double recorded)
 {
     if (!isfinite(recorded) || record_same(m->lr, recorded))
@@ -247,7 +248,7 @@ static void take_rate(struct replay *x, const struct step_metrics *m, double rec
     x->other_rates = 1;
 }
 
-/* A step's line, as far as all ranks have to know it. */
+/* The parts of a step's line of the log that all ranks need. */
 struct line {
     double lr;
     int32_t evaluates, known; /* known: 1: `updates` was recorded */
@@ -272,7 +273,7 @@ static enum status share_line(struct replay *x, int64_t step, struct line *out)
     return comm_broadcast(x->comm, 0, out, sizeof *out);
 }
 
-/* Takes the settings of updates that the step's start of the run had. The update before belongs to a start that ended behind it. */
+/* Takes the update settings of the start of the run that made the step. The pending update comes first, with the former settings. */
 static enum status take_updates(struct replay *x, const struct line *line)
 {
     struct settings *s = x->run.s;
@@ -304,7 +305,7 @@ static enum status one_step(struct replay *x, int64_t n)
     TRY(share_line(x, r->progress.at.step + 1, &line));
     TRY(take_updates(x, &line));
     TRY(run_follow_lengths(r));
-    TRY(run_step(r, &m, &cut)); /* nothing cuts it: no signal is waited for */
+    TRY(run_step(r, &m, &cut)); /* never cut: a replay handles no signals */
     take_rate(x, &m, line.lr);
     const int compared = m.step >= x->part.first;
     if (line.evaluates && compared) {

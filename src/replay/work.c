@@ -1,4 +1,4 @@
-/* The directory for what a replay stores on the way. */
+/* The directory for temporary files of a replay. */
 #include "replay/work.h"
 
 #include "base/clock.h"
@@ -28,7 +28,7 @@ enum status work_make(struct comm *c, const char *path)
     return comm_agree(c, st);
 }
 
-/* Removes what is in a directory that this process has made, and the directory. */
+/* Removes a directory that this process has made, with its contents. */
 static void remove_tree(const char *path, int depth)
 {
     char file[4096];

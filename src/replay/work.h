@@ -1,4 +1,4 @@
-/* A directory for what a replay stores on the way, outside the run's own. Private to src/replay. */
+/* A directory for temporary files of a replay, outside the run's own. Private to src/replay. */
 #ifndef LTRAIN_REPLAY_WORK_H
 #define LTRAIN_REPLAY_WORK_H
 
@@ -10,7 +10,7 @@ enum { WORK_PATH = 512 };
 enum status work_choose(struct comm *c, char path[WORK_PATH]);
 /* Makes the directory, on every host. */
 enum status work_make(struct comm *c, const char *path);
-/* Removes the directory with the checkpoints in it, as far as they are there. All ranks call it, once no store is open any more. */
+/* Removes the directory and the checkpoints in it; missing ones are no error. All ranks call it, after all stores are closed. */
 void work_remove(const char *path);
 
 #endif

@@ -12,9 +12,9 @@
 #include <string.h>
 
 enum {
-    SERIES = METRICS_KEYS + LANES, /* one for each key, and one for the stalls by each lane */
+    SERIES = METRICS_KEYS + LANES, /* one for each key, and one for the stalls caused by each lane */
     EVALUATIONS = 512,             /* at most; every second one is dropped when there are more */
-    POSITIONS = 40,                /* powers of two */
+    POSITIONS = 40,                /* number of positions, which are powers of two */
     EVENTS = 200,                  /* skipped steps and resumes that are listed; the others are counted */
 };
 
@@ -44,7 +44,7 @@ struct history {
     int64_t steps, skipped, resumed, damaged, repeated;
     struct point point[HISTORY_POINTS];
     int n_points, n_evaluations, n_events;
-    int64_t evaluations, every; /* evaluations met; each `every`-th one is kept */
+    int64_t evaluations, every; /* number of evaluations read; each `every`-th one is kept */
     struct evaluation_line evaluation[EVALUATIONS];
     struct event event[EVENTS];
     double stalls[LANES][CLASSES];

@@ -14,7 +14,7 @@ static void skip_blanks(struct line *l)
         l->at++;
 }
 
-/* Takes one character, with blanks before it. Returns 0 if there is another one. */
+/* Reads the character c, with blanks before it. Returns 0 if another character stands there. */
 static int take(struct line *l, char c)
 {
     skip_blanks(l);
@@ -24,7 +24,7 @@ static int take(struct line *l, char c)
     return 1;
 }
 
-/* Reads a text in quotes. Returns 0 if it does not end. */
+/* Reads a text in quotes. Returns 0 if the closing quote is missing. */
 static int take_text(struct line *l, const char **text, size_t *length)
 {
     if (!take(l, '"'))
@@ -36,7 +36,7 @@ static int take_text(struct line *l, const char **text, size_t *length)
     return take(l, '"');
 }
 
-/* Skips an object or a list. Returns 0 if it does not end, or is nested too deeply. */
+/* Skips an object or a list. Returns 0 if its closing bracket is missing, or if it is nested too deeply. */
 static int skip_nested(struct line *l)
 {
     char open[DEPTH_MAX];

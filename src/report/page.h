@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* First bytes of every report, by which an older one is told from another file. */
+/* First bytes of every report; a file without them is not overwritten. */
 #define PAGE_BEGINNING "<!doctype html><!-- ltrain report -->"
 
 extern const unsigned char report_style[], report_script[]; /* view/, made by view/embed.py */

@@ -16,13 +16,13 @@ static enum status join(const char *directory, const char *name, char path[REPOR
                : status_fail(ERR_INVALID, "report: %.64s...: the path is too long", directory);
 }
 
-/* Adds a sentence about what the report lacks. */
+/* Adds a sentence about something that the report lacks. */
 static void note(json_t *notes, const char *sentence)
 {
     json_array_append_new(notes, json_string(sentence));
 }
 
-/* Loads an object of the run; NULL, with a note if it is damaged, where there is none. */
+/* Loads a JSON object of the run; NULL: the file is absent or, with a note, damaged. */
 static json_t *load(const char *directory, const char *name, json_t *notes)
 {
     char path[REPORT_PATH], sentence[256];
@@ -42,7 +42,7 @@ static json_t *load(const char *directory, const char *name, json_t *notes)
     return NULL;
 }
 
-/* Takes what the page shows of plan.json. */
+/* Copies the members of plan.json that the page shows. */
 static json_t *plan_part(json_t *plan)
 {
     static const char *const names[] = {"model", "machine",  "seq_len", "effort",  "peak",

@@ -13,7 +13,7 @@ enum { REPORT_PATH = 4096 };
 enum status report_run(const char *directory, json_t **out);
 /* Reads a trace of a run's step into {"lanes": ..., "waits": ...}. *out NULL: the file is no trace. */
 enum status report_trace(const char *path, json_t **out);
-/* Reads what `ltrain eval --json` printed into its scores by task, length and depth. ERR_INVALID: it is something else. */
+/* Reads the output of `ltrain eval --json` into scores by task, length and depth. ERR_INVALID: the file is no such output. */
 enum status report_scores(const char *path, json_t **out);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    BARS = 1500, /* a lane's width: what is shorter than its 1/1500 is drawn together with its neighbour */
+    BARS = 1500, /* a lane's width in bars: an instruction shorter than a bar is drawn together with its neighbour */
     WAITS = 12,  /* longest waits of compute that are listed */
     NAME = 48,
 };
@@ -21,7 +21,7 @@ struct bar {
 
 struct event {
     double from, to, ready;
-    int lane, by; /* by: lane whose instruction came last of what it needs; -1: none */
+    int lane, by; /* by: lane of the instruction that ended last among those waited for; -1: none */
     int instruction, by_instruction;
     char phase, name[NAME];
 };
@@ -99,7 +99,7 @@ static int read_events(FILE *f, struct events *all, enum status *st)
 
 /* ---- drawing ---- */
 
-/* Merges a lane's instructions into bars that can be seen: those of one phase with no visible gap, and all that are shorter. */
+/* Merges a lane's instructions into visible bars: neighbours of one phase without a visible gap, and instructions shorter than a bar. */
 static json_t *bars_of(const struct events *all, int lane, double unit)
 {
     json_t *list = json_array();

@@ -125,8 +125,8 @@ static enum status replace_single(const struct normal_step *s, const uint8_t *te
     }
 }
 
-/* Replaces matches. For *zero, a replacement counts as coming from the match's last character, or from the character before an
- * empty match. */
+/* Replaces matches. *zero (struct normal_room) counts a replacement as the document's first character if the match ends with that
+ * character, or is empty and right behind it. */
 static enum status replace(const struct normal_step *s, struct regex_room *matching, const uint8_t *text, size_t n, size_t *zero,
                            struct text_buffer *out)
 {

@@ -121,7 +121,7 @@ static json_t *load_card(const char *run)
 
 /* ---- other settings of earlier steps ---- */
 
-/* Returns the settings that decide how steps train, from a card or from a former part of one. */
+/* Returns the settings that decide how steps train, from a card (card.json) or from an entry of its "earlier". */
 static json_t *decisive(const json_t *card)
 {
     static const char *const no_matter[] = {"mesh", "zero", "base_is_quantised"};
@@ -135,8 +135,8 @@ static json_t *decisive(const json_t *card)
                      json_object_get(card, "lora"));
 }
 
-/* Lists, for a run that goes on from `step`, each former change of settings with the settings until then. Settings of steps that
- * were lost do not count. */
+/* Lists, for a run that goes on from `step`, the settings before each change and the step until which they held. Changes at later
+ * steps, which are trained again, do not count. */
 static json_t *describe_earlier(const json_t *former, const json_t *card, int64_t step)
 {
     json_t *all = json_array();

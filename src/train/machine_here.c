@@ -67,7 +67,7 @@ static enum status use_sheet(const struct settings *s, struct hardware *h, int *
     return OK;
 }
 
-/* Takes what an earlier run has observed, if the settings ask for that. *found: 1 if there is something. */
+/* Loads the rates that an earlier run has observed, if --observed asks for them. *found: 1 if they were loaded. */
 static enum status use_observed(const struct settings *s, struct hardware *h, int *found)
 {
     const char *from = s->observed ? s->observed : "no";

@@ -25,8 +25,8 @@ void observe_program(struct run *r)
     }
 }
 
-/* Adds the lanes that move data, whose requests overlap: their busy seconds in similar steps, beside those of as many planned
- * ones. */
+/* Adds the measured and the planned busy seconds of the lanes that move data; requests of one lane overlap, so single instructions
+ * are not measured. */
 static enum status add_lanes(const struct run *r, struct observed *o)
 {
     struct report planned;
@@ -39,7 +39,7 @@ static enum status add_lanes(const struct run *r, struct observed *o)
     return OK;
 }
 
-/* Describes the step by which the rates were corrected; the directory comes first, and is cut if it is long. */
+/* Writes into the machine's description which run and step its rates were corrected by; a long path of the run is cut. */
 static void describe(const struct run *r, struct hardware *h)
 {
     const double seconds = r->measured.alike.seconds / (double)r->measured.alike.steps;

@@ -8,7 +8,7 @@ struct run;
 
 #define OBSERVED_FILE "observed.yaml" /* in the run's directory */
 
-/* Adds the program that has just run to the step's times; chaos and programs that were cut say nothing. */
+/* Adds the program that has just run to the step's times; programs in chaos mode and cut ones are left out. */
 void observe_program(struct run *r);
 /* Writes the machine's rates, corrected by the run's times, to RUN/observed.yaml and to where --observed auto finds them. Rank 0
  * calls it; a failure is reported on the run's stream. */

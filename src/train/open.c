@@ -168,7 +168,7 @@ static enum status check_router_bias(const struct settings *s, const struct mode
     return OK;
 }
 
-/* Checks what the settings ask of a model's adapters and its quantised base. */
+/* Checks that a model's adapters and its quantised base can do what the settings ask. */
 static enum status check_opened(const struct settings *s, const struct model *m)
 {
     char idle[256];

@@ -43,8 +43,8 @@ void train_show_planning(const struct settings *s, const struct comm *comm)
     progress_begin_kept(STDERR_FILENO, planning_silence_ns(), PROGRESS_LINE_NS);
 }
 
-/* Resets the tiles of a resumed run if the mesh is another one: they were made for a rank's heads and tokens. The grain of
- * updates stays. */
+/* Resets the tiles of a resumed run if the mesh is another one: they were chosen for a rank's heads and tokens. The size of groups
+ * stays. */
 static void adapt_tiles(struct settings *s)
 {
     char mesh[MESH_TEXT];

@@ -51,7 +51,7 @@ static const char *halves_fault(const struct program *p, const struct instr *in,
 {
     int64_t P = p->group_size[in->lane], s = verify_modulo(program_call(p, in)->attrs.comm.distance, P);
     int32_t send = program_call(p, in)->attrs.comm.send_if, receive = program_call(p, in)->attrs.comm.recv_if;
-    /* number of the mask whose bits these are */
+    /* number of the attention mask to which the predicates send and receive belong */
     int mask = in->lane == LANE_RING && send > 0 && P > 1 ? (send - 1) / (int)(2 * P - 2) : 0;
     if (mask < (p->masks > 1 ? p->masks : 1)) {
         send -= mask * (int32_t)(2 * P - 2);

@@ -1,4 +1,4 @@
-/* Computes what collectives must give, on each rank from every rank's input, which any rank can make itself. */
+/* Computes the results that collectives must have. Each rank generates every rank's input itself. */
 #ifndef TESTS_COMM_ORACLE_H
 #define TESTS_COMM_ORACLE_H
 

@@ -1,5 +1,5 @@
-/* Tests what attention computes per row and head: delta, the merge of attention over two sets of keys, sinks, copies of some
- * heads' columns, heads that share a part. */
+/* Tests attention's ops by row and head: delta, merging attention over two sets of keys, sinks, copies of some heads' columns, heads
+ * that share a part. */
 #include "ops_harness.h"
 
 /* Rows, heads and head dimension: rows x heads around the number per block (8 to 256); head dimensions around a warp's 256 bf16

@@ -31,7 +31,7 @@ static int32_t *links_of(const struct extent_of_rows *x)
     return links;
 }
 
-/* Makes what rows without a token hold NaN: it is read nowhere. */
+/* Fills the rows without a token with NaN, since no kernel may read them. */
 static void *poisoned(void *x, const struct extent_of_rows *at, int64_t ld, enum dtype t)
 {
     for (int i = 0; at->none[i] >= 0; i++)

@@ -260,7 +260,7 @@ static void mutate(json_t *root)
     }
 }
 
-/* Checks what every model that is made can rely on. */
+/* Checks properties that every created model has. */
 static void check_model(const struct model_config *c, const struct model *m)
 {
     assert_true(c->experts >= 0 && c->experts <= ROUTE_EXPERTS);

@@ -180,7 +180,7 @@ static void emit_scan_grad(struct lowering *L, const struct block *b, int c)
     value_drop(L, c > 0 ? &v->state : &W->carry, c > 0 ? c - 1 : 0);
 }
 
-/* Makes the gradients of one of the first maps from dy, and adds to the gradient of its input, L->acc. */
+/* Computes the gradients of one of the first maps from dy, and adds to the gradient of its input, L->acc. */
 static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy, int c,
                            int accumulate)
 {

@@ -79,7 +79,7 @@ static enum status read_int8(struct config_reader *r, const json_t *q, struct mo
     return OK;
 }
 
-/* Reads MXFP4: stacks of experts of gpt-oss, but for modules that are listed. */
+/* Reads MXFP4 settings: gpt-oss stores its stacks of experts so, except in modules_to_not_convert. */
 static enum status read_mxfp4(struct config_reader *r, const json_t *q, struct model_config *c)
 {
     if (c->family != FAMILY_GPT_OSS || c->experts == 0)

@@ -70,7 +70,7 @@ static enum status read_alike(struct config_reader *r, const char *key, int64_t 
     return !v || (json_is_integer(first) && *out > 0) ? OK : config_refuse(r, key, "must be a positive whole number");
 }
 
-/* Reads what transformers reads of the experts, and refuses other keys of published files that say something else. */
+/* Reads the keys of experts that transformers reads, and refuses published files whose other keys contradict them. */
 static enum status read_experts(struct config_reader *r, struct model_config *c)
 {
     char instead[80];

@@ -62,7 +62,7 @@ static json_t *write_q_rank(const struct model_config *c)
     return c->q_latent > 0 ? json_integer(c->q_latent) : json_null();
 }
 
-/* Reads the part of a query or key that is not rotated, after the other part; both are its width. */
+/* Reads the width of the part of a query or key that is not rotated, and sets the head's width: this part and the rotated one. */
 static enum status read_nope(struct config_reader *r, struct model_config *c)
 {
     int64_t own = 0, both = 0, rotated = c->head_rotated;
@@ -82,7 +82,7 @@ static json_t *write_nope(const struct model_config *c)
     return json_integer(c->head_dim - c->head_rotated);
 }
 
-/* Reads the width of a value; without the key that is hidden_size / heads. */
+/* Reads the width of a value; if the key is absent, the width is hidden_size / heads. */
 static enum status read_value(struct config_reader *r, struct model_config *c)
 {
     TRY(config_read_count(r, "v_head_dim", OPTIONAL, 1, &c->head_value));
@@ -125,7 +125,7 @@ const struct config_key latent_keys[] = {
     {NULL},
 };
 
-/* Sets the initial values' deviation that Youtu has without a key of it. */
+/* Sets the standard deviation of initial values that Youtu derives where config.json names none. */
 static enum status derive_youtu(struct config_reader *r, struct model_config *c)
 {
     if (!config_get(r, "initializer_range"))
@@ -163,7 +163,7 @@ static json_t *write_scale_emb(const struct model_config *c)
     return json_real(c->embedding_scale);
 }
 
-/* Rounds away what the division and multiplication by the root of the number of layers left. */
+/* Writes scale_depth, rounded, since dividing and multiplying by the root of the number of layers leaves an error. */
 static json_t *write_scale_depth(const struct model_config *c)
 {
     return json_real(round(c->residual_scale * sqrt((double)c->layers) * 1e12) / 1e12);

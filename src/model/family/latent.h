@@ -12,7 +12,7 @@ void latent_layer(struct builder *b, int l);
 /* Keys from vocab_size to attention_dropout, in place of common_keys. */
 extern const struct config_key latent_keys[];
 
-/* A family like latent_keys say: otherwise as LLAMA_FAMILY. */
+/* Defines a family with the keys latent_keys; all else is as in LLAMA_FAMILY. */
 #define LATENT_FAMILY(variable, model_type, architecture, length, build, fill, ...)  \
     const struct family family_##variable = {.name = model_type,                     \
                                              .class = architecture,                  \

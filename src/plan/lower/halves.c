@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Content of a part of a buffer at the cut. */
+/* Rows that lie in a part of a buffer at the cut between the halves. */
 struct content {
     struct binding at;
     int64_t bytes;
     int next;          /* next content of the buffer; -1: none */
-    int read, written; /* 1: by the second half; read: before it was written there */
+    int read, written; /* 1: the second half reads them, before it writes them; 1: the second half writes them */
 };
 
 struct cutting {
@@ -20,7 +20,7 @@ struct cutting {
     struct content *all;
     int n, room;
     int *first; /* [n_buffers]: first content of a buffer; -1: none */
-    int *moved; /* [n_buffers]: index of a buffer afterwards; -1: it is gone */
+    int *moved; /* [n_buffers]: a buffer's index in the half; -1: the half lacks the buffer */
 };
 
 static enum status out_of_memory(void)
@@ -43,7 +43,7 @@ static enum status add_content(struct cutting *x, struct binding at, int64_t byt
     return OK;
 }
 
-/* Returns bytes [from, to) of a content, counted from its first. */
+/* Returns the binding of bytes [from, to) of a content, counted from the content's first byte. */
 static struct binding part_of(const struct cutting *x, const struct content *c, int64_t from, int64_t to)
 {
     const int64_t row_bytes = x->p->tensors[c->at.tensor].row_bytes;
@@ -74,7 +74,7 @@ static enum status remove_content(struct cutting *x, int buffer, int64_t begin, 
     return OK;
 }
 
-/* Returns what is known of a tensor's rows from a binding of the whole program: their kind and unit. */
+/* Returns the kind and unit of an operand's rows, as a binding of the whole program has them. */
 static struct binding like_bound(const struct program *p, const struct operand *o)
 {
     struct binding b = {.kind = BINDING_OTHER, .unit = -1};
@@ -91,7 +91,7 @@ static int is_transient(const struct program *p, int buffer)
     return buffer >= p->n_persistent;
 }
 
-/* Notes what an instruction of the first half leaves in its outputs. */
+/* Notes the rows that an instruction of the first half writes, as contents of their buffers. */
 static enum status note_outputs(struct cutting *x, const struct instr *in)
 {
     const struct program *p = x->p;
@@ -153,7 +153,7 @@ static int is_saved(const struct cutting *x, int buffer)
     return read;
 }
 
-/* Keeps the operands and instructions of a half. */
+/* Removes the operands and instructions of the other half. */
 static void keep_instrs(struct program *p, int cut, enum half half)
 {
     const int first = half == HALF_BACKWARD ? cut : 0, end = half == HALF_FORWARD ? cut : p->n_instrs;
@@ -167,7 +167,7 @@ static void keep_instrs(struct program *p, int cut, enum half half)
         p->instrs[i].first_operand -= from;
 }
 
-/* Numbers the buffers anew: persistent ones, saved ones, room for the saved ones of the other slots, and those that are used. */
+/* Numbers the buffers anew: persistent ones, saved ones, the saved ones of further slots, then the transient ones that the half uses. */
 static enum status renumber(struct cutting *x, enum half half, int slots)
 {
     struct program *p = x->p;
@@ -208,7 +208,7 @@ static enum status renumber(struct cutting *x, enum half half, int slots)
     return OK;
 }
 
-/* Binds what is at the cut in persistent buffers: saved values that the second half reads, and all others. */
+/* Binds the rows that lie in persistent buffers at the cut: saved rows only if the second half reads them, all others in any case. */
 static void bind_at_cut(struct cutting *x, int live_out, int persistent, int before)
 {
     struct program *p = x->p;

@@ -149,7 +149,7 @@ static void branch_values(struct lowering *L)
     work_value(L, &L->f_normed, "f_normed", -1, L->s.key.dtype, STREAM);
 }
 
-/* Creates what slices of layers gather from each other and sum. */
+/* Creates the values that slices of layers gather from each other and sum. */
 static void slice_values(struct lowering *L)
 {
     if (L->tp == 1)

@@ -10,8 +10,8 @@ struct expert_load {
     int layers; /* layers with experts */
     int active; /* 1: this program counts */
     double aux; /* coefficient of the balancing loss of one sequence; 0: there is none */
-    /* a row of each expert's tokens for each of these layers; with a balancing loss a row of each expert's tokens by the softmax
-     * alone, and one of sums of the softmax */
+    /* a row of the experts' token counts for each of these layers; with a balancing loss also a row of counts by the softmax alone
+     * (without the bias of choices) and a row of sums of the softmax */
     struct value counts;
     /* tokens by the softmax alone: of this rank and those with the other heads; of all ranks that share the sequence */
     struct value near, plain;

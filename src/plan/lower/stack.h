@@ -15,7 +15,7 @@ struct stack_part {
 /* Returns the most elements of a quantised stack that are dequantised at a time, in whole experts. */
 int64_t stack_dequantised(const struct model_param *p);
 
-/* Returns the experts of the first product with a stack, or those of the product after `part`; count 0: there is none. */
+/* Returns the experts of the first product with a stack (stack_next: of the product after `part`); count 0: there is no such product. */
 struct stack_part stack_first(const struct lowering *L, int param);
 struct stack_part stack_next(const struct lowering *L, int param, const struct stack_part *part);
 /* Dequantises the matrices of a part, unless the stack is stored as numbers. */

@@ -13,7 +13,7 @@
 
 enum { ENDS = DUTY_EMBED | DUTY_HEAD | DUTY_EMBED_GRAD };
 
-/* --- What passes between stages --- */
+/* --- Messages between stages --- */
 
 void stage_create(struct lowering *L)
 {
@@ -40,7 +40,7 @@ void stage_reserve(struct lowering *L)
             program_add_buffer(L->p, (enum tier)t, L->s.saved[t], CLASS_ACT, 1);
 }
 
-/* Sends all rows of `from` to the stage `distance` further, and receives those of `to`. */
+/* Sends all rows of `from` to the stage `distance` further, and receives all rows of `to` from the stage as far the other way. */
 static void shift(struct lowering *L, enum stage_value from, enum stage_value to, int distance)
 {
     struct value *src = &L->stage[from], *dst = &L->stage[to];
@@ -158,7 +158,7 @@ void stage_end_values(struct lowering *L)
     adapter_values(L);
 }
 
-/* Gives each stage its share of a root's rows. */
+/* Scatters rows: each stage receives its share of those of the stage `root`. */
 static void deal(struct lowering *L, enum stage_value from, struct value *to, int root)
 {
     struct value *src = &L->stage[from];
@@ -174,7 +174,7 @@ static void deal(struct lowering *L, enum stage_value from, struct value *to, in
     emit_done(L, 0);
 }
 
-/* Gives a root the rows of all stages. */
+/* Gathers rows: the stage `root` receives the shares of all stages. */
 static void collect(struct lowering *L, struct value *from, enum stage_value to, int root)
 {
     struct value *dst = &L->stage[to];

@@ -1,30 +1,31 @@
-/* Stages of a pipeline: what passes between them, and both ends of the model, of whose rows every stage computes a share. Private to
- * src/plan/lower.
+/* Stages of a pipeline: messages between them, and the model's ends (embedding and head), of whose rows every stage computes a share.
+ * Private to src/plan/lower.
  *
- * A stage's outputs and gradients lie in persistent buffers of all rows of a micro-batch, since they travel in another program than
- * the one that makes them: outputs beside the backward pass that follows, gradients beside the next forward pass; with a lag of 2
- * (strategy_lag) both beside the next pass of their own kind, once that has taken what arrived before. The last stage has
- * its outputs' gradient of each slice until the slice's backward pass, since slices go backwards there. */
+ * A stage's outputs and gradients lie in persistent buffers of all rows of a micro-batch, since another program than the one that makes
+ * them sends them: outputs beside the backward pass that follows, gradients beside the next forward pass; with a lag of 2 (strategy_lag)
+ * both beside the next pass of their own kind, once that pass has taken what arrived before. The last stage keeps the outputs'
+ * gradients of all slices, since backward passes begin with a micro-batch's last slice. */
 #ifndef LTRAIN_PLAN_LOWER_STAGE_H
 #define LTRAIN_PLAN_LOWER_STAGE_H
 
 #include "plan/lower/lowering.h"
 
-/* Creates the values that pass between stages; stage_bind binds them at the program's start (end = 0) or end (1). Nothing without
- * stages. */
+/* Creates the values that stages send each other; stage_bind binds them at the program's start (end = 0) or end (1). Both do nothing
+ * without stages. */
 void stage_create(struct lowering *L);
 void stage_bind(struct lowering *L, int end);
-/* Reserves what the halves' programs keep for all micro-batches in flight, in a program that is no half. */
+/* Reserves, in a program that is no half, the bytes that halves keep for micro-batches in flight. */
 void stage_reserve(struct lowering *L);
 
-/* Creates the values of a program of the model's ends (state.h: lower_is_apart). stage_lower: lowers it, or messages alone. */
+/* Creates the values of a program that computes an end of the model (state.h: lower_is_apart). stage_lower lowers this program, or
+ * one of messages alone. */
 void stage_end_values(struct lowering *L);
 void stage_lower(struct lowering *L);
 
-/* Takes the stage's inputs, or its outputs' gradients, from what arrived, and emits the half's message. The functions below copy
- * chunk c of the results to what leaves. */
+/* Takes the stage's inputs, or its outputs' gradients, from the received message, and emits the half's own message. */
 void stage_begin_forward(struct lowering *L);
 void stage_begin_backward(struct lowering *L);
+/* Copies chunk c of the stage's output, or of its input's gradient, to the message that will be sent. */
 void stage_leave_output(struct lowering *L, int c);
 void stage_leave_gradient(struct lowering *L, int c);
 

@@ -4,7 +4,8 @@
 
 #include "plan/report/explainer.h"
 
-/* Says what a rank sends if ranks share experts out, and if they do not, where planning chose between the two or they do. */
+/* Explains sharing experts out to ranks by the bytes that a rank sends with and without it, if ranks share experts or planning chose
+ * between the two. */
 void explain_shared_experts(struct explainer *x);
 
 #endif

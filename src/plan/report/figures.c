@@ -54,7 +54,7 @@ static enum status mark_experts(const struct model *m, unsigned char **out)
     return OK;
 }
 
-/* Adds what a program moves of experts, and finds the most that it finds of them at its start. */
+/* Adds the bytes of experts' state that a program moves, and takes the largest number of them that any program finds at its start. */
 static void add_experts(const struct program *p, const unsigned char *apart, double count, struct report *r)
 {
     int64_t held[TIERS] = {0};

@@ -87,7 +87,7 @@ void plan_print_sharing(const struct plan *p, FILE *f)
             sequences - rest + groups);
 }
 
-/* Says what stages of a pipeline do in a step. */
+/* Prints the work of a pipeline's stages in a step. */
 static void print_stages(const struct plan *p, const struct model *m, FILE *f)
 {
     const struct ticks t = plan_ticks(p);
@@ -226,7 +226,7 @@ static void print_limits(const struct plan *p, const struct plan_request *s, FIL
         prose_print(f, 2, "memory: %s", memory);
 }
 
-/* Prints what the rows above it contain of experts, if there are some. */
+/* Prints a row with the experts' share of the bytes in the rows above, if the model has experts. */
 static void print_experts(const struct plan *p, const struct report *r, FILE *f)
 {
     if (r->experts.held[TIER_DEVICE] + r->experts.held[TIER_HOST] + r->experts.held[TIER_NVME] == 0)

@@ -116,7 +116,7 @@ static void sites_free(struct sites *x)
     free(x->slot);
 }
 
-/* Makes room for that many sites. The caller frees them, also after an error. */
+/* Makes room for `most` sites. The caller frees them, also after an error. */
 static enum status sites_create(int most, struct sites *out)
 {
     memset(out, 0, sizeof *out);
@@ -133,7 +133,7 @@ static enum status sites_create(int most, struct sites *out)
     return OK;
 }
 
-/* Finds the site of a key, or adds it. Returns its index; -1: there are more than were made room for. */
+/* Finds or adds the site of a key. Returns its index; -1: there is no room for another site. */
 static int site_at(struct sites *x, uint64_t key)
 {
     int at = (int)(key >> 20) & (x->slots - 1);
@@ -173,8 +173,8 @@ static void site_add(struct site *x, int sample, const struct program *p, const 
     x->is_saving = saves_activations(p, in);
 }
 
-/* Adds a sample's instructions to the sites. at: room for a site for each instruction, that of the computation under way. Returns 0 if it has more sites
- * than there is room for. */
+/* Adds a sample's instructions to the sites. at: set, for each instruction, to the site of the computation that it runs beside. Returns 0
+ * if there are more sites than room. */
 static int add_instrs(const struct model *m, const struct cost_model *cost, const struct program *p, int sample,
                       const uint64_t *names, struct sites *x, int *at)
 {
@@ -201,7 +201,7 @@ static void find_totals(const struct program *p, struct totals *out)
         out->largest = max_i64(out->largest, p->buffers[b].bytes);
 }
 
-/* Finds a sample's sites, and what it has as a whole. *known becomes 0 if there are more sites than room. */
+/* Finds a sample's sites and totals. *known: set to 0 if there are more sites than room. */
 static enum status take_sample(const struct model *m, const struct cost_model *cost, const struct program *p, int sample,
                                struct sites *x, int *known)
 {
@@ -263,8 +263,8 @@ static double site_live(const struct site *x, const struct target *target, enum 
            (double)target->workspace(target, x->instr.op, &attrs, 1);
 }
 
-/* Finds the seconds of a site. Instructions on chunks grow in number; others grow with the rows, and their rates with them. Returns
- * 0 if the samples do not say. */
+/* Finds the seconds of a site. With more rows there are more instructions on chunks; all other instructions get larger, and their rates
+ * change with their size. Returns 0 if the seconds do not follow from the samples. */
 static int site_seconds(const struct cost_model *cost, const struct site *x, double times, double *out)
 {
     *out = extend(x->seconds[FEW], x->seconds[MORE], times);
@@ -286,8 +286,8 @@ static int site_seconds(const struct cost_model *cost, const struct site *x, dou
     return 1;
 }
 
-/* Puts the needs of a program together from two samples, from the second of which it is `times` steps away. Returns 0 if they do
- * not say. */
+/* Extrapolates the needs of a program from two samples. times: steps from the second sample to the program, in steps from the first
+ * sample to the second. Returns 0 if the needs do not follow from the samples. */
 static int combine_sites(const struct cost_model *cost, const struct target *target, const struct sites *x,
                          const struct totals total[SAMPLES], double times, struct need *out)
 {
@@ -387,8 +387,8 @@ static void shorten(const struct strategy *s, int chunks, int sample, struct str
     out->placement.kept_chunks = s->placement.kept_chunks > 0 ? sample : 0;
 }
 
-/* Sets the samples of a program of many chunks. Returns 0 if it has no samples: it is short itself, or its chunks are not alike, so
- * that what is live beside a kept chunk and a recomputed one does not grow with the chunks. */
+/* Sets the samples of a program of many chunks. Returns 0 if the program has no samples: it is short itself, or some of its chunks are
+ * kept and others recomputed, so that live bytes do not grow in proportion. */
 static int set_samples(const struct strategy *s, struct strategy out[SAMPLES], double *times)
 {
     const struct placement *p = &s->placement;
@@ -402,7 +402,7 @@ static int set_samples(const struct strategy *s, struct strategy out[SAMPLES], d
     return 1;
 }
 
-/* Measures from samples. *known: 0 if they do not say. */
+/* Measures from samples. *known: 0 if the needs do not follow from them. */
 static enum status measure_samples(const struct problem *p, const struct model *m, const struct strategy s[SAMPLES], int duties,
                                    double times, int *known, struct need *out)
 {

@@ -76,7 +76,7 @@ int memo_find(const void *key, size_t bytes, void *result, size_t result_bytes)
     const struct entry *e = memo.slot ? memo.slot[h % SLOTS] : NULL;
     while (e && (e->hash != h || e->bytes != bytes || e->result_bytes != result_bytes || memcmp(e->data, key, bytes) != 0))
         e = e->next;
-    pthread_mutex_unlock(&memo.lock); /* entries stay as they are while the memo is held */
+    pthread_mutex_unlock(&memo.lock); /* entries do not move or change while the memo is held */
     if (e)
         memcpy(result, e->data + bytes, result_bytes);
     return e != NULL;

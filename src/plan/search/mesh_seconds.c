@@ -42,8 +42,8 @@ struct part {
     struct cost_model cost;
     double forward, products, attention, rest; /* seconds of compute; forward: part of products */
     double world, ulysses, ring;               /* seconds of messages */
-    double ep, experts;                        /* the same, of rows to experts of other ranks, and of the state of experts */
-    double least, all; /* bytes of activations: `least` is saved in any case, `all` is the most that may be saved */
+    double ep, experts; /* seconds of messages of rows to experts of other ranks, and of the experts' state */
+    double least, all;  /* bytes of activations: `least` is saved in any case, `all` is the most that may be saved */
     /* bytes of a rank's shares of state; bytes of the layers whose parameters are gathered at one time */
     double state, gathered;
 };
@@ -227,8 +227,8 @@ static void add_state(struct part *x)
     x->experts = share_state(x, &experts, LANE_EXPERTS, ranks / ep);
 }
 
-/* Adds what it takes that rows travel to experts of other ranks: messages of equally busy experts, first maps that are computed
- * again, and room for as many rows as can come. */
+/* Adds the costs of sending rows to experts of other ranks: messages (experts being equally busy), first maps that are computed again,
+ * and room for the most rows that can arrive. */
 static void add_travel(struct part *x)
 {
     const struct model_config *c = &x->m->config;

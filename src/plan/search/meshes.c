@@ -22,7 +22,7 @@ struct guess {
     int place;
 };
 
-/* Returns the seconds by which guesses are ordered: those of several sequences in a micro-batch have to be surely fewer. */
+/* Returns the seconds by which guesses are ordered. A guess with several sequences in a micro-batch is ordered as somewhat slower. */
 static double weigh(const struct guess *g)
 {
     return g->seconds * (g->packed > 1 ? 1 + MESH_PACKED : 1);

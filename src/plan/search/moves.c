@@ -170,7 +170,8 @@ static void offer_move(const struct pool *pool, struct pool_grid *g, const struc
         moves_offer(list, g, c, price * (1 + MOVE_SIMILAR * count_similar(pool, &c->strategy)));
 }
 
-/* Tells whether the whole class ought to fit in its nearer tier, embedding and head included: then another placement says so. */
+/* Tells whether the whole class, embedding and head included, ought to fit in its nearer tier. If so, the placement that has it all
+ * there is offered instead. */
 static int may_promote_in_all(const struct estimator *e, const struct candidate *c)
 {
     struct candidate all = *c;
@@ -183,9 +184,10 @@ static int may_promote_in_all(const struct estimator *e, const struct candidate 
     return all.excess <= 1;
 }
 
-/* Offers c with one class nearer in some layers, if memory is left: in as many as leave room for the start's fetching ahead, or
- * in half of those that fit; in as many as the start has there; and in more. If all layers fit, half of the optimizer state is
- * still offered: host and device then update at the same time, which estimates do not show. */
+/* Offers c with one class in the nearer tier for some layers, if memory is left. Numbers of layers: as many as leave room for the
+ * start's fetching ahead, or half of those that fit; as many as the start has there; and more.
+ * If all layers fit, half of the optimizer state is still offered: host and device then update at the same time, which estimates do not
+ * show. */
 static void offer_with(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *none,
                        struct moves *list)
 {
@@ -218,8 +220,8 @@ static void offer_with(const struct pool *pool, struct pool_grid *g, const struc
     }
 }
 
-/* Offers c with each class nearer in turn. On other grids than the best placement's, only the class that the best placement has
- * nearer is offered. */
+/* Offers c with one class at a time in the nearer tier. On other grids than the best placement's, only the class that the best
+ * placement has in its nearer tier is offered. */
 static void offer_promoted(const struct pool *pool, struct pool_grid *g, const struct start *from, const struct candidate *c,
                            struct moves *list)
 {

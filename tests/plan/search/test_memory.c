@@ -80,8 +80,8 @@ static void more_memory_is_not_fetched_too_early(void **state)
     model_destroy(m);
 }
 
-/* More memory does not make the search keep everything on the device. Formerly, trials there showed long stalls for each second
- * of their little traffic, so the search expected the same of placements with activations on the host and did not try them: the
+/* More memory does not make the search keep everything on the device. Formerly, trials with all on the device showed long stalls for each
+ * second of their little traffic; the search expected equal stalls with activations on the host, and left such placements untried: the
  * step was 1% longer. */
 static void more_memory_is_not_kept_on_the_device(void **state)
 {

@@ -4,14 +4,14 @@
 
 #include "plan/lower/blocks/tails.h"
 
-/* Values of one layer: the outputs of three maps, and what passes. */
+/* Values of one layer: the outputs of three maps, and the convolution's last rows, which pass from chunk to chunk. */
 struct conv_layer {
     struct value before, after, x;
     struct passing tail;
 };
 
-/* Values that the layers share: the convolution's input, its output, and this between gates; the gradient of what follows a chunk, or
- * room for what follows a text that is read on. */
+/* Values that the layers share: the convolution's input, its output, and the gated output; the gradient of the last rows behind a chunk,
+ * or room for the last rows behind a text that sampling continues. */
 struct conv_work {
     struct value pre, o, y, dtail;
     struct conv_ranks *ranks; /* values of sequences that ranks share (conv_ranks.c); NULL: they share none */
@@ -38,11 +38,11 @@ void conv_fetch(struct lowering *L, const struct block *b, int c);
 void conv_input(struct lowering *L, const struct block *b, int c);
 /* Computes the convolution of chunk c, and at the first visit its last rows, from values that are on the device. */
 void conv_convolve(struct lowering *L, const struct block *b, int c);
-/* Computes the branch of chunk c from the convolution's output. */
+/* Computes the block's output of chunk c from the convolution's output. */
 void conv_branch(struct lowering *L, const struct block *b, int c);
-/* Makes, from the gradient of `out` in L->dx, that of the convolution's output in o and that of `after`, and the last map's own. */
+/* Computes the gradients of the convolution's output (in o), of `after` and of the last map from the gradient of `out` in L->dx. */
 void conv_output_backward(struct lowering *L, const struct block *b, int c);
-/* Makes the gradients of the first maps, from pre, which is its own gradient, and dafter, and adds to the gradient of the stream. */
+/* Computes the first maps' gradients from pre, which holds its gradient here, and dafter, and adds to the stream's gradient. */
 void conv_inputs_backward(struct lowering *L, const struct block *b, struct value *dafter, int c);
 /* Ends a visit of chunk c. */
 void conv_drop(struct lowering *L, const struct block *b, int c);

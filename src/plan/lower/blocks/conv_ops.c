@@ -36,7 +36,7 @@ static void multiply(struct lowering *L, const struct block *b, struct value *y,
     emit_done(L, 0);
 }
 
-/* Makes both factors their gradients, and dy, the gradient of their product, the product. */
+/* Replaces both factors by their gradients, and dy, the gradient of their product, by the product. */
 static void multiply_backward(struct lowering *L, const struct block *b, struct value *dy, struct value *a, struct value *other,
                               int c)
 {
@@ -99,7 +99,7 @@ void conv_drop(struct lowering *L, const struct block *b, int c)
 
 /* --- Backward --- */
 
-/* Makes the gradients of one of the first maps from dy, and adds to the gradient of its input, L->acc. */
+/* Computes the gradients of one of the first maps from dy, and adds to the gradient of its input, L->acc. */
 static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy, int c,
                            int accumulate)
 {
@@ -113,7 +113,7 @@ static void input_backward(struct lowering *L, const struct block *b, const stru
     lower_linear_dx(L, &call);
 }
 
-/* Makes the gradients of the last map, of `after` and of the convolution's output from that of the branch, df. */
+/* Computes the gradients of the last map, of `after` and of the convolution's output from df, the gradient of the block's output. */
 static void gradient(struct lowering *L, const struct block *b, struct value *df, int c)
 {
     const struct conv_block *w = conv_of(b);

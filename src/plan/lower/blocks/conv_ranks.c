@@ -1,5 +1,6 @@
 /* Short convolutions of sequences that ranks share: the last rows before each piece come from all ranks, and so do the gradients of
- * each piece's last rows. Backward there are two passes, since the latter need the gradients of all pieces' first rows. */
+ * each piece's last rows. The backward pass visits the chunks twice, since the gradients of last rows need those of all
+ * pieces' first rows. */
 #include "plan/lower/activation.h"
 #include "plan/lower/blocks/conv.h"
 #include "plan/lower/emit.h"
@@ -36,7 +37,7 @@ void conv_ranks_forward(struct lowering *L, struct block *b)
     tails_exchange(L, &W->ranks->tails, &v->tail);
 }
 
-/* Makes the gradients of the convolution's output and of `after` for chunk c, and those of the rows before a piece. */
+/* Computes the gradients of the convolution's output and of `after` for chunk c, and those of the rows before a piece. */
 static void outputs_chunk(struct lowering *L, const struct block *b, int c)
 {
     const struct convolution k = conv_convolution(conv_of(b));

@@ -24,7 +24,7 @@ void stack_adapter_values(struct lowering *L, struct stack_work *W)
     work_value(L, &W->scaled_up, "adapter.pairs.scaled_up");
 }
 
-/* Rows of the chunk in a value. */
+/* A matrix of a product: the chunk's rows of a value, and their type. */
 struct side {
     struct value *value;
     enum dtype type;
@@ -50,7 +50,7 @@ static struct model_linear up_map(const struct model_linear *w)
     return (struct model_linear){.weight = w->up, .bias = -1, .transposed = 1, .in = w->rank, .out = w->out, .ld = w->rank};
 }
 
-/* Returns the map from a map's outputs to its inputs. */
+/* Returns the transpose of a map: from its outputs to its inputs. */
 static struct model_linear backwards(struct model_linear w)
 {
     const int64_t in = w.in;
@@ -95,7 +95,7 @@ static void scale(struct lowering *L, const struct stack_adapter *a, struct valu
     value_drop(L, from, a->chunk);
 }
 
-/* Makes s A x. */
+/* Computes s A x for the chunk's pairs. */
 static void make_down(struct lowering *L, const struct stack_adapter *a, struct value *x, int gathered)
 {
     struct stack_work *W = a->work;
@@ -128,7 +128,7 @@ void stack_adapter_dx(struct lowering *L, const struct stack_adapter *a, struct 
                  1);
 }
 
-/* Makes the gradient of one of the adapter's stacks. gathers: the gathered side; gathered: 0: there is none. */
+/* Computes the gradient of one of the adapter's stacks. gathers: the gathered side; gathered: 0: there is none. */
 static void gradient(struct lowering *L, const struct stack_adapter *a, const struct model_linear *w, struct side dy,
                      struct side x, enum experts_gather gathers, int gathered)
 {

@@ -7,7 +7,7 @@
 
 #include "plan/lower/blocks/block.h"
 
-/* Transients that all layers share: A x and B^T dy, and both times s. */
+/* Transients that all layers share: A x, B^T dy, s A x and s B^T dy. */
 struct stack_work {
     struct value down, scaled_down, up, scaled_up;
 };
@@ -29,7 +29,7 @@ void stack_adapter_forward(struct lowering *L, const struct stack_adapter *a, st
 void stack_adapter_begin(struct lowering *L, const struct stack_adapter *a, struct value *dy, int gathered);
 /* Adds (s B^T dy) A to dx, which has a row for each pair. */
 void stack_adapter_dx(struct lowering *L, const struct stack_adapter *a, struct value *dx);
-/* Makes the gradients of A and B. gathers: side that has a row for each token. */
+/* Computes the gradients of A and B. gathers: side that has a row for each token. */
 void stack_adapter_dw(struct lowering *L, const struct stack_adapter *a, struct value *dy, struct value *x,
                       enum experts_gather gathers);
 /* Ends the chunk's visit of the backward pass. */

@@ -1,4 +1,4 @@
-/* Instructions of experts that those with all experts and those with a share of them need. */
+/* Instructions that ranks with all experts and ranks with a share of them both need. */
 #include "plan/lower/blocks/expert_op.h"
 
 #include "plan/lower/activation.h"

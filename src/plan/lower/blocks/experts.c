@@ -98,7 +98,7 @@ static struct op_attrs *emit_route(struct lowering *L, const struct block *b, en
     return a;
 }
 
-/* Chooses the experts of a chunk, and weighs them. v: ids or p; both are made. */
+/* Chooses the experts of a chunk, and weighs them. v: ids or p; both are computed. */
 static void produce_choice(struct lowering *L, struct value *v, int c)
 {
     const struct block *b = v->block;
@@ -135,7 +135,7 @@ static void sum_factor_gradients(struct lowering *L, const struct block *b, cons
     value_drop(L, &W->dfactor, c);
 }
 
-/* Turns the logits into their gradient, and makes that of the weights' factors. */
+/* Replaces the logits by their gradient, and computes the gradients of the weights' factors. */
 static void route_backward(struct lowering *L, const struct block *b, const struct expert_rows *r, int c)
 {
     struct experts_work *W = experts_work_of(L);
@@ -157,8 +157,8 @@ static void route_backward(struct lowering *L, const struct block *b, const stru
         sum_factor_gradients(L, b, r, c);
 }
 
-/* Makes the gradients of the router's parameters, from that of p, and adds that of its input to L->acc; if the router has a norm of
- * its own, that of the stream to L->dx. */
+/* Computes the gradients of the router's parameters from p's gradient, and adds the input's gradient to L->acc or, if the router has a
+ * norm of its own, the stream's gradient to L->dx. */
 static void router_backward(struct lowering *L, const struct block *b, int c)
 {
     struct experts_work *W = experts_work_of(L);
@@ -256,7 +256,7 @@ static void multiply_back(struct lowering *L, const struct block *b, const struc
     multiply(L, b, &(struct product){&w, p->y, p->x, p->gathered}, c);
 }
 
-/* Makes the gradients of a stack of matrices and of its biases. gathers: side that has a row for each token; of biases behind the
+/* Computes the gradients of a stack of matrices and of its biases. gathers: side that has a row for each token; of biases behind the
  * pairs' weights (GATHERS_DY) these are factors. */
 static void stack_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy,
                            struct value *input, enum experts_gather gathers, int c)
@@ -357,7 +357,7 @@ static void gated_backward(struct lowering *L, const struct block *b, struct val
     emit_done(L, 0);
 }
 
-/* Makes the gradients of experts that are all here. */
+/* Computes the gradients of experts if this rank has all of them. */
 static void own_gradient(struct lowering *L, const struct block *b, struct value *df, int c, int accumulate)
 {
     struct experts_work *W = experts_work_of(L);
@@ -400,7 +400,7 @@ static void drop(struct lowering *L, const struct block *b, int c)
         sent_drop(L, c);
 }
 
-/* Returns no map: biases of the second maps are added pair by pair. */
+/* Returns NULL, no map, since the second maps' biases are added pair by pair. */
 static const struct model_linear *last(const struct block *b)
 {
     (void)b;

@@ -13,8 +13,8 @@ struct experts_layer {
     struct value ids, p, gate_up;
 };
 
-/* Values of rows that travel between the ranks that share experts out. Of a token's pairs as many as can be of one rank's experts have
- * room there. */
+/* Values of rows that travel between the ranks that share experts out. A rank has room for as many pairs of each token as it has experts
+ * that one token can choose. */
 struct sent_work {
     struct value all;                   /* all ranks' offsets of their pairs */
     struct value sent, sent_p;          /* rows of the pairs here, on their way out */
@@ -61,15 +61,15 @@ void experts_value(struct lowering *L, struct value *v, const char *name, int64_
 
 /* Emits OP_GATED or OP_GATED_GRAD for `rows` tokens. */
 struct op_attrs *experts_gated(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows);
-/* Adds the pairs' rows of y up by token. bias: 1: with the biases of the second maps. */
+/* Adds up the pairs' rows of y by token. bias: 1: adds the second maps' biases, too. */
 void experts_combine(struct lowering *L, const struct block *b, int c, int accumulate, int bias);
 
 /* Functions of a chunk as those of struct row_block, for experts that ranks share out (experts_sent.c): pairs travel to the ranks
- * that have their experts, and results back. Nothing of them is kept from the forward pass. */
+ * that have their experts, and results back. No travelled row is kept from the forward pass. */
 void sent_values(struct lowering *L);
 void sent_fetch(struct lowering *L, const struct block *b, int c);
 void sent_branch(struct lowering *L, const struct block *b, int c, int accumulate);
-/* Makes the gradients of the experts' parameters and of p, and L->acc (+)= the gradient of the experts' inputs. */
+/* Computes the gradients of the experts' parameters and of p, and L->acc (+)= the gradient of the experts' inputs. */
 void sent_gradient(struct lowering *L, const struct block *b, struct value *df, int c, int accumulate);
 void sent_drop(struct lowering *L, int c);
 

@@ -1,6 +1,6 @@
 /* Experts that ranks share out: each pair's row travels to the rank that has its expert, and the result back.
  *
- * Every rank has room for as many rows as can come: of each member's tokens all pairs that may be of its experts. So no token is
+ * Every rank has room for the most rows that can arrive: all pairs of all members' tokens that may choose its experts. So no token is
  * dropped, whatever the router does. */
 #include "plan/lower/blocks/experts.h"
 
@@ -20,7 +20,7 @@ static struct sent_work *work_of(const struct lowering *L)
     return &experts_work_of(L)->sent;
 }
 
-/* Returns the pairs of one token, on each of the ranks, that may arrive at one of them. */
+/* Returns the most pairs that can arrive at one rank for each token that every rank has. */
 static int64_t arriving(const struct lowering *L)
 {
     const struct model_config *c = &L->m->config;
@@ -72,7 +72,7 @@ static void read_all(struct lowering *L, int arg, int c)
     arg_read(L, arg, &work_of(L)->all, c * L->ep, (c + 1) * L->ep, DEV);
 }
 
-/* Tells all ranks how many rows each one sends to each expert, and sorts those that arrive here. */
+/* Exchanges the numbers of rows that each rank sends to each expert, and sorts the rows that arrive here by expert. */
 static void exchange_counts(struct lowering *L, const struct block *b, int c)
 {
     struct sent_work *W = work_of(L);

@@ -40,7 +40,7 @@ static void create_gradients(struct lowering *L, int layer, const struct head_ti
     }
 }
 
-/* Creates the values of all layers by a function for one. */
+/* Calls create_of for each layer with attention. */
 static void of_layers(struct lowering *L, void (*create_of)(struct lowering *L, int layer, const struct head_tiles *h))
 {
     for (int l = 0; l < (int)L->m->config.layers && L->st == OK; l++) {
@@ -85,7 +85,7 @@ static struct op_attrs *emit_rows(struct lowering *L, enum op_kind op, const str
     return a;
 }
 
-/* Writes the slice's own rows, and closes their value. */
+/* Copies the slice's rows into the sequence's kept ones, and frees `own`. */
 static void keep(struct lowering *L, struct value *kept, struct value *own)
 {
     emit_rows(L, OP_SCATTER, kept, L->s.key.dtype);
@@ -118,7 +118,7 @@ int kept_attend_backward(struct lowering *L, const struct block *b, int tile, in
     return !begins;
 }
 
-/* Reads the slice's own rows. */
+/* Copies the slice's rows out of the sequence's kept ones. */
 static void take(struct lowering *L, struct value *own, struct value *kept)
 {
     emit_rows(L, OP_EMBED, kept, F32);

@@ -1,8 +1,8 @@
 /* Latent attention, chunk by chunk.
  *
- * Kept of a token are three narrow rows as the maps give them: the latent of keys and values, the rotated part of the keys, which all
- * heads share, and the latent of queries. Tiles of q, k and v are expanded from them whenever they are visited, and never kept; the
- * gradients of the latents are added up over all tiles of a chunk in fp32.
+ * Three narrow rows of a token are kept, as the maps give them: the latent of keys and values, the rotated part of the keys, which all
+ * heads share, and the latent of queries. Tiles of q, k and v are expanded from these rows at each visit, and never kept; the latents'
+ * gradients are added up over all tiles of a chunk in fp32.
  *
  * Source: DeepSeek-V2 (DeepSeek-AI 2024), section 2.1. */
 #include "plan/lower/blocks/latent.h"
@@ -35,7 +35,7 @@ static int has_query_latent(const struct block *b)
     return weights_of(b)->q_a.weight >= 0;
 }
 
-/* Returns the elements of a head's key that are its own, which are not rotated. */
+/* Returns the number of elements of a head's key that belong to this head alone: those that are not rotated. */
 static int64_t own_dim(const struct attention_shape *s)
 {
     return s->head_dim - s->rotated;
@@ -231,14 +231,15 @@ void latent_v(struct lowering *L, struct value *v, int i)
 
 /* --- Backward --- */
 
-/* A map's outputs' gradient, its inputs, and the fp32 sum to which the inputs' gradient goes; NULL: it is not needed. */
+/* A map w in the backward pass. dy: gradient of its outputs; x: its inputs; dx: fp32 sum of its inputs' gradient, NULL if nobody needs
+ * that gradient. */
 struct step {
     const struct model_linear *w;
     struct linear_side dy;
     struct value *x, *dx;
 };
 
-/* Makes the gradients of a map, and writes that of its inputs, or adds it. */
+/* Computes the gradients of a map's weights, and sets dx or adds to dx. */
 static void step_back(struct lowering *L, const struct step *s, int64_t x0, int64_t rows, int accumulate)
 {
     struct linear_call call = {s->w, .rows = rows, .y = s->dy, .x = {s->x, x0, L->s.key.dtype}};
@@ -250,7 +251,7 @@ static void step_back(struct lowering *L, const struct step *s, int64_t x0, int6
         lower_linear_dx(L, &call);
 }
 
-/* Adds up the gradient of the inputs of the map to queries: dx; NULL: it is not needed. */
+/* Computes the gradients of the map to queries over all tiles. dx: sum of the inputs' gradient; NULL: nobody needs that gradient. */
 static void queries_back(struct lowering *L, const struct block *b, struct value *x, struct value *dx, int c)
 {
     const struct head_tiles *h = heads_of(L, weights_of(b));

@@ -6,15 +6,15 @@
 #include "plan/lower/blocks/attend.h"
 #include "plan/lower/blocks/block.h"
 
-/* Compute tiles of q, k and v from the layer's latents. */
+/* Produces a tile of q, k or v from the layer's latents. */
 value_produce latent_q, latent_k, latent_v;
 
 /* Ends a visit of chunk c of the layer's latents; does nothing for the usual attention. */
 void latents_drop(struct lowering *L, const struct block *b, int c);
-/* Ends the last visit of the forward pass. */
+/* Ends the last visit of the latents in the forward pass. */
 void latents_leave(struct lowering *L, const struct block *b);
-/* Adds the gradient of the normalised input, chunk c, to L->acc, and makes those of the maps to q, k and v, from dq, dk and dv of all
- * tiles. */
+/* Computes the gradients of the maps to q, k and v from dq, dk and dv of all tiles, and adds the gradient of chunk c of the normalised
+ * input to L->acc. */
 void latent_gradients(struct lowering *L, const struct block *b, int c);
 int latent_grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max);
 /* Creates the latents of a layer; latents_of_work: the transients that the layers of a shape share. */

@@ -183,7 +183,7 @@ static void drop(struct lowering *L, const struct block *b, int c)
 
 /* --- Backward --- */
 
-/* Makes the gradients of one of the MLP's first maps from dy, the gradient of that map's output, and adds to L->acc, the gradient
+/* Computes the gradients of one of the MLP's first maps from dy, the gradient of that map's output, and adds to L->acc, the gradient
  * of the map's input. */
 static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct linear_side dy, int c,
                            int accumulate)

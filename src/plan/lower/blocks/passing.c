@@ -1,4 +1,4 @@
-/* Numbers that pass from row chunk to row chunk: creation, and visits. */
+/* Values that pass from row chunk to row chunk: creation, and visits. */
 #include "plan/lower/blocks/passing.h"
 
 #include "plan/lower/activation.h"
@@ -43,7 +43,7 @@ void passing_bind(struct lowering *L, const struct block *b, struct passing *p, 
 
 /* --- Visits --- */
 
-/* Finds the rows that enter chunk c. Returns NULL if nothing does. */
+/* Finds the rows that enter chunk c. Returns NULL if no rows enter the chunk. */
 static struct value *find_before(const struct lowering *L, struct passing *p, int c, int64_t *row0, int64_t *row1)
 {
     if (passing_reads_on(L) || !passing_begins_piece(L, c)) {

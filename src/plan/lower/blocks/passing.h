@@ -1,31 +1,31 @@
-/* Numbers that pass from row chunk to row chunk, from text to text and between ranks: states, and last rows before convolutions.
- * Private to src/plan/lower/blocks. */
+/* Values that pass from row chunk to row chunk, from call to call of sampling, and between ranks: states of recurrences, and the last
+ * inputs of convolutions. Private to src/plan/lower/blocks. */
 #ifndef LTRAIN_PLAN_LOWER_BLOCKS_PASSING_H
 #define LTRAIN_PLAN_LOWER_BLOCKS_PASSING_H
 
 #include "plan/lower/blocks/block.h"
 
-/* Tile i of `after` follows chunk i; where a text is read on, its only tile has a home and follows the text so far, and `room` is
- * where what follows is written first. Between ranks, what enters the rank's pieces is in `before`: for piece i, `rows` rows from row
- * i * stride on. */
+/* One such value of a layer. after: tile i is the state behind chunk i; when sampling reads a text on, the only tile is the state behind
+ * the text so far, and `room` receives the new state first. before: between ranks, the states that enter the rank's pieces, for piece i
+ * `rows` rows from row i * stride on. */
 struct passing {
     struct value after, before, *room;
     int64_t rows, stride;
 };
 
-/* Tells whether the program reads a text on, in one chunk. */
+/* Tells whether the program continues a text whose state is cached (sampling), in one chunk. */
 static inline int passing_reads_on(const struct lowering *L)
 {
     return L->s.cached_tokens > 0;
 }
 
-/* Tells whether ranks share a sequence, so that numbers pass between them. */
+/* Tells whether ranks share a sequence, so that states pass between ranks. */
 static inline int passing_is_shared(const struct lowering *L)
 {
     return L->s.piece > 0;
 }
 
-/* Returns the piece of chunk c, and its first chunk; each piece has as many chunks. */
+/* Returns the index of the piece that has chunk c; all pieces have equally many chunks. */
 static inline int passing_piece(const struct lowering *L, int c)
 {
     return passing_is_shared(L) ? (int)(c * L->s.key.row_chunk / L->s.piece) : 0;
@@ -41,28 +41,28 @@ static inline int passing_ends_piece(const struct lowering *L, int c)
     return c == L->n_chunks - 1 || passing_piece(L, c) != passing_piece(L, c + 1);
 }
 
-/* Creates `after`, a tile of that size behind each chunk but the last; nothing where a text is read on. */
+/* Creates `after`, a tile of `bytes` bytes behind each chunk but the last; does nothing if passing_reads_on. */
 void passing_create(struct lowering *L, const struct block *b, struct passing *p, const char *what, int64_t bytes);
-/* Creates the home of what follows a text, and binds it at the start (end = 0) or the end of a program. */
+/* Creates the home of the state behind a text; passing_bind binds it at the start (end = 0) or the end (1) of a program. */
 void passing_create_home(struct lowering *L, const struct block *b, struct passing *p, const char *what, int64_t bytes);
 void passing_bind(struct lowering *L, const struct block *b, struct passing *p, int end);
-/* Creates a value of one layer that the backward pass reads; without: its residency in programs without one. */
+/* Creates a value of one layer that the backward pass reads. without: the value's residency in programs without a backward pass. */
 void passing_kept(struct lowering *L, const struct block *b, struct value *v, const char *what, int64_t rows, int64_t row_bytes,
                   int64_t cut, enum residency without);
 
-/* Makes sure that the rows that enter chunk c are on the device; appends them as an argument; ends their visit. Nothing enters the
- * first chunk of a sequence. */
+/* Brings the rows that enter chunk c to the device (get), appends them as an argument (arg), and ends their visit (drop). No rows enter
+ * the first chunk of a sequence. */
 void passing_get_before(struct lowering *L, struct passing *p, int c);
 void passing_arg_before(struct lowering *L, int arg, struct passing *p, int c);
 void passing_drop_before(struct lowering *L, struct passing *p, int c);
-/* Tells whether a visit of chunk c makes what follows the chunk, as the first visit does, and makes room for it. */
+/* Makes room for the state behind chunk c, and returns 1, if this visit of the chunk has to compute that state; else returns 0. */
 int passing_begin_after(struct lowering *L, struct passing *p, int c);
-/* Appends what passing_begin_after made room for. */
+/* Appends the state for which passing_begin_after made room as an argument. */
 void passing_arg_after(struct lowering *L, int arg, struct passing *p, int c);
-/* Keeps what follows chunk c. After a text it takes the place of what preceded, which the op has read. */
+/* Keeps the state behind chunk c. Behind a text, the new state replaces the former one, which the op has read. */
 void passing_end_after(struct lowering *L, struct passing *p, int c);
 
-/* Copies chunk c of a value in storage type, to be read in another pass. */
+/* Copies chunk c of a value in the storage type, so that another pass can read the copy. */
 void passing_keep_chunk(struct lowering *L, struct value *to, struct value *from, int c);
 
 #endif

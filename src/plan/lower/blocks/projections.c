@@ -418,7 +418,7 @@ static void add_replicas(struct lowering *L, const struct head_tiles *h, struct 
     }
 }
 
-/* Makes the gradients of a map whose heads are normalised all together, from the tiles' gradients as gather_gradient collects
+/* Computes the gradients of a map whose heads are normalised all together, from the tiles' gradients as gather_gradient collects
  * them. */
 static void all_backward(struct lowering *L, const struct block *b, const struct after *after, int c, int accumulate)
 {
@@ -492,7 +492,7 @@ static void gates_backward(struct lowering *L, const struct block *b, int c)
         }
 }
 
-/* Makes the gradients of all maps to heads, and of their input: L->acc. */
+/* Computes the gradients of all maps to heads, and of their input: L->acc. */
 static void maps_backward(struct lowering *L, const struct block *b, int c)
 {
     const struct head_tiles *h = heads_at(L, b);

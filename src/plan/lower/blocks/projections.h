@@ -19,7 +19,7 @@ void share_gradient(struct lowering *L, const struct block *b, int c);
 void drop_all_heads(struct lowering *L, const struct block *b, int c);
 /* Makes do and delta of chunk c for tile t, and the gradient of the output projection's weights. */
 void output_backward(struct lowering *L, const struct block *b, int t, int c);
-/* Makes the gradient of the block's input, chunk c, from dq, dk and dv of all tiles. */
+/* Computes the gradient of the block's input, chunk c, from dq, dk and dv of all tiles. */
 void qkv_backward(struct lowering *L, const struct block *b, int c);
 
 #endif

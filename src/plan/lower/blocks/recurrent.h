@@ -1,20 +1,20 @@
-/* Values of recurrences, and what stands between heads' outputs and the map back. Private to src/plan/lower/blocks. */
+/* Values of recurrences; norms and gates between heads' outputs and the map back. Private to src/plan/lower/blocks. */
 #ifndef LTRAIN_PLAN_LOWER_BLOCKS_RECURRENT_H
 #define LTRAIN_PLAN_LOWER_BLOCKS_RECURRENT_H
 
 #include "plan/lower/blocks/tails.h"
 #include "plan/lower/pieces.h"
 
-/* Values of one layer. ab: the maps to decays and to strengths side by side. moves: between ranks, of the heads that this rank folds,
- * `move` of the summaries of all pieces. */
+/* Values of one layer. ab: outputs of the maps to decays and to strengths, side by side. moves: between ranks, `move` of all pieces'
+ * summaries, for the heads whose states this rank computes. */
 struct recurrent_layer {
     struct value pre, z, ab, moves;
     struct passing state, tail;
 };
 
 /* Values that the layers share. half: one of the maps in ab; part: one of several in pre; qkv: the convolution's output; o: heads' outputs; n: outputs of norms; y:
- * of gates; dn, dout: gradients of n in fp32, and of o; dstate, dtail: gradients of what follows a chunk, or room for what follows a text
- * that is read on. */
+ * of gates; dn, dout: gradients of n in fp32, and of o; dstate, dtail: gradients of the state and the last rows behind a chunk, or
+ * room for these behind a text that sampling continues. */
 struct recurrent_work {
     struct value half, part, qkv, g, beta, o, n, y, dn, dout, dstate, dtail;
     struct recurrent_ranks *ranks; /* values of sequences that ranks share (recurrent_ranks.c); NULL: they share none */
@@ -53,12 +53,12 @@ struct op_attrs *recurrent_emit_scan(struct lowering *L, const struct block *b, 
 void recurrent_convolve(struct lowering *L, const struct block *b, int c);
 /* Computes heads' outputs of chunk c, and their norms. */
 void recurrent_scan(struct lowering *L, const struct block *b, int c);
-/* Turns qkv, g and beta into their gradients, from that of heads' outputs and the rows [row0, row1) of the gradient of the state. */
+/* Replaces qkv, g and beta by their gradients, from the gradient of heads' outputs (dout) and rows [row0, row1) of the state's gradient. */
 void recurrent_scan_backward(struct lowering *L, const struct block *b, struct value *dout, struct value *dstate, int64_t row0,
                              int64_t row1, int c);
-/* Turns ab into its gradient, from those of g and beta. */
+/* Replaces ab by its gradient, from the gradients of g and beta. */
 void recurrent_decay_backward(struct lowering *L, const struct block *b, int c);
-/* Adds what the first maps give to the gradient of the stream, and makes the maps' own gradients. */
+/* Adds the first maps' inputs' gradients to the stream's gradient, and computes the maps' weights' gradients. */
 void recurrent_inputs_backward(struct lowering *L, const struct block *b, const struct recurrent_gradients *d, int c);
 /* Ends a visit of chunk c: of the block's own values, and of the stream, too. */
 void recurrent_drop_values(struct lowering *L, const struct block *b, int c);
@@ -67,10 +67,10 @@ void recurrent_drop(struct lowering *L, const struct block *b, int c);
 struct columns recurrent_half(const struct lowering *L, const struct block *b, struct value *ab, int which, int64_t row);
 /* Returns the i-th map to columns of pre, which begin at *first; NULL: there is no i-th one. */
 const struct model_linear *recurrent_input_map(const struct recurrent_block *r, int i, int64_t *first);
-/* Returns the numbers a token that make decays and, beside a map to strengths, these. */
+/* Returns how many numbers of a token in ab give the decays and, if a map gives strengths, the strengths. */
 int64_t recurrent_numbers(const struct recurrent_block *r);
 
-/* Computes what enters the rank's pieces, before the chunks of `out` are. */
+/* Computes the states that enter the rank's pieces, before the chunks of `out` are computed. */
 void recurrent_ranks_forward(struct lowering *L, struct block *b);
 void recurrent_ranks_backward(struct lowering *L, struct block *b);
 void recurrent_ranks_of_layer(struct lowering *L, struct block *b);
@@ -78,9 +78,9 @@ void recurrent_ranks_create(struct lowering *L, const struct recurrent_block *r)
 
 /* Computes the norms of heads' outputs of chunk c, where norms come before gates. */
 void recurrent_norm(struct lowering *L, const struct block *b, int c);
-/* Computes the branch of chunk c from gates, heads' outputs and, where they come first, norms that are on the device. */
+/* Computes the block's outputs of chunk c from gates, heads' outputs and, if norms come first, norms, all on the device. */
 void recurrent_branch(struct lowering *L, const struct block *b, int c);
-/* Makes the gradient of heads' outputs from that of the branch, df, and returns it; z becomes its own gradient. */
+/* Computes the gradient of heads' outputs from df, the gradient of the block's outputs, and returns it; replaces z by its gradient. */
 struct value *recurrent_gates_backward(struct lowering *L, const struct block *b, struct value *df, int c);
 
 #endif

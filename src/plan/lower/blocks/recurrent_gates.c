@@ -7,7 +7,7 @@
 
 #define DEV TIER_DEVICE
 
-/* Tells whether norms read what gates leave; without norms, no. */
+/* Tells whether gates come before norms; 0 without norms. */
 static int gates_first(const struct recurrent_block *r)
 {
     return r->heads_norm.kind != NORM_NONE && r->gates_first;
@@ -92,7 +92,7 @@ void recurrent_branch(struct lowering *L, const struct block *b, int c)
         value_drop(L, &W->n, c);
 }
 
-/* Makes z and the gated values their gradients; dy, the gradient of their product, becomes the product. */
+/* Replaces z and the gated values by their gradients, and dy, the gradient of their product, by the product. */
 static void gate_backward(struct lowering *L, const struct block *b, struct value *dy, int c)
 {
     struct recurrent_layer *v = b->values;
@@ -104,7 +104,7 @@ static void gate_backward(struct lowering *L, const struct block *b, struct valu
     emit_done(L, 0);
 }
 
-/* Makes dout from dn, the gradient of the norms of x in fp32. */
+/* Computes dout, the gradient of x, from dn, the fp32 gradient of the norms of x. */
 static void norm_backward(struct lowering *L, const struct block *b, struct value *x, struct value *dn, int c)
 {
     const struct recurrent_block *r = recurrent_of(b);
@@ -115,7 +115,7 @@ static void norm_backward(struct lowering *L, const struct block *b, struct valu
     value_drop(L, dn, c);
 }
 
-/* Makes the gradient of heads' outputs where norms read what gates leave. */
+/* Computes the gradient of heads' outputs if gates come before norms. */
 static struct value *gates_first_backward(struct lowering *L, const struct block *b, struct value *df, int c)
 {
     const struct recurrent_block *r = recurrent_of(b);

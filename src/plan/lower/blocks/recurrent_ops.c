@@ -1,4 +1,4 @@
-/* Ops of recurrences over a row chunk, forward and backward, and what enters and follows a chunk. */
+/* Ops of recurrences over a row chunk, forward and backward, and the states before and behind a chunk. */
 #include "plan/lower/blocks/recurrent.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/linear.h"
@@ -189,7 +189,7 @@ void recurrent_decay_backward(struct lowering *L, const struct block *b, int c)
     emit_done(L, 0);
 }
 
-/* Makes the gradients of one of the first maps from dy, and adds to the gradient of its input, L->acc. */
+/* Computes the gradients of one of the first maps from dy, and adds to the gradient of its input, L->acc. */
 static void input_backward_of(struct lowering *L, const struct block *b, const struct model_linear *w, struct linear_side dy,
                               int c, int accumulate)
 {
@@ -208,7 +208,7 @@ static void input_backward(struct lowering *L, const struct block *b, const stru
     input_backward_of(L, b, w, (struct linear_side){dy, b->in->tiles[c].row0, L->s.key.dtype}, c, accumulate);
 }
 
-/* Makes the gradients of the maps to pre, map by map. */
+/* Computes the gradients of the maps to pre, map by map. */
 static void parts_backward(struct lowering *L, const struct block *b, struct value *dpre, int c)
 {
     struct value *part = &recurrent_work(L)->part;

@@ -2,8 +2,9 @@
  *
  * Forward: the last rows before each piece's convolution come from all ranks; each rank summarises its pieces (SCAN_SUM); an all-to-all
  * brings the summaries of some heads of all pieces to each rank, which finds the states between the pieces in the order of the tokens
- * (SCAN_FOLD); these return, and the chunks follow as on one rank. Backward likewise: the gradients of states that come from a piece's
- * own outputs, the fold with the same moves, then the scan's gradients; the convolution's last, which need the rows after each piece. */
+ * (SCAN_FOLD); an all-to-all returns these, and the chunks follow as on one rank. Backward: the gradients of states that come from a
+ * piece's own outputs, the fold with the same moves, then the scan's gradients; last the convolution's, which need the rows after each
+ * piece. */
 #include "plan/lower/activation.h"
 #include "plan/lower/blocks/recurrent.h"
 #include "plan/lower/emit.h"
@@ -17,11 +18,12 @@
 
 #define DEV TIER_DEVICE
 
-/* Values that the layers share. Values of heads have `heads` rows for each piece of the rank, or of all heads that it folds for one of
- * its own: `share` heads of each member in turn. Rows beyond the model's heads are zero.
+/* Values that the layers share. A value of heads has `heads` rows for each of the rank's pieces, `share` heads of each member in turn;
+ * rows beyond the model's heads are zero.
  *
- * move, own: summaries of the rank's pieces; theirs: `own` of the heads that this rank folds, of all members' pieces; folded: the states
- * before them, or the gradients of those after them; dafter: these gradients for the rank's own pieces. dqkv, dz, dab, dheads:
+ * move, own: summaries of the rank's pieces; theirs: `own` of all members' pieces, for the heads whose states this rank
+ * computes; folded: the states before these pieces, or the gradients of the states after them; dafter: the gradients of the states after
+ * the rank's own pieces. dqkv, dz, dab, dheads:
  * gradients between the passes, of the convolution's output, of z, of ab and of heads' outputs. */
 struct recurrent_ranks {
     int members;
@@ -44,7 +46,7 @@ static int64_t heads_row(const struct lowering *L, int piece)
 
 /* --- Values --- */
 
-/* Begins a value of the rank's pieces, of which the rows beyond the model's heads are zero. */
+/* Begins a value of heads in the rank's pieces, with zeros in the rows beyond the model's heads. */
 static void new_heads(struct lowering *L, const struct block *b, struct value *v)
 {
     const int64_t heads = recurrent_of(b)->heads;
@@ -55,7 +57,7 @@ static void new_heads(struct lowering *L, const struct block *b, struct value *v
 
 /* --- Messages --- */
 
-/* Exchanges the rows of a piece: of all heads of the rank's own, of some heads of all members'. */
+/* Exchanges rows by an all-to-all: each rank gives all heads of one of its pieces, and gets some heads of each member's piece. */
 static void exchange(struct lowering *L, struct value *from, struct value *to, int piece)
 {
     struct op_attrs *a = emit(L, OP_ALL_TO_ALL, pieces_lane(L));
@@ -76,7 +78,7 @@ static void exchange_all(struct lowering *L, struct value *from, struct value *t
     value_close_full(L, from);
 }
 
-/* Finds the states before all pieces, or (transposed) the gradients of those after them, of the heads that this rank folds. */
+/* Computes, for this rank's share of the heads, the states before all pieces or (transposed) the gradients of the states after them. */
 static void fold(struct lowering *L, const struct block *b, int transposed)
 {
     const struct recurrent_block *r = recurrent_of(b);
@@ -183,7 +185,7 @@ void recurrent_ranks_forward(struct lowering *L, struct block *b)
 
 /* --- Backward --- */
 
-/* Adds chunk c, whose outputs have the gradient dout, to the gradient of the state before it, which begins with the piece's end. */
+/* Adds chunk c, whose outputs have the gradient dout, to the gradient of the state before its piece. The piece's last chunk comes first. */
 static void sum_gradient(struct lowering *L, const struct block *b, struct value *dout, int c)
 {
     struct recurrent_layer *v = b->values;
@@ -202,7 +204,7 @@ static void sum_gradient(struct lowering *L, const struct block *b, struct value
     emit_done(L, 0);
 }
 
-/* Makes the gradient of heads' outputs of chunk c, dheads, and that of z. */
+/* Computes dheads, the gradient of heads' outputs of chunk c, and the gradient of z. */
 static void outputs_chunk(struct lowering *L, const struct block *b, int c)
 {
     struct recurrent_layer *v = b->values;
@@ -231,7 +233,7 @@ static void outputs_chunk(struct lowering *L, const struct block *b, int c)
     recurrent_drop(L, b, c);
 }
 
-/* Makes the gradients of the states after the rank's pieces. */
+/* Computes the gradients of the states after the rank's pieces. */
 static void pass_gradients(struct lowering *L, const struct block *b)
 {
     struct recurrent_layer *v = b->values;
@@ -245,7 +247,7 @@ static void pass_gradients(struct lowering *L, const struct block *b)
     exchange_all(L, &R->folded, &R->dafter);
 }
 
-/* Makes the gradients of the convolution's output and of ab for chunk c. */
+/* Computes the gradients of the convolution's output and of ab for chunk c. */
 static void scan_chunk(struct lowering *L, const struct block *b, int c)
 {
     const struct convolution k = recurrent_convolution(recurrent_of(b));
@@ -326,7 +328,7 @@ static void heads_value(struct lowering *L, struct value *v, const char *name, i
     v->full = 1;
 }
 
-/* Returns the heads that each member folds. */
+/* Returns the number of heads whose states each member computes from all ranks' summaries (SCAN_FOLD). */
 static int64_t share_of(const struct lowering *L, const struct recurrent_block *r)
 {
     return ceil_div(r->heads, L->ring * L->ulysses);

@@ -116,7 +116,7 @@ void rows_output(struct lowering *L, struct value *v, int c)
     drop(L, b, c);
 }
 
-/* Makes the gradient of the branch; a normalised branch is computed again first. */
+/* Computes the gradient of the branch, which is first computed again if it is normalised. */
 static void make_gradient(struct lowering *L, const struct block *b, int c)
 {
     if (b->weights->after.kind != NORM_NONE)
@@ -125,7 +125,7 @@ static void make_gradient(struct lowering *L, const struct block *b, int c)
     value_drop(L, &L->acc, c);
 }
 
-/* Makes the gradients of joined blocks with inner norms, from df, the gradient of their sum, and adds those of the stream to L->dx. */
+/* Computes the gradients of joined blocks with inner norms, from df, the gradient of their sum, and adds those of the stream to L->dx. */
 static void inner_backward(struct lowering *L, const struct block *b, struct value *df, int c)
 {
     const struct block *first = first_joined(b);
@@ -141,7 +141,7 @@ static void inner_backward(struct lowering *L, const struct block *b, struct val
     }
 }
 
-/* Makes the gradients of joined blocks that share their norm, and that of the norm's output in L->acc. */
+/* Computes the gradients of joined blocks that share their norm, and that of the norm's output in L->acc. */
 static void joined_backward(struct lowering *L, const struct block *b, int c)
 {
     const struct block *first = first_joined(b);

@@ -14,7 +14,7 @@ struct row_block {
     void (*fetch)(struct lowering *L, const struct block *b, int c);
     /* Computes L->acc (+)= the branch without the bias of `last`. */
     void (*branch)(struct lowering *L, const struct block *b, int c, int accumulate);
-    /* Makes the gradients of the block's parameters from df, the branch's gradient in storage type. Computes L->acc (+)= the
+    /* Computes the gradients of the block's parameters from df, the branch's gradient in storage type. Computes L->acc (+)= the
      * gradient of the norm's output. */
     void (*gradient)(struct lowering *L, const struct block *b, struct value *df, int c, int accumulate);
     /* Drops the block's values at the end of a visit. */
@@ -25,7 +25,7 @@ struct row_block {
 
 /* Computes a chunk of the output of v->block and of those that it is joined to. */
 value_produce rows_output;
-/* Makes the gradients of b and of those that it is joined to, as `backward` of struct block_lowering. */
+/* Computes the gradients of b and of those that it is joined to, as `backward` of struct block_lowering. */
 void rows_backward(struct lowering *L, struct block *b);
 
 /* Creates the values of joined blocks with inner norms, if there are such blocks. */

@@ -128,8 +128,8 @@ void tails_create_before(struct lowering *L, const struct block *b, struct passi
     tail->rows = tail->stride = 1;
 }
 
-/* Gathers a row of each piece from all ranks, and takes for each of the rank's own pieces that of its neighbour: which 0: the piece
- * before it, 1: the one after it. */
+/* Gathers the rows `own` of all ranks' pieces, and copies to each of this rank's pieces the row of a neighbouring piece. which: 0: of
+ * the piece before, 1: of the piece after. */
 static void gather_neighbours(struct lowering *L, struct value *own, struct value *all, struct value *to, enum dtype type,
                               int which)
 {

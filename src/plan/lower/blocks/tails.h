@@ -13,10 +13,11 @@ struct convolution {
 
 /* Begins an op of a convolution, whose arguments follow. */
 struct op_attrs *convolution_emit(struct lowering *L, const struct convolution *k, enum op_kind op, int64_t rows);
-/* Computes y for chunk c of x, and at the first visit x's last rows. */
+/* Computes y for chunk c of x; the chunk's first visit also keeps the last rows of x, for the chunk after. */
 void convolution_forward(struct lowering *L, const struct convolution *k, struct value *y, struct value *x, struct passing *tail,
                          int c);
-/* Turns x into its gradient, from dy, that of the convolution's output, and row `row` of the gradient of the tail. */
+/* Replaces x by its gradient, which follows from dy, the gradient of the convolution's output, and from row `row` of the tail's
+ * gradient. */
 void convolution_backward(struct lowering *L, const struct convolution *k, struct value *x, struct value *dy, struct value *dtail,
                           int64_t row, struct passing *tail, int c);
 /* Returns the bytes of the rows before a convolution. */
@@ -30,7 +31,7 @@ struct tails {
 };
 
 void tails_create(struct lowering *L, struct tails *t, const struct convolution *k);
-/* Creates the layer's rows before its pieces. */
+/* Creates the layer's value of the rows that precede the rank's pieces. */
 void tails_create_before(struct lowering *L, const struct block *b, struct passing *tail, const struct convolution *k);
 /* Begins a forward pass. */
 void tails_begin(struct lowering *L, struct tails *t);
@@ -40,17 +41,17 @@ void tails_take(struct lowering *L, struct tails *t, const struct convolution *k
 void tails_exchange(struct lowering *L, struct tails *t, struct passing *tail);
 /* Begins a backward pass. */
 void tails_begin_backward(struct lowering *L, struct tails *t);
-/* Computes the gradient of the rows before the piece that begins with chunk c. The first rows of dy alone make it. */
+/* Computes the gradient of the rows before the piece that begins with chunk c, from the first rows of dy alone. */
 void tails_gradient(struct lowering *L, struct tails *t, const struct convolution *k, struct value *x, struct value *dy,
                     struct passing *tail, int c);
 /* Finds the gradients of the rows at the end of each piece. */
 void tails_exchange_backward(struct lowering *L, struct tails *t);
-/* Ends the visit of these gradients. */
+/* Ends the visit of the gradients that tails_exchange_backward found. */
 void tails_end_backward(struct lowering *L, struct tails *t);
 
-/* Returns the lane of the ranks that share a sequence. Meshes on which no lane is theirs alone are refused (mesh.c). */
+/* Returns the comm lane whose groups are the ranks that share a sequence; mesh.c refuses meshes without such a lane. */
 enum lane pieces_lane(const struct lowering *L);
-/* Creates a value with a tile of `rows` rows for each piece, together in one buffer. */
+/* Creates a value with a tile of `rows` rows for each piece; one buffer holds all tiles. */
 void pieces_value(struct lowering *L, struct value *v, const char *name, int64_t rows, int64_t row_bytes);
 /* Makes room for all tiles of a value. */
 void pieces_new(struct lowering *L, struct value *v);
