@@ -346,6 +346,8 @@ enum status checkpoint_merge(const struct model *m, const char *base, const char
     TRY(source_open(m, base, adapter, 0, &x.from));
     enum status st = merge_to(&x, base, dir, texts);
     out->tensors = x.n + x.others.n;
+    for (int i = 0; i < x.from.rows.n; i++)
+        out->rows += x.from.rows.of[i].tensor.shape[0];
     out->change = sqrt(x.squares / (double)max_i64(x.elements, 1));
     out->lost = sqrt(x.lost / (double)max_i64(x.elements, 1));
     close_merge(&x);

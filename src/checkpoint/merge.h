@@ -9,6 +9,7 @@ struct merge_report {
     double change, lost;     /* root mean square of s B A, and of the error of rounding to the files' type */
     int dequantised;         /* matrices that were quantised in the base */
     int untied;              /* 1: head and embedding are one matrix in the base and two here */
+    int64_t rows;            /* rows of embedding and head that the adapter replaces */
     int fp16;                /* tensors that were fp16 and are fp32: bf16 cannot hold fp16's digits */
 };
 

@@ -66,6 +66,7 @@ static enum status open_adapter(const char *dir, struct source *s)
     const int checkpoint = strcmp(strrchr(path, '/') + 1, CHECKPOINT_FILE) == 0;
     s->prefix = checkpoint ? "" : ADAPTER_PREFIX;
     TRY(st_open(path, &s->adapter));
+    TRY(token_rows_read(dir, s->model, &s->rows));
     return checkpoint ? open_masters(dir, s) : OK;
 }
 
@@ -85,6 +86,7 @@ void source_close(struct source *s)
     st_close(s->file);
     st_close(s->adapter);
     st_close(s->masters);
+    token_rows_free(&s->rows);
     free(s->packed.bytes);
     s->file = s->adapter = s->masters = NULL;
     s->packed.bytes = NULL;
@@ -101,6 +103,36 @@ static void initial_values(const struct source *s, int param, int64_t first, int
     }
 }
 
+/* Puts the adapter's rows over those of the base among elements [first, first + n) of the parameter. */
+static enum status put_rows(const struct source *s, const struct token_rows *x, const struct model_param *p, int64_t first,
+                            int64_t n, enum dtype type, void *data)
+{
+    const int64_t columns = x->tensor.shape[1];
+    const struct model_param named = renamed(&x->tensor, s->prefix);
+    int64_t there;
+    for (int64_t done = 0, some; done < n; done += some) {
+        some = model_param_span(p, first + done, n - done, &there);
+        for (int64_t i = 0; i < x->tensor.shape[0]; i++) {
+            const int64_t row = x->token[i] * columns, from = max_i64(there, row), to = min_i64(there + some, row + columns);
+            if (from < to)
+                TRY(weights_read(s->adapter, &named, i * columns + from - row, to - from, type,
+                                 (char *)data + (done + from - there) * dtype_size(type)));
+        }
+    }
+    return OK;
+}
+
+/* Reads the base's weights and the rows that the adapter replaces. */
+static enum status read_base(const struct source *s, const struct model_param *p, int64_t first, int64_t n, enum dtype type,
+                             void *data)
+{
+    TRY(weights_read(s->file, p, first, n, type, data));
+    for (int i = 0; i < s->rows.n; i++)
+        if (strcmp(s->model->whole->params[s->rows.of[i].param].name, p->name) == 0)
+            TRY(put_rows(s, &s->rows.of[i], p, first, n, type, data));
+    return OK;
+}
+
 enum status source_read(struct source *s, int param, int64_t first, int64_t n, enum dtype type, void *data)
 {
     const struct model_param *p = &s->model->params[param];
@@ -109,7 +141,7 @@ enum status source_read(struct source *s, int param, int64_t first, int64_t n, e
         return weights_read(s->masters ? s->masters : s->adapter, &named, first, n, type, data);
     }
     if (s->file && !p->adapter)
-        return weights_read(s->file, p, first, n, type, data);
+        return read_base(s, p, first, n, type, data);
     initial_values(s, param, first, n, type, data);
     return OK;
 }
@@ -123,6 +155,14 @@ static int is_from_adapter(const struct model *m, const char *name)
     return 0;
 }
 
+static int is_rows(const struct source *s, const char *name)
+{
+    for (int i = 0; i < s->rows.n; i++)
+        if (strcmp(s->rows.of[i].tensor.name, name) == 0)
+            return 1;
+    return 0;
+}
+
 /* Refuses an adapter that lacks the tensor or has it in another shape. */
 static enum status refuse_tensor(const struct source *s, const char *name)
 {
@@ -131,6 +171,18 @@ static enum status refuse_tensor(const struct source *s, const char *name)
     if (!st_has(s->adapter, name))
         return status_fail(ERR_INVALID, "the adapter is of another model: %s has no %s", st_path(s->adapter, NULL), name);
     return status_fail(ERR_INVALID, "the adapter is of another model: %s", cause);
+}
+
+/* Makes sure that the adapter's file has the rows of tokens. */
+static enum status check_rows(const struct source *s)
+{
+    for (int i = 0; i < s->rows.n; i++) {
+        const struct model_param named = renamed(&s->rows.of[i].tensor, s->prefix);
+        const char *found;
+        if (weights_find(s->adapter, &named, 0, &found) != OK)
+            return refuse_tensor(s, named.name);
+    }
+    return OK;
 }
 
 /* Finds the base's parameter behind a name like "model.embed_tokens.base_layer.weight". PEFT saves it beside an adapter of head
@@ -189,6 +241,7 @@ enum status source_check_adapter(const struct source *s)
         if (s->model->params[i].from_adapter && weights_find(s->adapter, &as, 0, &found) != OK)
             return refuse_tensor(s, named.name);
     }
+    TRY(check_rows(s));
     for (int i = 0; i < st_count(s->adapter); i++) {
         const char *name = st_name(s->adapter, i);
         const int base = strncmp(name, s->prefix, prefix) == 0 ? base_of(s->model, name + prefix) : -1;
@@ -196,7 +249,7 @@ enum status source_check_adapter(const struct source *s)
             TRY(compare_base(s, base, name));
             continue;
         }
-        if (strncmp(name, s->prefix, prefix) != 0 || !is_from_adapter(s->model, name + prefix))
+        if (strncmp(name, s->prefix, prefix) != 0 || (!is_from_adapter(s->model, name + prefix) && !is_rows(s, name + prefix)))
             return status_fail(ERR_INVALID, "%s: the model has no place for the tensor %s: is the adapter of another model?",
                                st_path(s->adapter, name), name);
     }

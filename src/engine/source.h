@@ -3,6 +3,7 @@
 #define LTRAIN_ENGINE_SOURCE_H
 
 #include "data/safetensors.h"
+#include "model/config/token_rows.h"
 #include "model/model.h"
 
 #define ADAPTER_FILE "adapter_model.safetensors"
@@ -13,9 +14,10 @@ struct source {
     struct st_file *file; /* NULL: initial values */
     /* file of the trained parameters of a model with adapters; NULL: adapters get initial values, all else comes from `file` */
     struct st_file *adapter;
-    const char *prefix;      /* prefix of tensor names in `adapter` */
-    struct st_file *masters; /* fp32 masters of trained parameters, from a checkpoint of a bf16 run; NULL: none */
-    uint64_t seed;           /* seed of initial values */
+    const char *prefix;          /* prefix of tensor names in `adapter` */
+    struct st_file *masters;     /* fp32 masters of trained parameters, from a checkpoint of a bf16 run; NULL: none */
+    struct token_rows_list rows; /* rows of the base's embedding and head that `adapter` replaces */
+    uint64_t seed;               /* seed of initial values */
     struct {
         int param;      /* parameter that the bytes belong to */
         int64_t matrix; /* matrix of a stack; 0: the first, or the only one */
@@ -27,7 +29,7 @@ struct source {
  * Both may be NULL. */
 enum status source_open(const struct model *m, const char *path, const char *adapter, uint64_t seed, struct source *out);
 void source_close(struct source *s);
-/* Reads elements [first, first + n) of a parameter, in fp32 or bf16. ERR_INVALID: missing, or not finite. May be called from any
+/* Reads elements [first, first + n) of a parameter, in fp32 or bf16; rows that the adapter replaces are the adapter's. ERR_INVALID: missing, or not finite. May be called from any
  * thread. */
 enum status source_read(struct source *s, int param, int64_t first, int64_t n, enum dtype type, void *data);
 /* Finds the file with an adapter's tensors. ERR_INVALID: the path is too long. */

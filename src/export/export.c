@@ -159,6 +159,8 @@ static void say_merged(const struct settings *s, const char *to, const struct mo
            (long long)r->merged, (long long)r->tensors, s->model);
     if (r->untied)
         printf("merged: head and embedding are one matrix of the base, and two now, as the adapter changes them by themselves\n");
+    if (r->rows > 0)
+        printf("merged: %lld rows of embedding or head are the adapter's\n", (long long)r->rows);
     if (r->dequantised > 0)
         printf("merged: W is what %s has kept of %d matrices, which the adapter was trained beside, not what was there before\n",
                model_base_name(c->base), r->dequantised);

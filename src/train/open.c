@@ -7,6 +7,7 @@
 #include "engine/source.h"
 #include "engine/weights.h"
 #include "model/config/adapter_config.h"
+#include "model/config/token_rows.h"
 #include "offload/drives.h"
 #include "train/router_bias.h"
 
@@ -168,10 +169,23 @@ static enum status check_router_bias(const struct settings *s, const struct mode
     return OK;
 }
 
+/* Refuses to train an adapter with single rows of the embedding, which would stay as they are and be left out of its file. */
+static enum status check_tokens(const struct settings *s)
+{
+    if (s->plan.evaluation || !s->adapter || !token_rows_are_in(s->adapter))
+        return OK;
+    return status_fail(
+        ERR_INVALID,
+        "--adapter: %s has single rows of the embedding (trainable_token_indices), which are evaluated, sampled and merged, not "
+        "trained: ltrain export --model %s --to DIR merges them, and --model DIR --lora ... goes on from there",
+        s->adapter, s->adapter);
+}
+
 /* Checks that a model's adapters and its quantised base can do what the settings ask. */
 static enum status check_opened(const struct settings *s, const struct model *m)
 {
     char idle[256];
+    TRY(check_tokens(s));
     TRY(train_blame_adapter(s, model_check_adapters(m)));
     TRY(check_router_bias(s, m));
     if (!s->plan.evaluation && !s->adapter && !s->resume)

@@ -840,6 +840,101 @@ static void ends(void **state)
                 "--model theirs/adapter --steps 1" RUN);
 }
 
+/* Reads row `row` of 32 numbers. */
+static void read_row(const char *path, const char *name, int64_t row, float out[32])
+{
+    struct st_file *f;
+    assert_int_equal(st_open(path, &f), OK);
+    assert_int_equal(st_read_f32(f, name, 32 * row, 32, out), OK);
+    st_close(f);
+}
+
+/* A row of a merged matrix is the adapter's (theirs: its number there) or, with -1, the base's. */
+static void check_row(const char *matrix, int64_t row, int64_t theirs)
+{
+    float merged[32], want[32];
+    char module[64], name[160];
+    snprintf(module, sizeof module, "%.*s", (int)(strlen(matrix) - strlen(".weight")), matrix);
+    snprintf(name, sizeof name, "base_model.model.%s.token_adapter.trainable_tokens_delta", module);
+    read_row("merged/model.safetensors", matrix, row, merged);
+    if (theirs < 0)
+        read_row("base/model.safetensors", matrix, row, want);
+    else
+        read_row("base/adapter/adapter_model.safetensors", name, theirs, want);
+    assert_memory_equal(merged, want, sizeof want);
+}
+
+/* Returns the held-out loss of a model. */
+static double evaluated(const char *model)
+{
+    struct result r = e2e_succeeds(NULL, "eval --model %s" EVAL, model);
+    return loss_of(r.out);
+}
+
+/* Adapters of PEFT's with rows of their own are evaluated, sampled and merged; what is merged is what was evaluated. */
+static void rows_of_tokens(void **state)
+{
+    (void)state;
+    for (int tied = 0; tied < 2; tied++) {
+        put_base(tied ? "lora-tokens-tied" : "lora-tokens", "base");
+        struct result r = e2e_succeeds(NULL, "export --model base/adapter --to merged");
+        e2e_contains(r.out, tied ? "merged: 42 rows of" : "merged: 73 rows of");
+        check_row("model.embed_tokens.weight", 200, 0);
+        check_row("model.embed_tokens.weight", 41, 2);
+        check_row("model.embed_tokens.weight", 3, 41);
+        check_row("model.embed_tokens.weight", 90, -1);
+        if (!tied) {
+            check_row("lm_head.weight", 7, 0);
+            check_row("lm_head.weight", 91, 2);
+            check_row("lm_head.weight", 200, -1);
+        }
+        const double adapted = evaluated("base/adapter"), merged = evaluated("merged"), base = evaluated("base");
+        assert_true(fabs(adapted - merged) < 1e-5 * merged); /* s B A apart or added: fp32 rounds otherwise */
+        assert_true(fabs(adapted - base) > 1e-4 * base);
+        r = e2e_succeeds(NULL, "sample --model base/adapter --prompt ab --temperature 0 --max-new-tokens 8 --tokenizer bytes");
+        struct result same =
+            e2e_succeeds(NULL, "sample --model merged --prompt ab --temperature 0 --max-new-tokens 8 --tokenizer bytes");
+        assert_string_equal(r.out, same.out);
+        e2e_succeeds(NULL, "export --adapter --model base/adapter --to alone");
+        e2e_same_file("alone/adapter_model.safetensors", "base/adapter/adapter_model.safetensors");
+        e2e_refuses(2, "--adapter: base/adapter has single rows|not trained: ltrain export --model base/adapter --to DIR", NULL,
+                    "--model base/adapter --steps 1" RUN);
+        e2e_remove("base");
+        e2e_remove("merged");
+        e2e_remove("alone");
+    }
+}
+
+/* Rows that cannot be put in the base's place are refused. */
+static void rows_refused(void **state)
+{
+    (void)state;
+    static const char *const all[][2] = {
+        {"[256", "token 256 is beyond the 256 rows of model.embed_tokens.weight"},
+        {"[1.5", "a list of tokens' numbers"},
+        {"[40", "token 40 is listed twice"},
+        {"[255, 200", "the adapter is of another model|[42, 32]|[43, 32]"},
+        {"{\"lm_head\": [200", "one matrix, and rows of the head are others"},
+        {"{\"v_proj\": [200", "v_proj is not the embedding (model.embed_tokens) or the head (lm_head)"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        size_t bytes;
+        put_base("lora-tokens-tied", "base");
+        char *text = e2e_read("base/adapter/adapter_config.json", &bytes), *list = strstr(text, "\"trainable_token_indices\": ");
+        assert_non_null(list);
+        char *first = strstr(list, "200"), *end = strchr(list, ']');
+        assert_true(first && end);
+        FILE *f = fopen("base/adapter/adapter_config.json", "w");
+        assert_non_null(f);
+        fprintf(f, "%.*s\"trainable_token_indices\": %s%.*s]%s%s", (int)(list - text), text, all[i][0], (int)(end - first - 3),
+                first + 3, all[i][0][0] == '{' ? "}" : "", end + 1);
+        assert_int_equal(fclose(f), 0);
+        free(text);
+        e2e_refuses(2, all[i][1], NULL, "export --model base/adapter --to merged");
+        e2e_remove("base");
+    }
+}
+
 static void int8_refused(void **state)
 {
     const float large = 70000.0f, beyond = 3e38f;
@@ -1060,6 +1155,8 @@ int main(void)
                                        TEST(resharded),
                                        TEST(on_top),
                                        TEST(ends),
+                                       TEST(rows_of_tokens),
+                                       TEST(rows_refused),
                                        TEST(checked),
                                        TEST(dropped),
                                        TEST(masks),

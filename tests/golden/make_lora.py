@@ -53,6 +53,12 @@ CASES = {
     # a head with a bias, which is in the adapter's file, too
     "lora-ends-phi": (golden.tiny(PhiConfig, num_hidden_layers=1, rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.5)), [33, 14],
                       dict(r=4, lora_alpha=8, target_modules=["q_proj", "fc1", "lm_head"]), False),
+    # single rows of embedding and head, which ltrain reads and does not train: only the first step's loss and gradients are compared
+    "lora-tokens": (golden.llama(2, 1, 16, dim=32, ffn=48), [33],
+                    dict(r=2, lora_alpha=4, target_modules=["v_proj"], trainable_token_indices={"lm_head": [7, *range(90, 120)], "embed_tokens": [200, *range(40, 80), 3]}),
+                    False),
+    "lora-tokens-tied": (golden.llama(2, 1, 16, dim=32, ffn=48, tied=True), [33],
+                         dict(r=2, lora_alpha=4, target_modules=["v_proj"], trainable_token_indices=[200, *range(40, 80), 3]), False),
 }
 
 
@@ -119,7 +125,7 @@ def make_case(name, config, lengths, words, zero, seed):
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for key, p in model.named_parameters():
-            if ("lora_B" in key or "lora_embedding_A" in key) and not zero:
+            if ("lora_B" in key or "lora_embedding_A" in key or "trainable_tokens" in key) and not zero:
                 p.copy_(0.1 * torch.randn(p.shape, generator=g))
     model.save_pretrained(os.path.join(folder, "adapter"))
     os.remove(os.path.join(folder, "adapter", "README.md"))

@@ -210,9 +210,6 @@ static void test_refused(void **state)
     refuse("\"target_modules\": [\"q_proj\"], \"layers_pattern\": \"layers\"", "which there are none of");
     refuse("\"target_modules\": [\"q_proj\"], \"modules_to_save\": \"norm\"", "a list of names");
     refuse("\"target_modules\": [\"q_proj\"], \"rank_pattern\": [4]", "an object of names and numbers");
-    refuse("\"target_modules\": [\"q_proj\"], \"trainable_token_indices\": [3]", "single rows of the embedding");
-    refuse("\"target_modules\": [\"q_proj\"], \"trainable_token_indices\": {\"embed_tokens\": [3]}",
-           "single rows of the embedding");
     refuse("\"target_modules\": [\"q_proj\"], \"layer_replication\": [[0, 1]]", "ltrain does not do that");
 }
 

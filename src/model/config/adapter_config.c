@@ -6,7 +6,6 @@
 #include "model/adapter_names.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +79,7 @@ static const char *const known[] = {"peft_type", "r", "lora_alpha", "target_modu
                                     "alpha_pattern", "bias", "base_model_name_or_path", "lora_dropout", "fan_in_fan_out", "task_type",
                                     "inference_mode", "auto_mapping", "revision", "peft_version", "init_lora_weights", "megatron_core",
                                     "loftq_config", "corda_config", "eva_config", "lora_ga_config", "qalora_group_size", "exclude_modules",
-                                    "layers_to_transform", "layers_pattern", "target_parameters", NULL};
+                                    "layers_to_transform", "layers_pattern", "target_parameters", "trainable_token_indices", NULL};
 /* clang-format on */
 
 static enum status check_keys(const struct reader *r)
@@ -96,10 +95,6 @@ static enum status check_keys(const struct reader *r)
     if (json_is_true(json_object_get(r->root, "ensure_weight_tying")))
         return refuse(r, "ensure_weight_tying",
                       "adapters of head and embedding are not tied here; where it has neither, set it to false");
-    if (!says_nothing(json_object_get(r->root, "trainable_token_indices")))
-        return refuse(
-            r, "trainable_token_indices",
-            "single rows of the embedding are not trained here: modules_to_save with embed_tokens trains all of them, or set it to null");
     json_object_foreach((json_t *)r->root, key, value)
     {
         int i = 0;
@@ -385,9 +380,11 @@ static enum status read_all(const struct reader *r, struct lora *out, char *base
     return OK;
 }
 
-static enum status load(const char *path, json_t **out)
+enum status adapter_config_load(const char *dir, json_t **out)
 {
+    char path[4096];
     json_error_t error;
+    TRY(adapter_config_path(dir, path));
     FILE *f = sys_read_text(path);
     if (!f)
         return status_fail(ERR_INVALID, "cannot read %s: %s", path, sys_strerror(errno));
@@ -404,7 +401,7 @@ enum status adapter_config_read(const char *dir, struct lora *out, char *base, s
     char path[4096];
     json_t *root;
     TRY(adapter_config_path(dir, path));
-    TRY(load(path, &root));
+    TRY(adapter_config_load(dir, &root));
     struct reader r = {path, root};
     enum status st = read_all(&r, out, base, bytes);
     json_decref(root);
@@ -413,9 +410,8 @@ enum status adapter_config_read(const char *dir, struct lora *out, char *base, s
 
 int adapter_config_froze_b(const char *dir)
 {
-    char path[4096];
     json_t *root;
-    if (adapter_config_path(dir, path) != OK || load(path, &root) != OK)
+    if (adapter_config_load(dir, &root) != OK)
         return 0;
     const char *init = json_string_value(json_object_get(root, "init_lora_weights"));
     int froze = init && strcasecmp(init, "mica") == 0;

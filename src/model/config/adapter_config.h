@@ -4,10 +4,14 @@
 
 #include "model/model.h"
 
+#include <jansson.h>
+
 /* Writes the path of the file in `dir`. ERR_INVALID: the path is too long. */
 enum status adapter_config_path(const char *dir, char path[4096]);
 /* Tells whether the directory holds an adapter. */
 int adapter_config_is_there(const char *dir);
+/* Reads the file as JSON, an object that the caller releases. ERR_INVALID: missing, or no JSON. */
+enum status adapter_config_load(const char *dir, json_t **out);
 /* Reads the adapters and the name of the base they were made for ("": the file names none). ERR_INVALID: the file is missing, or
  * asks for something ltrain does not do. */
 enum status adapter_config_read(const char *dir, struct lora *out, char *base, size_t bytes);
