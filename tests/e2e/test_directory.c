@@ -194,6 +194,30 @@ static void planted_links(void **state)
     }
 }
 
+/* Links planted where a checkpoint or an export is gathered are replaced by directories, and what they lead to stays as it is. */
+static void planted_directories(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"run/checkpoints/step-000001.partial", "run/hf/export.partial",
+                                        "run/checkpoints/latest.partial"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        e2e_remove("run");
+        e2e_remove("elsewhere");
+        assert_int_equal(mkdir("run", 0777) | mkdir("run/checkpoints", 0777) | mkdir("run/hf", 0777) | mkdir("elsewhere", 0777),
+                         0);
+        e2e_write("elsewhere/victim", "kept\n");
+        assert_int_equal(symlink("../../elsewhere", names[i]), 0);
+        struct result r = e2e_run(NULL, TINY "--offload none --steps 1 --save-every 1 --out run");
+        if (r.status != 0)
+            e2e_contains(r.err, "it is a link");
+        char *text = e2e_read("elsewhere/victim", NULL);
+        assert_string_equal(text, "kept\n");
+        free(text);
+        assert_int_equal(e2e_count("elsewhere/*"), 1);
+        assert_true(r.status != 0 || e2e_exists("run/hf/model.safetensors"));
+    }
+}
+
 static void planted_partial_file(void **state)
 {
     (void)state;
@@ -274,6 +298,7 @@ int main(void)
         TEST(refused),
         TEST(names_of_the_same_second),
         TEST(planted_links),
+        TEST(planted_directories),
         TEST(planted_partial_file),
         TEST(directory_of_another_user),
         TEST(links_of_another_user),

@@ -193,7 +193,7 @@ static void check_rows(const char *name)
     if (!(fabs(loss - want) < GOLDEN_LOSS * want))
         fail_msg("%s: loss %.9g, PEFT's %.9g", name, loss, want);
     const double worst = golden_compare(&r, g.file, STATE_GRAD, "grad", 1e-4);
-    if (!(worst < 1e-5)) /* as in check_case */
+    if (!(worst < 1e-5)) /* the bound of check_case */
         fail_msg("%s: gradients differ by %g", name, worst);
     rig_stop(&r);
     golden_close(&g);
