@@ -509,6 +509,7 @@ static enum status check_length(struct settings *s, struct comm *comm, int64_t s
 {
     struct check c = {.comm = comm, .given = {.s = s, .comm = comm, .place.saved = -1}, .alone = {.place.saved = -1}};
     s->trace = AUTO;
+    s->verify_every = 0;
     enum status st = prepare(&c, steps);
     if (st == OK)
         st = all_steps(&c, steps);

@@ -118,6 +118,7 @@ static enum status move_settings(struct replay *x)
     free(s->out);
     s->out = out;
     s->trace = AUTO;
+    s->verify_every = 0;
     if (x->part.begins) {
         x->run.from = x->part.from;
         return OK;

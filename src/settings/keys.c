@@ -323,6 +323,8 @@ const struct settings_key settings_keys[] = {
      .help = "the numbers of metrics.jsonl as event files for TensorBoard, too, in RUN/tensorboard"},
     {"metrics-file", KEY_STRING, AT(metrics_file), .arg = "FILE", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "the last step's numbers as a text file for Prometheus, replaced once a second: /var/lib/node_exporter/ltrain.prom"},
+    {"verify-every", KEY_COUNT, AT(verify_every), "0", STEPS(0), .arg = "STEPS", .shown = TRAIN | PLAN, .scope = SCOPE_TRAINING,
+     .help = "steps that are computed twice, to find silent corruption before it is saved (docs/reliability.md); 0: none"},
     {"trace", KEY_COUNT, AT(trace), "none", "none", STEPS(1), .arg = "STEP", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "step whose lanes are written as a Chrome trace"},
     {"profile", KEY_SWITCH, AT(profile), .shown = TRAIN | PLAN | EVAL | REPLAY, .flags = KEY_FLAG_ONLY,

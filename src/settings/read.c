@@ -217,6 +217,11 @@ static enum status check_together(const struct settings *s, const struct setting
     if (s->trace != AUTO && s->epochs == 0 && s->trace > s->plan.steps)
         return status_fail(ERR_INVALID, "--trace: step %lld is after the last one (--steps %lld)", (long long)s->trace,
                            (long long)s->plan.steps);
+    if (s->verify_every > 0 && !s->plan.deterministic)
+        return status_fail(ERR_INVALID,
+                           "%sverify-every compares bits, and with --deterministic no they may be others every time: leave "
+                           "one out",
+                           dashes(f, "verify-every"));
     if (s->resume && flag_value(f, "out"))
         return status_fail(ERR_INVALID, "--resume continues in %s; leave out --out", s->resume);
     return OK;

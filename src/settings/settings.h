@@ -177,10 +177,11 @@ struct settings {
     int out_is_default; /* not a key: 1: `out` is a default name, which may be changed if it is taken */
     int64_t save_every, keep;
     enum save_failure on_save_failure;
-    int64_t trace;      /* step whose lanes are written as a Chrome trace; AUTO: none */
-    int tensorboard;    /* 1: event files are written */
-    char *metrics_file; /* file for Prometheus, replaced after steps; NULL: none */
-    char *walltime;     /* text of --walltime, which train/walltime.h reads; NULL: auto */
+    int64_t verify_every; /* steps from one that is computed twice to the next; 0: none is */
+    int64_t trace;        /* step whose lanes are written as a Chrome trace; AUTO: none */
+    int tensorboard;      /* 1: event files are written */
+    char *metrics_file;   /* file for Prometheus, replaced after steps; NULL: none */
+    char *walltime;       /* text of --walltime, which train/walltime.h reads; NULL: auto */
     enum stop_when stop;
     enum run_mode mode;
     char *resume;                   /* run directory to continue, or NULL */

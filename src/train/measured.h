@@ -25,6 +25,7 @@ struct run_measured {
     struct comm_traffic sent[LANES]; /* traffic of all ranks on comm lanes */
     int64_t steps;                   /* steps made since this start */
     double seconds, planned_seconds; /* sums over these steps, measured and planned */
+    int64_t verified;                /* number of these steps that were computed twice, with the same bits */
     int64_t skipped, empty;          /* numbers of these steps: skipped for a norm that was not finite; without a target token */
 };
 

@@ -175,6 +175,8 @@ static void put_step(json_t *o, const struct step_metrics *m)
     }
     put(o, "planned_seconds", m->planned_seconds);
     json_object_set_new(o, "skipped", json_boolean(m->skipped != NULL));
+    if (m->verified)
+        json_object_set_new(o, "verified", json_true());
     if (m->resumed)
         json_object_set_new(o, "resumed", json_true());
     if (m->numerics) {

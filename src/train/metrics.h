@@ -21,6 +21,7 @@ struct step_metrics {
     int resumed;                     /* 1: the first step after a resume */
     const char *numerics;            /* numerics key, where it begins to hold; NULL: that of the line before */
     const struct settings *settings; /* settings of the updates, where `numerics` is set */
+    int verified;                    /* 1: the step was computed twice */
     int updated;                     /* 1: the step began with the update of the step before */
     const char *skipped;             /* reason why the step changed nothing; NULL: it was not skipped */
     int64_t device_bytes, device_limit, host_bytes, nvme_bytes;

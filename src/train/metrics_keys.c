@@ -38,6 +38,7 @@ const struct metrics_key metrics_keys[METRICS_KEYS] = {
     {"submit_cpu_seconds", KEY_SUM, "s", "processor time for submitting them"},
     {"planned_seconds", KEY_SUM, "s", "the plan's time of the step"},
     {"skipped", KEY_OTHER, "", "whether the step changed nothing (its norm is not finite, or nothing is trained)"},
+    {"verified", KEY_OTHER, "", "true if the step was computed twice (--verify-every), else absent"},
     {"resumed", KEY_OTHER, "", "true in the first step after a resume, else absent"},
     {"numerics", KEY_OTHER, "", "the numerics key, in the first line of each start and wherever it changes: all that may change a bit"},
     {"updates", KEY_OTHER, "", "beside numerics: settings of the updates (batch, weight_decay, beta1, beta2, eps, clip, ...)"},

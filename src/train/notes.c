@@ -1,7 +1,8 @@
-/* Notes on requests of a model's config.json that ltrain handles differently, and on limits that the run exceeds. */
+/* Notes on requests of a config.json that ltrain handles differently, on limits that the run exceeds, on steps computed twice. */
 #include "train/train.h"
 
 #include "base/units.h"
+#include "plan/report/describe.h"
 
 #include <math.h>
 
@@ -81,4 +82,22 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
                 "note: --seq-len %s is beyond the %s tokens from which on dual_chunk_attention_config makes this model attend in "
                 "chunks; ltrain attends everything, as transformers does\n",
                 length, units_format_count(c->unchunked, limit));
+}
+
+void train_print_verified(const struct settings *s, const struct plan *p, FILE *f)
+{
+    char with[32], without[32], every[48] = "every step";
+    if (s->verify_every == 0 || !p->programs[PLAN_STEP] || !p->programs[PLAN_FLUSH])
+        return;
+    double once = p->programs[PLAN_STEP]->seconds;
+    if (p->programs[PLAN_MORE])
+        once += p->programs[PLAN_MORE]->seconds * (double)(s->plan.grad_accum - 2);
+    if (p->programs[PLAN_LAST])
+        once += p->programs[PLAN_LAST]->seconds;
+    const double seconds = p->programs[PLAN_FLUSH]->seconds + 2 * once;
+    if (s->verify_every > 1)
+        snprintf(every, sizeof every, "one step in %lld", (long long)s->verify_every);
+    fprintf(f, "verify: %s is computed twice: %s in place of %s, %.3g%% of a run's time, and reading its gradients twice\n",
+            every, report_duration(seconds, with), report_duration(p->seconds, without),
+            100 * (seconds - p->seconds) / ((double)s->verify_every * p->seconds));
 }

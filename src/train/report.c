@@ -188,10 +188,14 @@ void run_print_before(struct run *r)
     if (s->warmup > s->plan.steps)
         tell("remark: --warmup %lld is longer than the run of %lld steps: the learning rate ends at %g, below --lr %g\n",
              (long long)s->warmup, (long long)s->plan.steps, s->lr * (double)s->plan.steps / (double)s->warmup, s->lr);
+    if (s->verify_every > s->plan.steps)
+        tell("remark: --verify-every %lld is longer than the run of %lld steps: none is computed twice\n",
+             (long long)s->verify_every, (long long)s->plan.steps);
     for (int i = r->plans.all.n - 1; i >= 0; i--) {
         if (r->plans.all.n > 1)
             tell("sequences of %s tokens: ", units_format_count(plan_length(r->plans.all.plan[i]), a));
         print_plan(r->plans.all.plan[i]);
+        train_print_verified(s, r->plans.all.plan[i], tell_stream());
     }
     plan_print_stretches(r->plans.all.plan[0], tell_stream());
     fflush(tell_stream());
@@ -415,6 +419,9 @@ enum status run_print_after(struct run *r, const char *model_path)
     if (r->measured.alike.steps > 0)
         TRY(print_steps(r));
     print_skipped(r);
+    if (r->measured.verified > 0)
+        tell("verified: %lld step%s computed twice, with the same bits\n", (long long)r->measured.verified,
+             r->measured.verified == 1 ? " was" : "s were");
     if (comm_size(r->comm) > 1 && r->measured.steps > 0)
         print_sent(r);
     if (r->session->store) {

@@ -9,6 +9,7 @@
 #include "plan/ticks.h"
 #include "train/observe.h"
 #include "train/router_bias.h"
+#include "train/twice.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -254,18 +255,43 @@ static enum status move_biases(struct run *r, const struct sums *sum)
 }
 
 /* Runs the step's programs, which the ranks begin together. *cut: a signal ended them. */
+static enum status run_programs(struct run *r, int64_t targets, struct sums *sum, int *cut)
+{
+    TRY((strategy_stages(&r->session->plan->strategy) > 1 ? run_ticks : run_micro_batches)(r, targets, sum));
+    return comm_section_end(r->comm, cut);
+}
+
+/* A step to be computed again; experts' tokens are counted once. */
+struct again {
+    struct run *r;
+    int64_t targets;
+};
+
+static enum status compute_again(void *user, double *loss, int *cut)
+{
+    const struct again *x = user;
+    struct sums sum = {0};
+    enum status st = run_programs(x->r, x->targets, &sum, cut);
+    *loss = sum.loss;
+    return st;
+}
+
+/* Computes the step, and what belongs to it outside programs. *cut: a signal ended it. */
 static enum status run_section(struct run *r, const struct tally *all, struct step_metrics *m, int *cut)
 {
+    const int verified = twice_is_due(r);
     struct sums sum = {0};
     enum status st = OK;
     if (expert_counts(r->session) > 0) {
         sum.experts = sys_calloc((size_t)expert_counts(r->session) + 1, sizeof *sum.experts);
         st = sum.experts ? OK : status_fail(ERR_NOMEM, "out of memory for the counts of experts' tokens");
     }
+    if (st == OK && verified)
+        st = run_flush(r); /* all computations begin with the same state */
     if (st == OK)
-        st = (strategy_stages(&r->session->plan->strategy) > 1 ? run_ticks : run_micro_batches)(r, all->targets, &sum);
-    if (st == OK)
-        st = comm_section_end(r->comm, cut);
+        st = run_programs(r, all->targets, &sum, cut);
+    if (st == OK && !*cut && verified)
+        st = twice_compare(r, sum.loss, compute_again, &(struct again){r, all->targets}, cut);
     m->loss = sum.loss / (double)all->targets;
     if (st == OK && !*cut)
         st = add_up_experts(r, &sum, m);
@@ -300,6 +326,7 @@ enum status run_step(struct run *r, struct step_metrics *m, int *cut)
         m->skipped = "its documents have one token each or nothing that is trained, so there is nothing to predict";
         return OK;
     }
+    m->verified = twice_is_due(r);
     m->updated = r->progress.pending;
     TRY(run_section(r, &all, m, cut));
     m->seconds = clock_seconds() - began;

@@ -123,7 +123,8 @@ static void test_defaults(void **state)
                 s.dtype_is_open && s.plan.deterministic && s.plan.threads == AUTO);
     assert_true(s.plan.steps == 100 && s.lr == 3e-4 && s.schedule == SCHEDULE_CONSTANT && s.warmup == 0 && s.weight_decay == 0.1);
     assert_true(s.beta1 == 0.9 && s.beta2 == 0.95 && s.eps == 1e-8 && s.clip == 1 && s.seed == 1 && s.plan.freeze.n == 0);
-    assert_true(s.save_every == 0 && s.keep == 2 && s.trace == AUTO && s.mode == MODE_RUN && !s.resume && !s.verbose);
+    assert_true(s.save_every == 0 && s.keep == 2 && s.verify_every == 0 && s.trace == AUTO && s.mode == MODE_RUN && !s.resume &&
+                !s.verbose);
     assert_int_equal(strncmp(s.out, "runs/20", 7), 0);
     assert_string_equal(s.out + strlen(s.out) - 5, "-tiny");
     settings_free(&s);
@@ -627,6 +628,8 @@ static void test_round_trip(void **state)
                           "5",
                           "--keep",
                           "4",
+                          "--verify-every",
+                          "7",
                           "--trace",
                           "5",
                           "--verbose",

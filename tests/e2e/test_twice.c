@@ -1,0 +1,157 @@
+/* Tests --verify-every: a kernel that errs once is found and told, and runs without a fault keep their bits. */
+#include "harness.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ERRING TINY "--device cpu --offload none "
+
+/* Lets programs started from now on err; NULL: never. They are the erring ltrain then. */
+static void set_fault(const char *fault)
+{
+    static char right[4096];
+    if (!right[0])
+        snprintf(right, sizeof right, "%s", getenv("LTRAIN"));
+    setenv("LTRAIN", fault ? getenv("LTRAIN_ERRING") : right, 1);
+    if (fault)
+        setenv("LTRAIN_ERRS", fault, 1);
+    else
+        unsetenv("LTRAIN_ERRS");
+}
+
+/* Returns the number of forward calls of a program that has just run. */
+static long calls(void)
+{
+    char *text = e2e_read("calls.txt", NULL);
+    const long n = strtol(text, NULL, 10);
+    free(text);
+    return n;
+}
+
+/* Fails unless the call's error is found; words: parts of the sentence, separated by '|'. */
+static void must_find(const char *kind, long call, const char *words)
+{
+    char fault[64];
+    snprintf(fault, sizeof fault, "%s %ld", kind, call);
+    set_fault(fault);
+    e2e_refuses(1, words, NULL, ERRING "--steps 3 --save-every 1 --verify-every 1 --out found");
+}
+
+/* An error in either computation of a step is found before that step is saved. The sentence names step and tensor, and says which
+ * computation the third one agrees with. Without verification the run ends well, with other losses. */
+static void errors_are_found(void **state)
+{
+    (void)state;
+    if (!getenv("LTRAIN_ERRING"))
+        skip();
+    set_fault("none");
+    e2e_succeeds(NULL, ERRING "--steps 1 --out one");
+    const long once = calls();
+    assert_true(once > 4);
+    e2e_succeeds(NULL, ERRING "--steps 3 --out right");
+    set_fault("forward 1");
+    e2e_succeeds(NULL, ERRING "--steps 3 --out wrong");
+    struct curve right = e2e_curve("right"), wrong = e2e_curve("wrong");
+    assert_true(right.n == 3 && wrong.n == 3 && right.loss[0] != wrong.loss[0]);
+
+    must_find("forward", 1,
+              "step 1: the gradient of|other tensors|the loss differs, too|agrees with the second|no checkpoint yet");
+    assert_int_equal(e2e_count("found/checkpoints/step-*"), 0);
+    e2e_remove("found");
+    must_find("forward", once + 1, "step 1: the gradient of|agrees with the first|(host ");
+    e2e_remove("found");
+    must_find("forward", 2 * once + 1, "step 2: the gradient of|agrees with the second|step-000001");
+    assert_int_equal(e2e_count("found/checkpoints/step-*"), 1);
+    e2e_remove("found");
+    must_find(
+        "backward", 1,
+        "step 1: the gradient of model.layers.1.mlp.|differs between two computations|the loss is the same|agrees with the second");
+    e2e_remove("found");
+    set_fault(NULL);
+}
+
+/* Steps that are not verified are not looked at. */
+static void others_are_not(void **state)
+{
+    (void)state;
+    if (!getenv("LTRAIN_ERRING"))
+        skip();
+    set_fault("forward 1");
+    struct result r = e2e_succeeds(NULL, ERRING "--steps 2 --verify-every 2 --out second");
+    e2e_contains(r.out, "verified: 1 step was computed twice, with the same bits");
+    set_fault(NULL);
+}
+
+/* Counts the lines of metrics.jsonl that say that a step was verified. */
+static int verified(const char *run)
+{
+    char path[256];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    char *text = e2e_read(path, NULL);
+    for (char *rest, *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        json_t *o = json_loads(line, 0, NULL);
+        n += json_is_true(json_object_get(o, "verified"));
+        json_decref(o);
+    }
+    free(text);
+    return n;
+}
+
+/* Runs of 20 steps without a fault: nothing is found, and losses and checkpoint are those of a run that verifies nothing. */
+static void bits_stay(void **state)
+{
+    static const struct {
+        const char *options;
+        int every;
+    } runs[] = {
+        {TINY, 1},
+        {TINY DISCRETE "--grad-accum 3", 3},
+        {TINY DISCRETE "--dtype bf16 --optim-dtype int8 --grad-accum 2", 1},
+        {IDS DISCRETE "--model experts --dtype bf16 --router-bias-rate 0.125", 2},
+        {TILES "--data corpus.txt --tokenizer bytes --seq-len 256 --model base --lora r=4,dropout=0.25 --grad-accum 2", 1},
+    };
+    char base[512];
+    (void)state;
+    snprintf(base, sizeof base, "%s/tests/golden/lora-gqa", getenv("LTRAIN_SOURCE_ROOT"));
+    e2e_copy(base, "base");
+    e2e_experts_model("glm4-moe", "experts");
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        e2e_succeeds(NULL, "%s --steps 20 --save-every 20 --out once", runs[i].options);
+        struct result r =
+            e2e_succeeds(NULL, "%s --steps 20 --save-every 20 --verify-every %d --out twice", runs[i].options, runs[i].every);
+        char said[128];
+        snprintf(said, sizeof said, "verified: %d steps were computed twice, with the same bits", 20 / runs[i].every);
+        e2e_contains(r.out, said);
+        assert_int_equal(verified("twice"), 20 / runs[i].every);
+        assert_int_equal(verified("once"), 0);
+        struct curve a = e2e_curve("once"), b = e2e_curve("twice");
+        assert_int_equal(a.n, 20);
+        e2e_same_curve(&a, &b, 20);
+        e2e_same_file("once/checkpoints/step-000020/digests.txt", "twice/checkpoints/step-000020/digests.txt");
+        e2e_remove("once");
+        e2e_remove("twice");
+    }
+}
+
+/* The cost is said before the run, by plan, too; what cannot be compared is refused. */
+static void cost_and_refusals(void **state)
+{
+    (void)state;
+    struct result r = e2e_succeeds(NULL, "plan" TINY "--verify-every 100");
+    e2e_contains(r.out, "verify: one step in 100 is computed twice: ");
+    r = e2e_succeeds(NULL, TINY "--steps 1 --verify-every 1 --out run");
+    e2e_contains(r.out, "verify: every step is computed twice: ");
+    e2e_refuses(2, "--verify-every compares bits|--deterministic no", NULL,
+                TINY "--deterministic no --verify-every 1 --out none");
+    e2e_refuses(2, "--verify-every 5|pipeline (--mesh pp=2)", NULL, "plan --ranks 2 --mesh pp=2 --verify-every 5" TINY);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
+    const struct CMUnitTest tests[] = {TEST(errors_are_found), TEST(others_are_not), TEST(bits_stay), TEST(cost_and_refusals)};
+    return cmocka_run_group_tests_name("twice", tests, NULL, NULL);
+}
