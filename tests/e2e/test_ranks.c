@@ -513,6 +513,24 @@ static void replayed(void **state)
     none_left_behind();
 }
 
+/* Ranks that share a batch or a sequence compute steps twice with the same bits, in every way of holding gradients. */
+static void verified(void **state)
+{
+    static const char *const meshes[] = {"--mesh dp=2 --zero 0", "--mesh ring=2 --zero 1",
+                                         "--mesh ring=2 --zero 3 --dtype bf16" DISCRETE};
+    (void)state;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        e2e_succeeds(&patient, "--ranks 2 %s --steps 4 --save-every 4 --out once" TINY, meshes[i]);
+        struct result r =
+            e2e_succeeds(&patient, "--ranks 2 %s --steps 4 --save-every 4 --verify-every 1 --out twice" TINY, meshes[i]);
+        e2e_contains(r.out, "verified: 4 steps were computed twice, with the same bits");
+        e2e_same_file("once/checkpoints/step-000004/digests.txt", "twice/checkpoints/step-000004/digests.txt");
+        e2e_remove("once");
+        e2e_remove("twice");
+    }
+    none_left_behind();
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -525,6 +543,7 @@ int main(int argc, char **argv)
         TEST(resumed_on_fewer), TEST(killed),        TEST(stopped),
         TEST(diverged),         TEST(cuda_carriers), TEST(cuda_killed),
         TEST(cuda_terminated),  TEST(stages),        TEST(replayed),
+        TEST(verified),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }
