@@ -1,7 +1,7 @@
 /* Compares how evenly attention work is distributed over ring members, by counting attended pairs: zigzag layout and balanced
  * layout. `balance [SEEDS]` prints bench/results/balance.txt. */
+#include "layouts.h"
 #include "mixes.h"
-#include "seqpar/seqpar.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -113,12 +113,3 @@ enum status canary_check(const struct canary *c)
             TRY(check_gap(c, (enum tier)t, c->gaps[t][i]));
     return OK;
 }
-
-int64_t canary_bytes(const struct canary *c)
-{
-    int64_t bytes = 0;
-    for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
-        for (int i = 0; i < c->n[t]; i++)
-            bytes += c->gaps[t][i].hi - c->gaps[t][i].lo;
-    return bytes;
-}

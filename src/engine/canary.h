@@ -14,6 +14,5 @@ void canary_destroy(struct canary *c); /* NULL is fine */
 enum status canary_fill(const struct canary *c);
 /* Checks all gaps. ERR_CORRUPT: names tier and offset of the first changed byte. */
 enum status canary_check(const struct canary *c);
-int64_t canary_bytes(const struct canary *c);
 
 #endif

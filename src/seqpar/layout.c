@@ -72,11 +72,6 @@ enum status seq_shape_create_pieces(int64_t seq_len, int ulysses, int ring, enum
     return OK;
 }
 
-enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, struct seq_shape *out)
-{
-    return seq_shape_create_pieces(seq_len, ulysses, ring, kind, 0, 1, out);
-}
-
 void seq_pad(int64_t first, int64_t end, const struct seq_tokens *t)
 {
     for (int64_t q = first; q < end; q++) {
@@ -142,34 +137,6 @@ void seq_layout_destroy(struct seq_layout *l)
 }
 
 /* ---- results of the last assignment ---- */
-
-enum seq_kind seq_layout_kind(const struct seq_layout *l)
-{
-    return l->kind;
-}
-
-int64_t seq_load(const struct seq_layout *l, int member)
-{
-    return l->load[member];
-}
-
-static double imbalance(const int64_t *load, int n)
-{
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += (double)load[i];
-    return sum > 0 ? (double)layout_largest(load, n) * n / sum : 1.0;
-}
-
-double seq_imbalance(const struct seq_layout *l)
-{
-    return imbalance(l->load, l->shape.ring);
-}
-
-double seq_imbalance_zigzag(const struct seq_layout *l)
-{
-    return imbalance(l->zigzag, l->shape.ring);
-}
 
 uint64_t seq_layout_digest(const struct seq_layout *l)
 {

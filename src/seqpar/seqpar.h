@@ -35,13 +35,11 @@ struct seq_shape {
     int chunks;         /* padded / chunk, a multiple of ring */
 };
 
-/* Creates a shape with the smallest padding that the kind allows. ERR_INVALID: lengths or degrees below 1, or S_pad beyond 2^31 -
- * 1. */
-enum status seq_shape_create(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, struct seq_shape *out);
-
-/* Creates a shape for models whose layers pass states between ranks (seq_piece): every piece has at least `least` tokens, and as many
- * as a power of two divides, up to 1,024, that pads the sequence by an eighth at most. least 0, or one rank: seq_shape_create.
- * slices: number that divides every rank's rows. */
+/* Creates a shape with the smallest padding that the kind allows and that lets `slices` divide every rank's rows. ERR_INVALID: lengths
+ * or degrees below 1, or S_pad beyond 2^31 - 1.
+ *
+ * least > 0, on several ranks: layers pass states between ranks (seq_piece). Every piece then has at least `least` tokens, a multiple
+ * of a power of two, up to 1,024, that pads the sequence by an eighth at most. */
 enum status seq_shape_create_pieces(int64_t seq_len, int ulysses, int ring, enum seq_kind kind, int64_t least, int slices,
                                     struct seq_shape *out);
 
@@ -86,14 +84,6 @@ void seq_layout_destroy(struct seq_layout *l); /* NULL is fine */
  * and sends at most half the blocks (windows, short documents). */
 enum status seq_layout_assign(struct seq_layout *l, const int32_t *lo);
 
-/* Returns the kind of order that the last assignment chose. */
-enum seq_kind seq_layout_kind(const struct seq_layout *l);
-/* Returns the attended pairs of a member's queries. */
-int64_t seq_load(const struct seq_layout *l, int member);
-/* Returns the ratio of the members' largest to their mean load, >= 1. seq_imbalance_zigzag: the ratio if the chunks were in
- * zigzag order. */
-double seq_imbalance(const struct seq_layout *l);
-double seq_imbalance_zigzag(const struct seq_layout *l);
 /* Returns a hash of the assignment and of its mask, which differs between ranks if they see documents of different lengths. */
 uint64_t seq_layout_digest(const struct seq_layout *l);
 

@@ -85,7 +85,7 @@ struct tokenizer {
     int from_beside;        /* 1: files beside a tokenizer.json add tokens, or change how some are sought */
     int64_t file_ids, rows; /* file_ids: number of ids in tokenizer.json alone; rows: of the model's embedding, 0: any number */
     char remark[512];       /* remark for users; "": none */
-    int can_cut;
+    int can_cut;            /* 1: documents may be encoded in parts (tokenizer_cut) */
     /* by byte: 1: a newline behind this byte may belong to an added token, so that text is not cut there */
     uint8_t no_cut_behind[256];
 };

@@ -335,11 +335,6 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *token)
     return id >= 0 ? id : vocab_find(t->tokens, token, strlen(token));
 }
 
-int tokenizer_can_cut(const struct tokenizer *t)
-{
-    return t->can_cut;
-}
-
 size_t tokenizer_cut(const struct tokenizer *t, const uint8_t *text, size_t n)
 {
     for (size_t at = n; t->can_cut && at > 2; at--)

@@ -58,9 +58,8 @@ enum encode_flags {
 /* Adds the ids of a valid UTF-8 text, without those that the template puts before and behind. */
 enum status tokenizer_encode(struct encoder *e, const uint8_t *text, size_t n, unsigned flags, struct ids *out);
 
-/* Tells whether documents may be encoded in parts, the later ones with ENCODE_CONTINUES, with the same ids as the whole. */
-int tokenizer_can_cut(const struct tokenizer *t);
-/* Returns the last place in text[0 .. n-1] where it may be cut, between a newline and an ASCII letter or digit; 0: none. */
+/* Returns the last place in text[0 .. n-1], between a newline and an ASCII letter or digit, where a document may be cut; 0: none. The
+ * parts, later ones with ENCODE_CONTINUES, have the ids of the whole document. */
 size_t tokenizer_cut(const struct tokenizer *t, const uint8_t *text, size_t n);
 
 /* Decodes ids; the text need not begin or end as valid UTF-8. special 0: special tokens are left out. An id without a token is an

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "comm/launch.h"
+#include "seqpar/layouts.h"
 
 #include <math.h>
 #include <stdlib.h>

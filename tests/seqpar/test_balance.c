@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "mixes.h"
-#include "seqpar/seqpar.h"
+#include "seqpar/layouts.h"
 
 #include <stdlib.h>
 

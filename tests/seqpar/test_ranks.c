@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "layouts.h"
 #include "mesh.h"
 #include "mixes.h"
 #include "volumes.h"

@@ -2,6 +2,7 @@
 #ifndef LTRAIN_TESTS_TEXT_TOKENIZER_TEST_H
 #define LTRAIN_TESTS_TEXT_TOKENIZER_TEST_H
 
+#include "text/parts.h"
 #include "text/tokenizer.h"
 
 #include "base/rng.h"
@@ -96,7 +97,7 @@ static inline void check_cuts_of(const char *name, const struct tokenizer *t, st
 {
     struct ids whole = {0}, parts = {0};
     assert_int_equal(tokenizer_encode(e, text, n, 0, &whole), OK);
-    for (int turn = 0; turn < 4 && tokenizer_can_cut(t); turn++) {
+    for (int turn = 0; turn < 4 && t->can_cut; turn++) {
         size_t from = 0, cuts = 0;
         parts.n = 0;
         while (from < n) {

@@ -9,7 +9,7 @@
 #include "plan/lower/groups.h"
 #include "plan/lower/mesh.h"
 #include "plan/roles.h"
-#include "seqpar/seqpar.h"
+#include "seqpar/layouts.h"
 #include "verify/verify.h"
 #include "seqpar/volumes.h"
 

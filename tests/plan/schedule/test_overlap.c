@@ -8,7 +8,7 @@
 #include "machine/rank_cost.h"
 #include "plan/cells.h"
 #include "plan/scheduled.h"
-#include "seqpar/seqpar.h"
+#include "seqpar/layouts.h"
 #include "verify/verify.h"
 
 #include <stdio.h>
