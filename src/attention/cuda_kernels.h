@@ -76,7 +76,7 @@ static inline struct attn_rows attn_rows_of(const struct op_attrs *attrs, void *
     return rows;
 }
 
-/* Offsets of the parts of sm90's `work` for a backward pass, after the rows. */
+/* Offsets in sm90's `work` of the parts for a backward pass; they follow the arrays of struct attn_rows. */
 struct attn_sm90_work {
     int64_t counter; /* an int */
     int64_t keys;    /* struct attn_row_span [sk]: the queries that attend each key */

@@ -12,7 +12,7 @@ enum status texts_copy(const char *from, const char *to);
 enum status texts_gather(const char *model, const char *tokenizer, const char *to);
 /* Tells whether texts_copy copies files of this name. */
 int texts_has(const char *name);
-/* Moves the files; if a tokenizer is among them, removes all files of a former one. */
+/* Moves the text files; if a tokenizer's are among them, removes all files of the former tokenizer. */
 enum status texts_move(const char *from, const char *to);
 
 #endif

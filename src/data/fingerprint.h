@@ -31,7 +31,7 @@ int fingerprint_is_settled(const struct timespec *ctime, int64_t now_ns, int sha
 void fingerprint_before_read(struct fingerprint *f, int fd, int64_t at, int64_t n);
 /* Takes a file's stamp without reading it. */
 enum status fingerprint_stamp(const char *path, uint64_t *stamp, int64_t *bytes);
-/* Takes the stamp of an open file; settled may be NULL. */
+/* Takes the stamp, and whether it is settled, of an open file (struct fingerprint). settled may be NULL. */
 enum status fingerprint_stamp_of(int fd, const char *path, uint64_t *stamp, int *settled);
 
 /* Listener that is told when a file is read again as a whole, which may take long, and whose flag ends the reading. */

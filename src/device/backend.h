@@ -68,8 +68,8 @@ struct backend {
     /* Returns the bytes free on the device, whoever uses the rest. NULL: its memory is the host's. */
     enum status (*free_bytes)(struct backend *b, int64_t *out);
 
-    /* Digests what decides results besides programs and target, once all kernels are prepared: algorithms that libraries have
-     * chosen, and their versions. NULL: there is nothing. */
+    /* Digests, once all kernels are prepared, the algorithms that libraries have chosen and the libraries' versions: results depend on
+     * them as on programs and target. NULL: the backend uses no such libraries. */
     enum status (*digest)(struct backend *b, uint64_t *out);
 
     /* Copies between host and device, on the stream of lane H2D or D2H, or LANE_WORLD for messages of ranks. */

@@ -12,11 +12,11 @@ int64_t bounce_bytes(struct program *const *programs, int n);
 enum status bounce_create(const struct exec_context *x, struct program *const *programs, int n, struct bounce **out);
 void bounce_destroy(struct bounce *b); /* NULL is fine */
 
-/* Points a comm instruction's device arguments in `arg` at host memory before it starts. If `sends`, copies what the instruction
- * reads there. */
+/* Points a comm instruction's device arguments in `arg` at host memory before it starts. If `sends`, copies the arguments that the
+ * instruction reads to that memory. */
 enum status bounce_in(const struct exec_context *x, const struct program *p, const struct instr *in, int sends,
                       void *arg[OP_MAX_ARGS]);
-/* Copies what a finished comm instruction wrote from host memory to the device, if `receives`. */
+/* Copies the data that a finished comm instruction wrote to host memory to the device, if `receives`. */
 enum status bounce_out(const struct exec_context *x, const struct program *p, const struct instr *in, int receives);
 
 #endif

@@ -35,7 +35,7 @@ struct session_plan {
 
 struct session {
     const struct model *model; /* borrowed */
-    struct model *slice;       /* this rank's slice of it, if the plan's mesh has slices (--mesh tp); else NULL */
+    struct model *slice;       /* this rank's slice of the model, if the plan's mesh has slices (--mesh tp); else NULL */
     struct plan *plan;         /* plan in use */
     struct canary *canary;     /* canary of the plan in use */
     struct session_plan plans[CURRICULUM_MOST]; /* the plans of the session, one for each length of sequences */
@@ -74,8 +74,8 @@ int64_t session_message_bytes(const struct plan *plan);
 /* Returns the bytes of host memory, beside the plan's, for two groups: staging of session_visit and session_fill. */
 int64_t session_staging_bytes(const struct model *m, const struct plan *plan);
 /* Verifies every program of the plans and of their other roles (plan/roles.h), then allocates what the largest needs; the first plan
- * is in use. m: this rank's part of the model. Takes the plans over, also on failure. The plans share mesh, stage and grain of updates. comm: has that mesh and outlives the session; NULL: a rank
- * alone. nvme_paths: existing directories. */
+ * is in use. m: this rank's part of the model. Takes the plans over, also on failure. The plans share mesh, ZeRO stage and size of
+ * groups. comm: has that mesh and outlives the session; NULL: a rank alone. nvme_paths: existing directories. */
 enum status session_create(const struct model *m, struct plan *const *plans, int n_plans, const struct settings *s,
                            struct comm *comm, const char *const *nvme_paths, int n_paths, struct session **out);
 /* Switches to another of the plans, whose homes hold no state until it is loaded. Nothing may be running or pending. ERR_CORRUPT:
@@ -86,8 +86,8 @@ void session_destroy(struct session *s); /* NULL is fine */
 /* Returns the host memory of an io buffer (plan->io), owned by the session. */
 void *session_io(struct session *s, int buffer);
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace);
-/* Operands of a pipeline's half that change from run to run. copy: the number of the copy, of each kind (program.h: copies); sends, receives:
- * halves of its message that take place. */
+/* Operands that change from run to run of a program that is a pipeline's half. copy: index of the copy to use, by kind of copies
+ * (program.h); sends, receives: 1: a message is sent, is received. */
 struct half_run {
     int copy[COPIES], sends, receives;
 };

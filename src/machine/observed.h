@@ -1,4 +1,4 @@
-/* Times of a run's instructions beside those that its plan gave them, and a machine's rates corrected by both. */
+/* Measured and planned times of a run's instructions, and correcting a machine's rates by the comparison. */
 #ifndef LTRAIN_MACHINE_OBSERVED_H
 #define LTRAIN_MACHINE_OBSERVED_H
 
@@ -19,13 +19,13 @@ struct observed {
     struct observed_sum lane[LANES]; /* busy seconds of lanes other than compute and host */
 };
 
-/* Adds an executed instruction of the compute or the host lane. widens: as in the plan's costs. */
+/* Adds an executed instruction of the compute or the host lane. m->widens: mixed products count as fp32. */
 void observed_add(struct observed *o, const struct cost_model *m, const struct program *p, const struct instr *in,
                   double measured);
-/* Adds all sums of another one. */
+/* Adds the sums of `more` to those of `o`. */
 void observed_merge(struct observed *o, const struct observed *more);
-/* Corrects the rates by which the plan was made, so that planned times would have been the measured ones. Rates of which nothing
- * was observed stay. */
+/* Corrects the rates from which the plan was made, so that they would have planned the measured times. Rates without measured
+ * instructions stay. */
 void observed_correct(const struct observed *o, struct hardware *h);
 
 #endif

@@ -1,4 +1,4 @@
-/* The part of a row of blocks.h that only model reads. Private to model. */
+/* The members of a row of blocks.h that only src/model reads. Private to model. */
 #ifndef LTRAIN_MODEL_BLOCK_ROWS_H
 #define LTRAIN_MODEL_BLOCK_ROWS_H
 

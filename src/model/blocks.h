@@ -7,10 +7,10 @@
  * name       member of struct model_block, of type struct NAME_block; the lowering is NAME_lowering (src/plan/lower/blocks)
  * text       as messages and reports print it
  * maps       MAPS(map, ...): its linear maps, which may have adapters; one whose weight is -1 is absent
- * mask       index of the model's mask under which queries attend keys; -1: it attends nothing. A layer with mask 0 in none of its
+ * mask       index of the model's mask under which queries attend keys; -1: a block without attention. A layer with mask 0 in none of its
  *            blocks is light: short of compute beside the bytes that it keeps
- * signature  SIGNATURE(number, ...): what besides kind and mask decides its work. Layers are of one kind if their blocks' kinds,
- *            masks and signatures are equal
+ * signature  SIGNATURE(number, ...): numbers that, with kind and mask, decide a block's work. Layers are of one kind if their blocks'
+ *            kinds, masks and signatures are equal
  * flops      model FLOPs of `layers` such blocks, forward and backward, beyond those of matrices that multiply tokens: from
  *            `pairs`, attended pairs by mask, and `tokens`
  * kept       bytes a token that training always keeps beside the layer's input, with `size` bytes in the storage type
@@ -43,7 +43,7 @@ BLOCK(EXPERTS, experts, "experts", MAPS(&b->router, &b->gate_up, &b->down), -1,
 BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->second, &b->third, &b->z, &b->a, &b->b, &b->out), -1,
       SIGNATURE(b->kind, b->heads, b->groups, b->key_dim, b->value_dim, b->width),
       (b->kind == RECURRENT_SSD ? 12.0 : 18.0) * layers * (double)(b->heads * b->key_dim * b->value_dim) * (double)tokens,
-      b->heads * b->key_dim * b->value_dim * 4 / 2048 /* a state a chunk of 2,048 rows, the planner's usual one */,
+      b->heads * b->key_dim * b->value_dim * 4 / 2048 /* one state for each chunk of 2,048 rows, the planner's usual size */,
       b->channels + b->heads * (b->value_dim + (b->b.weight >= 0 ? 2 : 1)),
       0, b->heads * b->key_dim * b->value_dim + (b->width - 1) * b->channels, SHARED, UNCUT)
 

@@ -390,7 +390,7 @@ struct rope_set {
 struct model {
     struct model_config config;
     const struct model *whole; /* model of which this one is a part; borrowed; a model that is no part has itself here */
-    struct model *kept;        /* the same, if this part owns it; else NULL */
+    struct model *kept;        /* the whole model, if this part owns that model; else NULL */
     struct model_part part;    /* place of this part in the whole model */
     int experts_shared;        /* number of ranks whose share of the experts the units have (model/share.h); 0: all experts */
     int n_units, n_params;

@@ -10,27 +10,27 @@
 
 #include "model/model.h"
 
-/* Finds a stage's part: layers are divided in order, and the first stages have one more if the division leaves a rest.
+/* Finds a stage's part: layers are divided in order; if the division leaves a remainder, the first stages have one more.
  * ERR_INVALID: more stages than layers, or the slices do not divide the heads or columns of some layer; the sentence names the
  * legal numbers. */
 enum status model_stage(const struct model *whole, int stage, int stages, int slice, int slices, struct model_part *out);
 
-/* Builds a part as a model of its own, to be destroyed before `whole`. Its parameters have the whole model's names, and shapes of
- * their own; model_param_piece maps their elements to files. ERR_INVALID: the slices do not divide a layer, or cannot be made. */
+/* Builds a part as a model of its own, to be destroyed before `whole`. Its parameters have the names of the whole model's and the part's
+ * shapes; model_param_piece maps their elements to files. ERR_INVALID: slices do not divide a layer, or the part cannot be cut. */
 enum status model_part_create(const struct model *whole, const struct model_part *part, struct model **out);
 /* Refuses a number of slices (--mesh tp=N) that does not divide the layers, and models whose layers cannot be cut. */
 enum status model_slices_check(const struct model *whole, int slices);
 /* Writes the configuration of the part's layers in the whole model, with all heads and columns. */
 void model_part_config(const struct model *m, struct model_config *out);
-/* Makes a model of a configuration of whole layers and cuts it into slices as `m` is cut; *out owns the model that it is cut from.
- * freeze: as of model_create. */
+/* Creates a model of `config`, which describes whole layers, and cuts this model into slices as `m` is cut; *out owns the uncut model.
+ * freeze: as for model_create. */
 enum status model_part_create_like(const struct model *m, const struct model_config *config, const char *const *freeze,
                                    int n_freeze, struct model **out);
-/* Finds the elements from `first` on of a part's unit in the whole model: its unit there (*of_whole), and where they begin in that
- * (*there). Returns how many of the n elements follow each other there. */
+/* Finds n elements, from `first` on, of a part's unit in the whole model: the whole model's unit (*of_whole) and the first element's
+ * index there (*there). Returns how many of the n are adjacent there. */
 int64_t model_part_piece(const struct model *m, int unit, int64_t first, int64_t n, int *of_whole, int64_t *there);
-/* Tells whether the part is the first that has the parameter: every part has the embedding and the head, every slice the
- * parameters that are not cut. */
+/* Tells whether no earlier part has the parameter. Every part has the embedding and the head, and every slice the parameters that are
+ * not cut. */
 int model_part_is_first(const struct model *m, int param);
 /* Tells whether two parts of one model have the same programs: equal layers in the same order, equal slices. */
 int model_part_alike(const struct model *a, const struct model *b);

@@ -285,9 +285,9 @@ CPU_OP(SCAN_GRAD_SUM, scan_grad_sum, RECURRENT, NEVER, a->scan.dtype, op_scan_su
 
 /* --- Linear attention between ranks: attrs.fold --- */
 
-/* State before each piece of a sequence, from the pieces' summaries in the order given: state[order[0]] = 0, state[order[i + 1]] =
- * move[order[i]] state[order[i]] + own[order[i]]. transposed: from the last piece on, with the transposes of move, the gradients of
- * the states after the pieces: state, own [pieces,heads,key_dim,value_dim], move [pieces,heads,key_dim,key_dim], order [pieces] */
+/* State before each piece of a sequence, by the pieces' summaries in the given order: state[order[0]] = 0, state[order[i + 1]] =
+ * move[order[i]] state[order[i]] + own[order[i]]. transposed: gradients of the states after the pieces, from the last piece on, by
+ * move's transposes. state, own [pieces,heads,key_dim,value_dim], move [pieces,heads,key_dim,key_dim], order [pieces] */
 CPU_OP(SCAN_FOLD, scan_fold, RECURRENT, NEVER, F32, 2.0 * a->fold.pieces * a->fold.heads * a->fold.key_dim * a->fold.key_dim * a->fold.value_dim,
    OUT(state, F32), IN(move, F32), IN(own, F32), IN(order, I32))
 

@@ -207,7 +207,7 @@ struct program {
     int64_t arena[TIERS]; /* bytes of each arena: all addresses lie below */
     /* by tier, least bytes that any packing needs: persistent bytes, and the most transient bytes live at one moment */
     int64_t lower_bound[TIERS];
-    /* by tier, the same for instructions in the order of lowering, in which nothing is fetched ahead */
+    /* by tier, lower_bound for instructions in the order of lowering, in which nothing is fetched ahead */
     int64_t serial_bound[TIERS];
     int64_t peak[TIERS][CLASSES]; /* most bytes of each class at one moment, of each tier */
     double seconds;               /* simulated seconds of the whole program */
@@ -272,9 +272,9 @@ void program_number(struct program *p);
  * if memory is short. */
 int program_permute(struct program *p, const int *order);
 
-/* Predicates of messages between stages, two for outputs (they are sent, received), two for gradients, behind those of the masks. */
+/* Predicates of messages between stages, numbered behind the masks': outputs are sent, are received; gradients are sent, are received. */
 enum { STAGE_PREDICATES = 4 };
-/* Returns the number of the first predicate for outputs (gradients: 0) or gradients (1). */
+/* Returns the number of the predicate that sends a stage's outputs (gradients: 0) or its gradients (1); the next one receives. */
 static inline int program_stage_predicate(int ring, int masks, int gradients)
 {
     return 1 + (ring > 1 ? 2 * (ring - 1) * (masks > 1 ? masks : 1) : 0) + 2 * gradients;

@@ -155,7 +155,7 @@ int64_t scan_workspace(const struct op_attrs *a, int threads);
 int64_t scan_grad_workspace(const struct op_attrs *a, int threads);
 int64_t scan_sum_workspace(const struct op_attrs *a, int threads);
 int64_t scan_grad_sum_workspace(const struct op_attrs *a, int threads);
-/* Runs a scan, or its sums, with a given tile. */
+/* Runs an op of linear attention (a scan, its gradient, the sums of either) with products of the given tile. */
 void scan_run(const struct gemm_tile *tile, const struct op_attrs *a, void *const *arg, const struct cpu_stream *stream);
 void scan_grad_run(const struct gemm_tile *tile, const struct op_attrs *a, void *const *arg, const struct cpu_stream *stream);
 void scan_sum_run(const struct gemm_tile *tile, const struct op_attrs *a, void *const *arg, const struct cpu_stream *stream);

@@ -47,7 +47,7 @@ struct bpe_room {
     int32_t *to, *next, *before;
     uint64_t *heap;
     size_t room, heap_n;
-    struct bpe_halves *halves; /* symbols that an unused token was last made of, by id */
+    struct bpe_halves *halves; /* [n_ids]: the two symbols that last merged to an unused token; left -1: none */
 };
 
 enum status bpe_reserve_merges(struct bpe *b, uint64_t n);

@@ -66,7 +66,7 @@ int64_t train_made_for(const struct settings *s, const struct model *m);
  * threads, mesh). ranks: those of comm, or more that a single process plans for. The mesh is written back into *s.
  *
  * Ranks that share a host share its memory, cores and drives; all plan with the least of any rank. Plans of shorter sequences
- * have mesh, stage and grain of updates of the longest one's. limit: bytes of each tier, of one rank. */
+ * have mesh, ZeRO stage and size of groups of the longest one's. limit: bytes of each tier, of one rank. */
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct train_plans *out,
                        int64_t limit[TIERS]);
 /* Adds the sequence length that failed to the message of `st`, if the run has several lengths. */

@@ -85,7 +85,7 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value v, cons
 /* Calculates a op b, or -v (operators.c). */
 struct jinja_value jinja_binary(struct jinja_run *run, const char *op, struct jinja_value a, struct jinja_value b);
 struct jinja_value jinja_negate(struct jinja_task *task, struct jinja_value v);
-/* Formats "..." % v (jinja_percent), or "...".format(call) (format.c). */
+/* Formats "..." % v; jinja_braces: formats "...".format(call) (format.c). */
 struct jinja_value jinja_percent(struct jinja_task *task, const struct jinja_text *format, struct jinja_value v);
 struct jinja_value jinja_braces(struct jinja_task *task, const struct jinja_text *format, struct jinja_call *call);
 

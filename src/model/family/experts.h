@@ -47,13 +47,13 @@ void experts_set(struct model_config *c, int64_t l, int has);
 /* Returns the module of transformers that holds a layer's experts, whose stacks are experts_first and down_proj. */
 const char *experts_module(const struct experts_form *f);
 const char *experts_first(const struct experts_form *f);
-/* Declares what follows a layer's attention, with the norm before it; all but router and experts. */
+/* Declares a layer's MLP, or its block of experts without router and stacks, and the norm before it. */
 void experts_mlp(struct builder *b, int l, const char *norm);
-/* Sets the numbers of a block of experts, for families that do not declare it by experts_mlp. */
+/* Sets the numbers of a block of experts, for families that do not declare the block by experts_mlp. */
 void experts_describe(struct builder *b, struct experts_block *e);
 /* Declares the router of a layer that has experts, in a unit of its own. */
 void experts_router(struct builder *b, int l);
-/* Declares the stacks of such a layer, in another unit. */
+/* Declares the stacks of a layer that has experts, in another unit of its own. */
 void experts_stacks(struct builder *b, int l);
 /* Refuses numbers of experts and groups that do not go together. */
 enum status experts_check(const struct model_config *c);

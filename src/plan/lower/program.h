@@ -16,8 +16,8 @@ enum program_duty {
     DUTY_BACKWARD = 4,
     DUTY_FIRST = 8, /* the first micro-batch of a step: gradients start anew */
     DUTY_LAST = 16, /* the last micro-batch of a step: the gradient norm follows */
-    /* Pipelines only. A half of a program with a forward and a backward pass (halves.h); one or both ends of the model, with
-     * DUTY_FIRST and DUTY_LAST as for gradients; and the messages of a half that does not take place (stage.h) */
+    /* Pipelines only: halves of a program with a forward and a backward pass (halves.h); an end of the model, with DUTY_FIRST and
+     * DUTY_LAST as for gradients; the messages alone of a half that a stage leaves out (PASS, stage.h) */
     DUTY_HALF_FORWARD = 32,
     DUTY_HALF_BACKWARD = 64,
     DUTY_EMBED = 128,
@@ -25,7 +25,7 @@ enum program_duty {
     DUTY_EMBED_GRAD = 512,
     DUTY_PASS_FORWARD = 1024,
     DUTY_PASS_BACKWARD = 2048,
-    DUTY_NEXT = 4096, /* the last slice of a sequence that is not the first: gradients of keys and values start anew */
+    DUTY_NEXT = 4096, /* the last slice of each sequence but the first: gradients of keys and values start anew */
 };
 
 /* Persistent host buffers of a program, by index: the engine fills inputs before the program and reads outputs after it. */

@@ -8,7 +8,8 @@
 
 struct estimator;
 
-/* Lowers programs of a few layers with one class elsewhere at a time. Keeps p. ERR_NOMEM: memory ran out. */
+/* Lowers and measures programs of a few layers, each with another option of a single class. p must outlive *out. ERR_NOMEM: memory ran
+ * out. */
 enum status estimator_create(const struct problem *p, const struct options *o, const struct strategy *fixed,
                              struct estimator **out);
 /* Sets the approximate number of instructions of a whole step's program, without an estimator. */
@@ -17,8 +18,8 @@ void estimator_destroy(struct estimator *e); /* NULL is fine */
 /* Measures the effect of some row chunks on the device: from then on estimator_judge takes such placements, too. */
 enum status estimator_split(struct estimator *e);
 
-/* Sets the estimated fields of c for c->strategy: a placement of the options, with any number of kept chunks between the most and
- * the fewest. */
+/* Sets the estimated fields of c from c->strategy: a placement of the options, with any number of kept chunks from the fewest to the
+ * most. */
 void estimator_judge(const struct estimator *e, struct candidate *c);
 const struct options *estimator_options(const struct estimator *e);
 /* Sets the approximate number of instructions of a whole step's program and of one layer's part. */

@@ -7,8 +7,8 @@
 
 enum { FORWARD, BACKWARD, PASSES };
 
-/* Parts of a step. Memory needs of the classes add up within one part; the largest of all parts counts, since classes need their
- * most in different parts. */
+/* Parts of a step. Within a part, the classes' memory needs add up; the part with the largest sum counts, since classes need most
+ * memory in different parts. */
 enum { PART_OTHER, PART_UPDATE, PART_FORWARD, PART_LOSS, PART_BACKWARD, PARTS };
 enum { UNIT_NONE, UNIT_EMBEDDING, UNIT_LAYER, UNIT_LAST_LAYER, UNIT_HEAD, UNITS };
 enum { MOMENTS = PARTS * UNITS };
@@ -46,9 +46,10 @@ struct subject {
  *
  * Returns ERR_NOFIT if the program is beyond a program's tables. */
 enum status measure_need(const struct subject *x, const struct strategy *s, int duties, struct need *out);
-/* Measures a program of many row chunks from samples alone. *known: 0 if there are none, or if they do not say. */
+/* Measures a program of many row chunks from samples alone. *known: 0 if there are no samples, or the needs do not
+ * follow from them. */
 enum status measure_sampled(const struct subject *x, const struct strategy *s, int duties, int *known, struct need *out);
-/* Measures the program as it is, however many chunks it has. */
+/* Measures the whole program, however many chunks it has. */
 enum status measure_whole(const struct subject *x, const struct strategy *s, int duties, struct need *out);
 
 #endif

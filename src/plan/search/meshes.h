@@ -17,7 +17,7 @@ struct mesh_weighed {
     int fits;       /* the best trial fits */
 };
 
-/* Number of meshes, the most promising of a request, that are looked at closer. */
+/* Number of a request's most promising meshes that are looked at more closely. */
 enum { MESHES_CLOSE = 8 };
 struct meshes {
     struct mesh_weighed of[MESHES_CLOSE];
