@@ -23,7 +23,7 @@ struct guess {
 };
 
 /* Returns the seconds by which guesses are ordered. A guess with several sequences in a micro-batch is ordered as somewhat slower. */
-static double weigh(const struct guess *g)
+static double order_seconds(const struct guess *g)
 {
     return g->seconds * (g->packed > 1 ? 1 + MESH_PACKED : 1);
 }
@@ -32,7 +32,7 @@ static int by_guess(const void *a, const void *b)
 {
     const struct guess *x = a, *y = b;
     const int fx = x->excess <= 1, fy = y->excess <= 1;
-    const double kx = fx ? weigh(x) : x->excess, ky = fy ? weigh(y) : y->excess;
+    const double kx = fx ? order_seconds(x) : x->excess, ky = fy ? order_seconds(y) : y->excess;
     if (fx != fy)
         return fy - fx;
     return kx != ky ? (kx < ky ? -1 : 1) : x->place - y->place;
