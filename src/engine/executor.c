@@ -493,7 +493,7 @@ struct lane_submission executor_take_submission(struct executor *e)
 
 struct executed executor_last(const struct executor *e)
 {
-    return (struct executed){e->p, e->events};
+    return e->events == e->own_events ? (struct executed){e->p, e->events} : (struct executed){NULL, NULL};
 }
 
 void executor_take_stats(struct executor *e, struct lane_stats out[LANES])

@@ -46,10 +46,11 @@ enum phase executor_reached(const struct executor *e);
 
 /* Takes the sums of all runs since the last call. */
 void executor_take_stats(struct executor *e, struct lane_stats out[LANES]);
-/* Hands over the times of the last program's instructions, which stay valid until the next run. */
+/* Hands over the times of the last program's instructions, which stay valid until the next run; nothing when they went into a
+ * caller's trace. */
 struct executed {
-    const struct program *p;
-    const struct trace_event *events; /* [p->n_instrs]; NULL: none */
+    const struct program *p;          /* NULL: none */
+    const struct trace_event *events; /* [p->n_instrs] */
 };
 struct executed executor_last(const struct executor *e);
 /* Takes the submissions since the last call; zero for a device without streams. */

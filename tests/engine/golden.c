@@ -70,6 +70,18 @@ void golden_close(struct golden *g)
     json_decref(g->info);
 }
 
+int golden_steps(const struct golden *g)
+{
+    const json_t *name;
+    size_t i;
+    json_array_foreach(json_object_get(g->info, "trained"), i, name)
+    {
+        if (strstr(json_string_value(name), "trainable_tokens"))
+            return 1;
+    }
+    return GOLDEN_STEPS;
+}
+
 static int has_adapter(const struct golden *g, char adapter[600])
 {
     snprintf(adapter, 600, "%s/adapter", g->path);
