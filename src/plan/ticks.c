@@ -13,9 +13,21 @@ static int64_t pieces(const struct ticks *t)
     return t->micro_batches * t->slices;
 }
 
+/* Returns the ticks by which the model's ends are computed earlier or later than the layers beside them. */
+static int ends_apart(const struct ticks *t)
+{
+    return t->lag - 1;
+}
+
+/* Returns the first tick of the last stage's backward passes. */
+static int64_t first_backward(const struct ticks *t)
+{
+    return 3 * ends_apart(t) + t->slices - 1 + t->lag * (t->stages - 1);
+}
+
 int64_t ticks_count(const struct ticks *t)
 {
-    return pieces(t) + t->slices - 1 + 2 * t->lag * (t->stages - 1);
+    return first_backward(t) + pieces(t) + t->lag * (t->stages - 1) + ends_apart(t);
 }
 
 static int64_t within(const struct ticks *t, int64_t number)
@@ -25,13 +37,13 @@ static int64_t within(const struct ticks *t, int64_t number)
 
 int64_t ticks_forward(const struct ticks *t, int stage, int64_t tick)
 {
-    return stage >= 0 && stage < t->stages ? within(t, tick - t->lag * stage) : -1;
+    return stage >= 0 && stage < t->stages ? within(t, tick - ends_apart(t) - t->lag * stage) : -1;
 }
 
 /* Returns which of a stage's backward passes, counted from 0, runs in a tick; -1: none. */
 static int64_t backward_number(const struct ticks *t, int stage, int64_t tick)
 {
-    return stage >= 0 && stage < t->stages ? within(t, tick - (t->slices - 1) - t->lag * (2 * (t->stages - 1) - stage)) : -1;
+    return stage >= 0 && stage < t->stages ? within(t, tick - first_backward(t) - t->lag * (t->stages - 1 - stage)) : -1;
 }
 
 /* Returns the piece of backward pass `number`: these passes take each micro-batch's slices from the last to the first. */
@@ -47,7 +59,7 @@ int64_t ticks_backward(const struct ticks *t, int stage, int64_t tick)
 
 int ticks_slot(const struct ticks *t, int stage, int64_t piece)
 {
-    const int64_t slots = t->slices + 2 * t->lag * (t->stages - 1 - stage);
+    const int64_t slots = t->slices + 2 * ends_apart(t) + 2 * t->lag * (t->stages - 1 - stage);
     while (piece >= slots) /* a piece takes over the slot of the piece whose backward pass ran one tick before */
         piece = piece_of(t, piece - slots);
     return (int)piece;
@@ -74,22 +86,47 @@ static void pass_on(const struct ticks *t, int stage, int outputs, int64_t made,
     w->receives = outputs ? ticks_forward(t, stage - 1, made) >= 0 : ticks_backward(t, stage + 1, made) >= 0;
 }
 
+/* Returns the copy of a piece's outputs on the last stage; 0 on other stages, or without a piece. */
+static int output_of(const struct ticks *t, int stage, int64_t piece)
+{
+    return stage == t->stages - 1 && piece >= 0 ? ticks_slot(t, stage, piece) : 0;
+}
+
+/* Tells whether programs of forward passes, or of backward passes, run in a tick: where the ends' messages travel beside them, only from
+ * the first message on to the last. */
+static int has_forward(const struct ticks *t, int64_t tick)
+{
+    return !ends_apart(t) || tick <= ends_apart(t) + t->lag * (t->stages - 1) + pieces(t) - 1;
+}
+
+static int has_backward(const struct ticks *t, int64_t tick)
+{
+    return !ends_apart(t) || tick >= first_backward(t) - 2;
+}
+
 int ticks_list(const struct ticks *t, int stage, int64_t tick, struct tick_work out[TICK_MOST])
 {
+    const int apart = ends_apart(t), last = t->stages - 1;
     const int64_t forward = ticks_forward(t, stage, tick), backward = backward_number(t, stage, tick),
-                  embed = ticks_forward(t, 0, tick), head = ticks_forward(t, t->stages - 1, tick),
-                  grad = backward_number(t, 0, tick);
+                  embed = ticks_forward(t, 0, tick + apart), head = backward_number(t, last, tick + apart),
+                  dealt = backward_number(t, last, tick + 2 * apart), grad = backward_number(t, 0, tick - apart);
     int n = 0;
     if (embed >= 0)
-        out[n++] = (struct tick_work){PLAN_EMBED, embed, 0, 0};
-    out[n] = (struct tick_work){forward >= 0 ? PLAN_FORWARD : PLAN_PASS_FORWARD, forward, 0, 0};
-    pass_on(t, stage, t->lag > 1, tick - 1, &out[n++]);
+        out[n++] = (struct tick_work){PLAN_EMBED, embed, 0, 0, 0};
+    if (has_forward(t, tick)) {
+        out[n] = (struct tick_work){forward >= 0 ? PLAN_FORWARD : PLAN_PASS_FORWARD, forward, 0, 0, output_of(t, stage, forward)};
+        pass_on(t, stage, apart, tick - 1, &out[n++]);
+    }
     if (head >= 0)
-        out[n++] = (struct tick_work){of_three(t, PLAN_HEAD_FIRST, head), head, 0, 0};
-    out[n] = (struct tick_work){backward >= 0 ? backward_of(t, backward) : PLAN_PASS_BACKWARD, piece_of(t, backward), 0, 0};
-    pass_on(t, stage, t->lag == 1, t->lag > 1 ? tick - 1 : tick, &out[n++]);
+        out[n++] = (struct tick_work){of_three(t, PLAN_HEAD_FIRST, head), piece_of(t, head), 0, 0,
+                                      output_of(t, stage, piece_of(t, head))};
+    if (has_backward(t, tick)) {
+        out[n] = (struct tick_work){backward >= 0 ? backward_of(t, backward) : PLAN_PASS_BACKWARD, piece_of(t, backward), 0, 0,
+                                    output_of(t, stage, apart ? piece_of(t, dealt) : -1)};
+        pass_on(t, stage, !apart, tick - apart, &out[n++]);
+    }
     if (grad >= 0)
-        out[n++] = (struct tick_work){of_three(t, PLAN_EMBED_GRAD_FIRST, grad), piece_of(t, grad), 0, 0};
+        out[n++] = (struct tick_work){of_three(t, PLAN_EMBED_GRAD_FIRST, grad), piece_of(t, grad), 0, 0, 0};
     return n;
 }
 
@@ -106,7 +143,7 @@ void ticks_runs(const struct ticks *t, int64_t runs[PLAN_PROGRAMS])
  * for a mean slice; under a causal mask, later slices have more pairs of queries and keys. */
 static double seconds_of(const struct plan *p, const struct ticks *t, const struct tick_work *w)
 {
-    const int idle = w->piece < 0 && !w->sends && !w->receives;
+    const int idle = w->piece < 0 && !w->sends && !w->receives && !ends_apart(t);
     const struct program *of = idle ? NULL : p->programs[w->program];
     const double more = (double)(2 * (w->piece % t->slices) + 1 - t->slices) / t->slices;
     return of ? of->seconds + (w->piece >= 0 ? more * p->causal_seconds[w->program] : 0) : 0;

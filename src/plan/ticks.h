@@ -4,13 +4,16 @@
  * order; backward passes take each micro-batch's slices from the last to the first. At tick k, stage s runs forward pass number k - s,
  * then backward pass number k - (c - 1) - (2 (p - 1) - s), as far as there are such passes.
  *
- * All stages compute the ends of the model together: the embedding before the first stage's forward pass, the head behind the last
- * stage's, the embedding's gradient behind the first stage's backward pass. So all ranks run equally many programs, and each message is
+ * All stages compute the ends of the model together: the embedding before the first stage's forward pass, the head before the last
+ * stage's backward pass, the embedding's gradient behind the first stage's. So all ranks run equally many programs, and each message is
  * received in the program in which it is sent (GPipe's order with one backward pass a tick, as 1F1B; slices of a sequence: TeraPipe).
  *
- * Outputs travel beside the backward pass of their tick, gradients beside the next tick's forward pass. With a lag of 2 (--stage-ahead
- * 1) both travel beside the next tick's pass of their own kind, and stage s runs pass number k - 2 s forward and number
- * k - (c - 1) - 2 (2 (p - 1) - s) backward: for most of the time no tick has both passes. */
+ * Outputs travel beside the backward pass of their tick, gradients beside the next tick's forward pass, and the ends' programs send
+ * their rows themselves. With a lag of 2 (--stage-ahead 1) all of them travel beside a later pass of their own kind: outputs and
+ * gradients beside the next tick's, the embedding's rows beside the forward pass of the tick before they are used, the head's input
+ * and its gradient beside the backward passes of the two ticks before they are, the embedding's gradient a tick later. Then stage s runs
+ * pass number k - 1 - 2 s forward and number k - 3 - (c - 1) - 2 (2 (p - 1) - s) backward: for most of the time no tick has both
+ * passes, and ticks without any of a kind have none of its messages. */
 #ifndef LTRAIN_PLAN_TICKS_H
 #define LTRAIN_PLAN_TICKS_H
 
@@ -38,6 +41,7 @@ struct tick_work {
     int64_t piece; /* -1: the program only passes messages on */
     /* 1: the stage sends to, or receives from, a neighbouring stage the result of the half before; programs of halves only */
     int sends, receives;
+    int output; /* copy of its outputs (COPIES_OUTPUT) that the last stage writes or deals out; 0 on others */
 };
 
 enum { TICK_MOST = 5 };

@@ -183,8 +183,8 @@ struct copies {
     int64_t bytes[TIERS];
 };
 /* COPIES_SAVED: what a half leaves for the other (plan/lower/halves.h), of each piece in flight. COPIES_KEYS: keys and values of each
- * sequence in flight. COPIES_GRADIENT: the gradient of the last stage's output, of each slice (plan/lower/stage.h). */
-enum copies_kind { COPIES_SAVED, COPIES_KEYS, COPIES_GRADIENT, COPIES };
+ * sequence in flight. COPIES_OUTPUT: the last stage's output, of each piece that has yet to go backward (plan/lower/stage.h). */
+enum copies_kind { COPIES_SAVED, COPIES_KEYS, COPIES_OUTPUT, COPIES };
 
 struct program {
     char name[48];

@@ -171,9 +171,7 @@ static enum status run_tick(struct run *r, const struct ticks *t, int64_t tick, 
         const int slot = w->piece < 0 ? 0 : ticks_slot(t, stage, w->piece);
         const int64_t sequence = w->piece < 0 ? 0 : w->piece / t->slices;
         const struct half_run half = {
-            {[COPIES_SAVED] = slot,
-             [COPIES_KEYS] = (int)(sequence % open),
-             [COPIES_GRADIENT] = stage == t->stages - 1 ? slot : 0},
+            {[COPIES_SAVED] = slot, [COPIES_KEYS] = (int)(sequence % open), [COPIES_OUTPUT] = w->output},
             w->sends,
             w->receives,
         };

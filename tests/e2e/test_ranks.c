@@ -462,6 +462,12 @@ static void stages(void **state)
                               "--seq-len 333" TILES DISCRETE)
                      .out,
                  "check: pass");
+    for (int ahead = 0; ahead < 2; ahead++) /* messages a tick ahead change no bit */
+        e2e_succeeds(
+            &patient,
+            "--ranks 2 --mesh pp=2,slices=3 --stage-ahead %d --batch 2 --lora r=4 --steps 2 --save-every 2 --out %s" TINY, ahead,
+            ahead ? "later" : "at-once");
+    e2e_same_file("later/checkpoints/step-000002/digests.txt", "at-once/checkpoints/step-000002/digests.txt");
     saved = "--steps 8 --save-every 1 --out run " SLICED DISCRETE;
     e2e_succeeds(&patient, "--steps 8 --save-every 4 --keep 9 --out reference " SLICED);
     struct curve reference = e2e_curve("reference");

@@ -290,17 +290,18 @@ static void request_of_a_further_role(void **state)
 
 /* Returns the tick in which a stage runs a piece's forward or backward pass, by what each has to wait for: the pass of the stage before
  * it, the same pass of the piece before it in that pass's order, and at the last stage, for a backward pass, the forward pass of a whole
- * micro-batch, of whose slices one goes backward in each tick. */
+ * micro-batch, of whose slices one goes backward in each tick. With a lag of 2 the first stage also waits a tick for the embedding, and
+ * the last one two for the head. */
 static int64_t tick_of(const struct ticks *t, int backward, int stage, int64_t piece)
 {
     const int64_t c = t->slices, slice = piece % c;
     if (backward && stage < t->stages - 1)
         return tick_of(t, 1, stage + 1, piece) + t->lag;
     if (backward)
-        return tick_of(t, 0, stage, piece - slice + c - 1) + c - 1 - slice;
+        return tick_of(t, 0, stage, piece - slice + c - 1) + c - 1 - slice + 2 * (t->lag - 1);
     if (stage > 0)
         return tick_of(t, 0, stage - 1, piece) + t->lag;
-    return piece > 0 ? tick_of(t, 0, stage, piece - 1) + 1 : 0;
+    return piece > 0 ? tick_of(t, 0, stage, piece - 1) + 1 : t->lag - 1;
 }
 
 /* Checks the pieces of one tick of a stage, and that those in flight have copies of their own. Returns how many are in flight. */
@@ -316,7 +317,7 @@ static int64_t check_tick(const struct ticks *t, const struct strategy *strategy
             continue;
         const int slot = ticks_slot(t, s, i);
         assert_in_range(slot, 0, strategy_slots(strategy) - 1);
-        assert_true(s < t->stages - 1 || slot < t->slices);
+        assert_true(s < t->stages - 1 || slot < t->slices + 2 * (t->lag - 1));
         assert_false(taken[slot]++);
         in_flight++;
         oldest = min_i64(oldest, i / t->slices);
@@ -326,13 +327,43 @@ static int64_t check_tick(const struct ticks *t, const struct strategy *strategy
     return in_flight;
 }
 
+/* Checks the programs of the model's ends in a tick, and that the last stage deals out what it left in the same copy. The embedding
+ * comes before the first stage's forward pass, the head before the last one's backward pass, with a lag of 2 a tick before; the
+ * embedding's gradient comes behind the first stage's backward pass, or a tick later. Returns how many such programs there are. */
+static int check_ends(const struct ticks *t, int64_t k, const struct tick_work *last, int n)
+{
+    const int p = t->stages, apart = t->lag - 1;
+    int ends = 0;
+    for (int i = 0; i < n; i++) {
+        const enum plan_program of = last[i].program;
+        const int backward = of == PLAN_PASS_BACKWARD || (of >= PLAN_BACKWARD_FIRST && of <= PLAN_BACKWARD_NEXT),
+                  head = of >= PLAN_HEAD_FIRST && of <= PLAN_HEAD_LAST,
+                  grad = of >= PLAN_EMBED_GRAD_FIRST && of <= PLAN_EMBED_GRAD_LAST;
+        const int64_t dealt = apart ? ticks_backward(t, p - 1, k + 2) : head ? last[i].piece : -1;
+        if (of == PLAN_EMBED)
+            assert_int_equal(tick_of(t, 0, 0, last[i].piece), k + apart);
+        if (head)
+            assert_int_equal(tick_of(t, 1, p - 1, last[i].piece), k + apart);
+        if (grad)
+            assert_int_equal(tick_of(t, 1, 0, last[i].piece), k - apart);
+        if (dealt >= 0 && (apart ? backward : head)) {
+            assert_true(tick_of(t, 0, p - 1, dealt) <= k);
+            assert_int_equal(last[i].output, ticks_slot(t, p - 1, dealt));
+        }
+        if (of == PLAN_FORWARD)
+            assert_int_equal(last[i].output, ticks_slot(t, p - 1, last[i].piece));
+        ends += of == PLAN_EMBED || head || grad;
+    }
+    return ends;
+}
+
 static void check_pipeline(const struct ticks *t)
 {
     const int p = t->stages, c = t->slices;
     const int64_t n = t->micro_batches * c;
     const struct strategy strategy = {
         .key = {.mesh = {{[MESH_PP] = p, [MESH_SLICES] = c}}, .packed = 1}, .ahead = t->lag - 1, .sequences = t->micro_batches};
-    int64_t runs[PLAN_PROGRAMS], last = 0;
+    int64_t runs[PLAN_PROGRAMS], last = 0, ends = 0;
     for (int s = 0; s < p; s++) {
         int64_t most = 0;
         for (int64_t k = 0; k < ticks_count(t); k++) {
@@ -341,21 +372,24 @@ static void check_pipeline(const struct ticks *t)
             last = ticks_backward(t, s, k) >= 0 ? max_i64(last, k) : last;
             const int programs = ticks_list(t, s, k, own);
             assert_int_equal(programs, ticks_list(t, (s + 1) % p, k, next));
+            ends += s == p - 1 ? check_ends(t, k, own, programs) : 0;
             for (int i = 0; i < programs && s + 1 < p; i++) {
                 const int back = own[i].program >= PLAN_BACKWARD_FIRST && own[i].program != PLAN_PASS_FORWARD;
                 const int outputs = back == (t->lag == 1);
                 assert_int_equal(outputs ? own[i].sends : own[i].receives, outputs ? next[i].receives : next[i].sends);
             }
         }
-        assert_int_equal(most, min_i64(n, c + 2 * t->lag * (p - 1 - s)));
+        assert_int_equal(most, min_i64(n, c + 2 * (t->lag - 1) + 2 * t->lag * (p - 1 - s)));
     }
-    assert_int_equal(last + 1, ticks_count(t));
+    assert_int_equal(last + t->lag, ticks_count(t));
+    assert_int_equal(ends, 3 * n);
     ticks_runs(t, runs);
     assert_int_equal(runs[PLAN_FORWARD], n);
     assert_int_equal(runs[PLAN_BACKWARD_FIRST] + runs[PLAN_BACKWARD_MORE] + runs[PLAN_BACKWARD_LAST] + runs[PLAN_BACKWARD_NEXT],
                      n);
     assert_int_equal(runs[PLAN_BACKWARD_NEXT], c > 1 ? t->micro_batches - 1 : 0);
-    assert_int_equal(runs[PLAN_PASS_FORWARD] + n, ticks_count(t));
+    if (t->lag == 1)
+        assert_int_equal(runs[PLAN_PASS_FORWARD] + n, ticks_count(t));
 }
 
 /* Ticks are those of the recursion; what one stage sends the next one receives at the same time; as many pieces are in flight as there

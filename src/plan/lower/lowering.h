@@ -25,8 +25,21 @@ struct layer {
     struct block *blocks;
 };
 
-/* Values that pass between stages (stage.h): a stage's inputs and outputs, and the gradients of its outputs and of its inputs. */
-enum stage_value { STAGE_IN, STAGE_OUT, STAGE_DOUT, STAGE_DIN, STAGE_VALUES };
+/* Values that pass between stages (stage.h): a stage's inputs and outputs, and the gradients of its outputs and of its inputs. Further
+ * ones only if the messages of the model's ends travel beside layers: the stage's share of the embedding's rows, of the head's input and
+ * its gradient, and of the embedding's gradient. */
+enum stage_value {
+    STAGE_IN,
+    STAGE_OUT,
+    STAGE_DOUT,
+    STAGE_DIN,
+    STAGE_SHARES,
+    STAGE_EMBEDDED = STAGE_SHARES,
+    STAGE_HEAD_IN,
+    STAGE_HEAD_GRAD,
+    STAGE_EMBED_GRAD,
+    STAGE_VALUES
+};
 
 struct lowering {
     const struct model *m;

@@ -15,21 +15,29 @@ enum { ENDS = DUTY_EMBED | DUTY_HEAD | DUTY_EMBED_GRAD };
 
 /* --- Messages between stages --- */
 
+/* Returns the number of values that stages have. */
+static int values_of(const struct lowering *L)
+{
+    return L->pp == 1 ? 0 : L->s.ahead ? STAGE_VALUES : STAGE_SHARES;
+}
+
 void stage_create(struct lowering *L)
 {
-    static const char *const names[STAGE_VALUES] = {"stage.in", "stage.out", "stage.dout", "stage.din"};
-    for (int k = 0; L->pp > 1 && k < STAGE_VALUES && L->st == OK; k++) {
-        value_create(L, &L->stage[k], names[k], CLASS_ACT, L->io_rows, L->m->config.dim * dtype_size(L->s.key.dtype),
+    static const char *const names[STAGE_VALUES] = {"stage.in",       "stage.out",     "stage.dout",      "stage.din",
+                                                    "stage.embedded", "stage.head_in", "stage.head_grad", "stage.embed_grad"};
+    for (int k = 0; k < values_of(L) && L->st == OK; k++) {
+        const int64_t rows = k < STAGE_SHARES ? L->io_rows : ceil_div(L->io_rows, L->pp);
+        value_create(L, &L->stage[k], names[k], CLASS_ACT, rows, L->m->config.dim * dtype_size(L->s.key.dtype),
                      L->s.key.row_chunk, RES_DEVICE);
         home_create(L, &L->stage[k], -1, RES_DEVICE);
-        if (k == STAGE_DOUT)
-            program_add_copies(L->p, COPIES_GRADIENT, L->p->n_buffers - 1, strategy_slices(&L->s));
+        if (k == STAGE_OUT)
+            program_add_copies(L->p, COPIES_OUTPUT, L->p->n_buffers - 1, strategy_slices(&L->s) + strategy_head_lag(&L->s));
     }
 }
 
 void stage_bind(struct lowering *L, int end)
 {
-    for (int k = 0; L->pp > 1 && k < STAGE_VALUES && L->duties != DUTY_UPDATE; k++)
+    for (int k = 0; k < values_of(L) && L->duties != DUTY_UPDATE; k++)
         value_bind(L, &L->stage[k], end);
 }
 
@@ -55,18 +63,69 @@ static void shift(struct lowering *L, enum stage_value from, enum stage_value to
     emit_done(L, 0);
 }
 
-static void pass_outputs(struct lowering *L)
+/* Scatters rows: each stage receives its share of those of the stage `root`. */
+static void deal(struct lowering *L, enum stage_value from, struct value *to, int root)
 {
-    L->phase = PHASE_IO;
-    L->unit = -1;
-    shift(L, STAGE_OUT, STAGE_IN, 1);
+    struct value *src = &L->stage[from];
+    struct op_attrs *a = emit(L, OP_DEAL, LANE_PP);
+    a->comm.element = (int32_t)src->row_bytes;
+    a->comm.n = src->rows;
+    a->comm.share = to->rows;
+    a->comm.root = root;
+    arg_read(L, 0, src, 0, src->rows, DEV);
+    arg_write(L, 1, to, 0, to->rows, DEV);
+    emit_done(L, 0);
 }
 
-static void pass_gradients(struct lowering *L)
+/* Gathers rows: the stage `root` receives the shares of all stages. */
+static void collect(struct lowering *L, struct value *from, enum stage_value to, int root)
+{
+    struct value *dst = &L->stage[to];
+    struct op_attrs *a = emit(L, OP_COLLECT, LANE_PP);
+    a->comm.element = (int32_t)dst->row_bytes;
+    a->comm.n = dst->rows;
+    a->comm.share = from->rows;
+    a->comm.root = root;
+    arg_read(L, 0, from, 0, from->rows, DEV);
+    arg_update(L, 1, dst, 0, dst->rows, DEV);
+    emit_done(L, 0);
+}
+
+/* Tells whether the embedding, or an adapter of it, is trained. */
+static int trains_embedding(const struct lowering *L)
+{
+    return L->m->units[MODEL_EMBEDDING_UNIT].trained_elements > 0;
+}
+
+/* Emits the messages of a forward half: gradients that go to the stage before or, with a lag of 2, outputs that go to the next one and
+ * the embedding's rows for the next tick. */
+static void pass_forward(struct lowering *L)
 {
     L->phase = PHASE_IO;
     L->unit = -1;
+    if (!L->s.ahead) {
+        shift(L, STAGE_DIN, STAGE_DOUT, -1);
+        return;
+    }
+    shift(L, STAGE_OUT, STAGE_IN, 1);
+    collect(L, &L->stage[STAGE_EMBEDDED], STAGE_IN, 0);
+}
+
+/* Emits the messages of a backward half: outputs that go to the next stage or, with a lag of 2, gradients that go to the stage before,
+ * and the other rows of the model's ends. */
+static void pass_backward(struct lowering *L)
+{
+    L->phase = PHASE_IO;
+    L->unit = -1;
+    if (!L->s.ahead) {
+        shift(L, STAGE_OUT, STAGE_IN, 1);
+        return;
+    }
     shift(L, STAGE_DIN, STAGE_DOUT, -1);
+    collect(L, &L->stage[STAGE_HEAD_GRAD], STAGE_DOUT, L->pp - 1);
+    deal(L, STAGE_OUT, &L->stage[STAGE_HEAD_IN], L->pp - 1);
+    if (trains_embedding(L))
+        deal(L, STAGE_DIN, &L->stage[STAGE_EMBED_GRAD], 0);
 }
 
 static void copy_chunk(struct lowering *L, struct value *to, struct value *from, int c)
@@ -101,24 +160,24 @@ static void take_gradient(struct lowering *L, int c)
 void stage_begin_forward(struct lowering *L)
 {
     if (!L->s.ahead)
-        pass_gradients(L);
+        pass_forward(L);
     L->phase = PHASE_FORWARD;
     for (int c = 0; c < L->n_chunks; c++)
         take_input(L, c);
     if (L->s.ahead)
-        pass_outputs(L);
+        pass_forward(L);
     L->phase = PHASE_FORWARD;
 }
 
 void stage_begin_backward(struct lowering *L)
 {
     if (!L->s.ahead)
-        pass_outputs(L);
+        pass_backward(L);
     L->phase = PHASE_BACKWARD;
     for (int c = 0; c < L->n_chunks; c++)
         take_gradient(L, c);
     if (L->s.ahead)
-        pass_gradients(L);
+        pass_backward(L);
     L->phase = PHASE_BACKWARD;
 }
 
@@ -158,34 +217,25 @@ void stage_end_values(struct lowering *L)
     adapter_values(L);
 }
 
-/* Scatters rows: each stage receives its share of those of the stage `root`. */
-static void deal(struct lowering *L, enum stage_value from, struct value *to, int root)
+/* Takes this stage's share of rows: from the stage `root`, or from where layers' programs have left it. */
+static void take_share(struct lowering *L, enum stage_value from, enum stage_value share, struct value *to, int root)
 {
-    struct value *src = &L->stage[from];
-    for (int i = 0; i < to->n_tiles; i++)
+    for (int i = 0; i < to->n_tiles; i++) {
         value_new(L, to, i);
-    struct op_attrs *a = emit(L, OP_DEAL, LANE_PP);
-    a->comm.element = (int32_t)src->row_bytes;
-    a->comm.n = src->rows;
-    a->comm.share = to->rows;
-    a->comm.root = root;
-    arg_read(L, 0, src, 0, src->rows, DEV);
-    arg_write(L, 1, to, 0, to->rows, DEV);
-    emit_done(L, 0);
+        if (L->s.ahead)
+            copy_chunk(L, to, &L->stage[share], i);
+    }
+    if (!L->s.ahead)
+        deal(L, from, to, root);
 }
 
-/* Gathers rows: the stage `root` receives the shares of all stages. */
-static void collect(struct lowering *L, struct value *from, enum stage_value to, int root)
+/* Leaves this stage's share of rows: for the stage `root`, or where layers' programs find it. */
+static void leave_share(struct lowering *L, struct value *from, enum stage_value share, enum stage_value to, int root)
 {
-    struct value *dst = &L->stage[to];
-    struct op_attrs *a = emit(L, OP_COLLECT, LANE_PP);
-    a->comm.element = (int32_t)dst->row_bytes;
-    a->comm.n = dst->rows;
-    a->comm.share = from->rows;
-    a->comm.root = root;
-    arg_read(L, 0, from, 0, from->rows, DEV);
-    arg_update(L, 1, dst, 0, dst->rows, DEV);
-    emit_done(L, 0);
+    for (int c = 0; L->s.ahead && c < L->n_chunks; c++)
+        copy_chunk(L, &L->stage[share], from, c);
+    if (!L->s.ahead)
+        collect(L, from, to, root);
 }
 
 static void lower_embedding(struct lowering *L)
@@ -198,7 +248,7 @@ static void lower_embedding(struct lowering *L)
     for (int c = 0; c < L->n_chunks; c++)
         lower_embed(L, c);
     unit_drop(L, L->unit);
-    collect(L, &L->x[0], STAGE_IN, 0);
+    leave_share(L, &L->x[0], STAGE_EMBEDDED, STAGE_IN, 0);
 }
 
 static void lower_head(struct lowering *L)
@@ -208,7 +258,7 @@ static void lower_head(struct lowering *L)
     L->unit = last;
     value_get(L, &L->targets, 0);
     value_open_full(L, &L->loss);
-    deal(L, STAGE_OUT, &L->x[L->m->config.layers], L->pp - 1);
+    take_share(L, STAGE_OUT, STAGE_HEAD_IN, &L->x[L->m->config.layers], L->pp - 1);
     unit_fetch(L, last);
     unit_fetch(L, of_matrix);
     grads_begin(L, last);
@@ -223,7 +273,7 @@ static void lower_head(struct lowering *L)
         L->unit = of_matrix;
         grads_finish(L, of_matrix);
     }
-    collect(L, &L->dx, STAGE_DOUT, L->pp - 1);
+    leave_share(L, &L->dx, STAGE_HEAD_GRAD, STAGE_DOUT, L->pp - 1);
     lower_loss_sum(L);
 }
 
@@ -231,10 +281,10 @@ static void lower_embedding_gradient(struct lowering *L)
 {
     const int unit = L->unit = MODEL_EMBEDDING_UNIT;
     L->phase = PHASE_BACKWARD;
-    if (L->m->units[unit].trained_elements > 0) {
+    if (trains_embedding(L)) {
         value_get(L, &L->tokens, 0);
         value_get(L, &L->positions, 0);
-        deal(L, STAGE_DIN, &L->dx, 0);
+        take_share(L, STAGE_DIN, STAGE_EMBED_GRAD, &L->dx, 0);
         grads_begin(L, unit);
         if (L->m->embedding.rank > 0)
             unit_fetch(L, unit);
@@ -259,7 +309,7 @@ void stage_lower(struct lowering *L)
     if (L->duties & DUTY_EMBED_GRAD)
         lower_embedding_gradient(L);
     if (L->duties & DUTY_PASS_FORWARD)
-        (L->s.ahead ? pass_outputs : pass_gradients)(L);
+        pass_forward(L);
     if (L->duties & DUTY_PASS_BACKWARD)
-        (L->s.ahead ? pass_gradients : pass_outputs)(L);
+        pass_backward(L);
 }

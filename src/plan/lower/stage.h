@@ -3,8 +3,12 @@
  *
  * A stage's outputs and gradients lie in persistent buffers of all rows of a micro-batch, since another program than the one that makes
  * them sends them: outputs beside the backward pass that follows, gradients beside the next forward pass; with a lag of 2 (strategy_lag)
- * both beside the next pass of their own kind, once that pass has taken what arrived before. The last stage keeps the outputs'
- * gradients of all slices, since backward passes begin with a micro-batch's last slice. */
+ * both beside the next pass of their own kind, once that pass has taken what arrived before. The last stage keeps the outputs of all
+ * slices, since backward passes, and with them the head, begin with a micro-batch's last slice.
+ *
+ * Programs of the model's ends deal rows out and collect them themselves. With a lag of 2 layers' programs do, a tick earlier or later:
+ * forward passes collect the embedding, backward passes deal out the head's input and the embedding's gradient, and collect the head's
+ * gradient. The shares lie in persistent buffers, too. */
 #ifndef LTRAIN_PLAN_LOWER_STAGE_H
 #define LTRAIN_PLAN_LOWER_STAGE_H
 

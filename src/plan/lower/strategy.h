@@ -79,10 +79,16 @@ static inline int strategy_stages(const struct strategy *s)
     return mesh_degree(&s->key.mesh, MESH_PP);
 }
 
-/* Returns the ticks by which a stage is behind the one before it. */
+/* Returns the ticks by which a stage is behind the one before it. strategy_head_lag: by which the last stage's backward pass is behind
+ * the tick of its forward pass, while the head's input and its gradient travel. */
 static inline int strategy_lag(const struct strategy *s)
 {
     return 1 + s->ahead;
+}
+
+static inline int strategy_head_lag(const struct strategy *s)
+{
+    return 2 * s->ahead;
 }
 
 /* Returns the number of slices in which stages take a sequence; 1: they take it whole. */
@@ -113,13 +119,14 @@ static inline int64_t strategy_own_micro_batches(const struct strategy *s)
 static inline int strategy_slots(const struct strategy *s)
 {
     const int slices = strategy_slices(s);
-    return (int)min_i64(strategy_own_micro_batches(s) * slices, slices + 2 * strategy_lag(s) * (strategy_stages(s) - 1));
+    return (int)min_i64(strategy_own_micro_batches(s) * slices,
+                        slices + strategy_head_lag(s) + 2 * strategy_lag(s) * (strategy_stages(s) - 1));
 }
 
 static inline int strategy_open_micro_batches(const struct strategy *s)
 {
     const int slices = strategy_slices(s);
-    const int behind = 2 * (slices - 1) + 2 * strategy_lag(s) * (strategy_stages(s) - 1);
+    const int behind = 2 * (slices - 1) + strategy_head_lag(s) + 2 * strategy_lag(s) * (strategy_stages(s) - 1);
     return (int)min_i64(strategy_own_micro_batches(s), 1 + behind / slices);
 }
 
