@@ -124,6 +124,23 @@ static int find_outcome(struct outcome_key *k, const int64_t limit[TIERS], struc
            (k->strategy.placement.write_depth > 0 && find_numbered(&unbound, limit, k->strategy.placement.write_depth, out));
 }
 
+/* Tells whether a program is so large that it may exceed its tables. */
+static int is_near_tables(const struct need *need)
+{
+    return need->buffers >= PROGRAM_MOST_NAMES / 2.0 || need->versions >= PROGRAM_MOST_VERSIONS / 2.0;
+}
+
+/* Finds the bytes that live at once, at most. */
+static void need_bytes(const struct need *need, int64_t out[TIERS])
+{
+    for (int t = 0; t < TIERS; t++) {
+        double most = 0;
+        for (int i = 0; i < MOMENTS; i++)
+            most = larger(most, need->short_lived[i][t]);
+        out[t] = (int64_t)(need->persistent[t] + most);
+    }
+}
+
 /* Finds the bytes that a program needs in the serial order, where packing leaves hardly a gap: those that live at once, from samples
  * where a program has many chunks. */
 static enum status find_serial_bytes(const struct trials *x, const struct model *m, const struct outcome_key *k,
@@ -133,15 +150,9 @@ static enum status find_serial_bytes(const struct trials *x, const struct model 
     struct need need;
     int known;
     TRY(measure_sampled(&subject, &k->strategy, k->duties, &known, &need));
-    if (!known || need.instrs < SERIAL_SAMPLED_INSTRS || need.buffers >= PROGRAM_MOST_NAMES / 2.0 ||
-        need.versions >= PROGRAM_MOST_VERSIONS / 2.0)
+    if (!known || need.instrs < SERIAL_SAMPLED_INSTRS || is_near_tables(&need))
         return fit_serially(m, &k->strategy, k->duties, out);
-    for (int t = 0; t < TIERS; t++) {
-        double most = 0;
-        for (int i = 0; i < MOMENTS; i++)
-            most = larger(most, need.short_lived[i][t]);
-        out[t] = (int64_t)(need.persistent[t] + most);
-    }
+    need_bytes(&need, out);
     return OK;
 }
 
@@ -322,12 +333,43 @@ static enum status schedule_part(const struct trials *x, const struct candidate 
     return OK;
 }
 
+/* Finds the bytes that live at once in the serial order of a model of n layers, from samples. *hopeless: 1 if they are above the
+ * limits, so that no schedule fits. */
+static enum status find_hopeless(const struct trials *x, const struct candidate *c, const struct candidate *of, int64_t n,
+                                 struct scheduled *out, int *hopeless)
+{
+    struct model *m;
+    struct need need;
+    enum tier which;
+    *out = (struct scheduled){.layers = n, .level = FIT_SERIAL};
+    TRY(problem_shortened(x->problem, n, &m));
+    const struct subject subject = {x->problem, m, memo_model(m)};
+    const enum status st = measure_sampled(&subject, &c->strategy, plan_first_duties(&x->problem->request), hopeless, &need);
+    model_destroy(m);
+    TRY(st);
+    *hopeless = *hopeless && !is_near_tables(&need);
+    if (!*hopeless)
+        return OK;
+    need_bytes(&need, out->arena);
+    limit_layers(x, c, of, n, out->limit);
+    *hopeless = !fit_within(out->arena, out->limit, &which);
+    return OK;
+}
+
 /* Tries c as a part of the model `of`. */
 static enum status trial_as_part(const struct trials *x, struct candidate *c, int level, const struct candidate *of)
 {
     const double micro_batches = (double)x->problem->request.grad_accum;
     const struct sizes n = sizes_of(x, c, 1);
     struct scheduled larger;
+    int hopeless = 0;
+    if (n.shorter < n.larger && c->excess > TRIAL_LARGER_FIRST && c->strategy.placement.promoted_layers == 0)
+        TRY(find_hopeless(x, c, of, n.larger, &larger, &hopeless));
+    if (hopeless) {
+        conclude(x, c, &larger);
+        c->seconds = c->slow = c->estimate;
+        return OK;
+    }
     TRY(schedule_part(x, c, of, 0, n, level, NULL, &larger));
     conclude(x, c, &larger);
     c->seconds = fmax(c->estimate, larger.seconds * micro_batches);
