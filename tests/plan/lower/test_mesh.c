@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "extent.h"
 #include "plan/cells.h"
 #include "plan/lower/groups.h"
 #include "plan/lower/mesh.h"
@@ -56,6 +57,7 @@ static void verified(void **state)
 {
     (void)state;
     static const int accum[] = {1, 3};
+    int met = 0;
     for (int f = 0; f < 2; f++) {
         struct model *m;
         assert_int_equal(cell_model(f ? FAMILY_GPT2 : FAMILY_LLAMA, 2, &m), OK);
@@ -63,7 +65,7 @@ static void verified(void **state)
             for (int zero = 0; zero <= 3; zero++)
                 for (int d = 0; d < 2; d++) {
                     struct plan_request s;
-                    if (m->config.heads % SHAPES[i].ulysses)
+                    if (m->config.heads % SHAPES[i].ulysses || met++ % extent(5, 1, 1))
                         continue;
                     mesh_settings(&s, &SHAPES[i], zero, d ? BF16 : F32);
                     s.grad_accum = accum[(i + zero + d) % 2];
@@ -84,7 +86,7 @@ static void verified_anywhere(void **state)
     int n = cells_covering(cells, 200, 2, 7);
     struct model *m;
     assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
-    for (int k = 0; k < n; k++) {
+    for (int k = 0; k < n; k += extent(3, 1, 1)) {
         struct plan_request s;
         mesh_settings(&s, &SHAPES[1 + k % (N_SHAPES - 1)], k % 4, k % 3 ? F32 : BF16);
         cell_apply(&cells[k], &s);
