@@ -17,13 +17,14 @@ for option; do
     esac
 done
 
-passed=0 failed=0 skipped=0
-log=$(mktemp)
+passed=0 failed=0 skipped=0 checker=''
+log=$(mktemp) checked=$(mktemp)
 # Prints the last line whatever happens before: a build that breaks counts as a failure, too.
 finish() {
     status=$?
     trap - EXIT
-    rm -f "$log"
+    [ -z "$checker" ] || kill "$checker" 2>/dev/null || true
+    rm -f "$log" "$checked"
     [ "$status" = 0 ] || [ "$failed" != 0 ] || failed=1
     [ "$((passed + failed))" != 0 ] || { echo "test: nothing ran"; failed=1; }
     echo "$passed passed, $failed failed, $skipped skipped"
@@ -68,17 +69,21 @@ echo "test: building $build"
 configure >"$log" 2>&1 || { cat "$log"; exit 1; }
 ninja -C "$build" >"$log" 2>&1 || { sed -n '/^FAILED/,$p' "$log" | grep . || cat "$log"; exit 1; }
 
-# The include law, the structure and the tests of scripts, which depend on no compiler option -----------------------------------------------------
-if [ "$kind" = release ]; then
+# The include law, the structure and the tests of scripts, which depend on no compiler option: beside the programs, as most have one process ---------
+checks() {
     for check in tools/include-law.sh "tools/structure.sh $build" tests/tools/test_*.sh; do
         status=0
         $check >"$log" 2>&1 </dev/null || status=$? # unquoted, since it may have an argument
         case $status in
-        0) passed=$((passed + 1)) ;;
-        77) skipped=$((skipped + 1)); echo "skipped: $check: $(tail -n 1 "$log")" ;;
-        *) failed=$((failed + 1)); cat "$log"; echo "FAILED: $check" ;;
+        0) echo passed ;;
+        77) echo skipped; echo "skipped: $check: $(tail -n 1 "$log")" >&2 ;;
+        *) echo failed; { cat "$log"; echo "FAILED: $check"; } >&2 ;;
         esac
-    done
+    done >"$checked"
+}
+if [ "$kind" = release ]; then
+    checks &
+    checker=$!
 fi
 
 # Every program --------------------------------------------------------------------------------------------------------------------
@@ -87,6 +92,10 @@ status=0
 # One test more at a time than there are cores, since some tests mostly wait (for ranks that are to be found dead).
 # shellcheck disable=SC2086
 $within meson test -C "$build" --no-rebuild --print-errorlogs --num-processes "$(($(nproc) + 1))" -t "$slower" $suites </dev/null || status=$?
+[ -z "$checker" ] || { wait "$checker" || status=1; checker=''; }
+passed=$((passed + $(grep -c '^passed' "$checked" || true)))
+failed=$((failed + $(grep -c '^failed' "$checked" || true)))
+skipped=$((skipped + $(grep -c '^skipped' "$checked" || true)))
 if [ -f "$build/meson-logs/testlog.txt" ]; then
     counts=$(awk -f tools/count.awk "$build/meson-logs/testlog.txt")
     # shellcheck disable=SC2086
