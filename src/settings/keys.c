@@ -39,6 +39,7 @@ static const char *const packings[] = {"best-fit", "concat", NULL};
 static const char *const longer_ones[] = {"split", "drop", "truncate", "refuse", NULL};
 static const char *const on_changed_data[] = {"stop", "continue", NULL};
 static const char *const save_failures[] = {"continue", "stop", NULL};
+static const char *const nan_reactions[] = {"skip", "stop", NULL};
 static const char *const stops[] = {"now", "step", NULL};
 static const char *const modes[] = {"run", "chaos", NULL};
 
@@ -315,6 +316,8 @@ const struct settings_key settings_keys[] = {
      .arg = "WORD",
      .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "when a checkpoint cannot be written: train on and try again at the next one, or stop"},
+    {"on-nan", KEY_CHOICE, AT(on_nan), "skip", .choices = nan_reactions, .arg = "WORD", .shown = TRAIN, .scope = SCOPE_TRAINING,
+     .help = "at a step whose gradient norm is not finite: skip it (three in a row end the run), or save and stop"},
     {"stop", KEY_CHOICE, AT(stop), "now", .choices = stops, .arg = "WHEN", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "on SIGTERM and the like: now (an update is finished, an unfinished step thrown away), or after the step"},
     {"walltime", KEY_STRING, AT(walltime), .arg = "TIME", .shown = TRAIN, .scope = SCOPE_TRAINING,

@@ -41,6 +41,7 @@ enum longer { LONGER_SPLIT, LONGER_DROP, LONGER_TRUNCATE, LONGER_REFUSE };
 enum sp_kind { SP_AUTO, SP_NONE, SP_ULYSSES, SP_RING };
 enum data_changed { DATA_CHANGED_STOP, DATA_CHANGED_CONTINUE };
 enum save_failure { SAVE_FAILURE_CONTINUE, SAVE_FAILURE_STOP }; /* reaction to a failed save in the middle of a run */
+enum on_nan { ON_NAN_SKIP, ON_NAN_STOP };                       /* reaction to a gradient norm that is not finite */
 enum stop_when { STOP_NOW, STOP_STEP }; /* reaction to a signal: unfinished work is discarded, or the step is finished first */
 enum run_mode { MODE_RUN, MODE_CHAOS }; /* chaos: random legal orders, dead bytes NaN-filled (a test mode) */
 
@@ -177,6 +178,7 @@ struct settings {
     int out_is_default; /* not a key: 1: `out` is a default name, which may be changed if it is taken */
     int64_t save_every, keep;
     enum save_failure on_save_failure;
+    enum on_nan on_nan;
     int64_t verify_every; /* steps from one that is computed twice to the next; 0: none is */
     int64_t trace;        /* step whose lanes are written as a Chrome trace; AUTO: none */
     int tensorboard;      /* 1: event files are written */

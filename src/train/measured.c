@@ -99,6 +99,8 @@ enum status run_finish_metrics(struct run *r, struct step_metrics *m)
     for (int l = 0; l < LANES; l++)
         memcpy(m->stalled[l], lanes[l].stalled, sizeof m->stalled[l]);
     m->planned_seconds = p->seconds;
+    m->loss_above = spikes_add(&r->measured.spikes.loss, m->loss);
+    m->norm_above = spikes_add(&r->measured.spikes.norm, m->grad_norm);
     r->measured.seconds += m->seconds;
     r->measured.steps++;
     r->measured.planned_seconds += p->seconds;

@@ -26,6 +26,7 @@ struct run_measured {
     int64_t steps;                   /* steps made since this start */
     double seconds, planned_seconds; /* sums over these steps, measured and planned */
     int64_t verified;                /* number of these steps that were computed twice, with the same bits */
+    struct spikes spikes;            /* loss and norm of the steps before, of earlier starts, too (rank 0) */
     int64_t skipped, empty;          /* numbers of these steps: skipped for a norm that was not finite; without a target token */
 };
 

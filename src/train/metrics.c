@@ -39,6 +39,13 @@ void metrics_print_evaluation(const struct step_metrics *m, FILE *f)
     fprintf(f, "step %lld  eval loss %.4f%s\n", (long long)m->step, m->eval.loss, text);
 }
 
+static void print_spike(const struct step_metrics *m, double above, const char *what, FILE *f, int terminal)
+{
+    if (above >= SPIKES_DEVIATIONS)
+        fprintf(f, "%sstep %lld: the %s lies %.3g standard deviations above the mean of the steps before\n", terminal ? "\n" : "",
+                (long long)m->step, what, above);
+}
+
 void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
 {
     char device[32], limit[32], host[32], nvme[32], hidden[16] = "-", speed[32], flops[32], load[EXPERT_STATS_TEXT];
@@ -60,6 +67,8 @@ void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
         fputs(terminal ? "\n" : "", f);
         metrics_print_evaluation(m, f);
     }
+    print_spike(m, m->loss_above, "loss", f, terminal);
+    print_spike(m, m->norm_above, "gradient norm", f, terminal);
     if (m->skipped)
         fprintf(f, "%sstep %lld skipped: %s; parameters stay as they are\n", terminal ? "\n" : "", (long long)m->step,
                 m->skipped);
@@ -149,6 +158,8 @@ static void put_step(json_t *o, const struct step_metrics *m)
     double rate = m->model_flops / m->seconds;
     put(o, "loss", m->loss);
     put(o, "grad_norm", m->grad_norm);
+    put(o, "loss_deviations", m->loss_above);
+    put(o, "grad_norm_deviations", m->norm_above);
     put(o, "lr", m->lr);
     put_int(o, "seq_len", m->seq_len);
     put_int(o, "tokens", m->tokens);
@@ -208,23 +219,27 @@ enum status metrics_append(const struct step_metrics *m, FILE *f)
     return failed ? status_fail(ERR_IO, "cannot write metrics.jsonl: %s", strerror(errno)) : OK;
 }
 
-/* Returns the step of a whole line, or -1. */
-static int64_t step_of(const char *line, ssize_t n)
+/* Returns the step of a line's object, or -1. */
+static int64_t step_of(const json_t *o)
 {
-    json_t *o = line[n - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
     const json_t *step = json_object_get(o, "step");
-    int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;
-    json_decref(o);
-    return value;
+    return json_is_integer(step) ? json_integer_value(step) : -1;
 }
 
-enum status metrics_cut(const char *path, int64_t step, int64_t *last)
+/* Adds a number of a line's object, which is null where it is not finite and absent before the first step. */
+static void add_to_series(struct spikes_series *s, const json_t *number)
+{
+    if (json_is_number(number))
+        (void)spikes_add(s, json_number_value(number));
+}
+
+enum status metrics_cut(const char *path, int64_t step, struct spikes *kept, int64_t *last)
 {
     struct stat s;
     char *line = NULL;
     size_t room = 0;
     off_t keep = 0;
-    int kept = 1;
+    int stays = 1;
     *last = step;
     if (sys_stat(path, &s) != 0 ? sys_is_absent(errno) : !S_ISREG(s.st_mode))
         return OK; /* the missing file's error is reported when the log is opened for writing */
@@ -232,10 +247,16 @@ enum status metrics_cut(const char *path, int64_t step, int64_t *last)
     if (!f)
         return status_fail(ERR_IO, "cannot read %s: %s", path, sys_strerror(errno));
     for (ssize_t n; (n = getline(&line, &room, f)) > 0;) {
-        int64_t x = step_of(line, n);
-        kept &= x >= 0 && x <= step;
-        keep += kept ? n : 0;
+        json_t *o = line[n - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
+        const int64_t x = step_of(o);
+        stays &= x >= 0 && x <= step;
+        keep += stays ? n : 0;
         *last = max_i64(*last, x);
+        if (stays) {
+            add_to_series(&kept->loss, json_object_get(o, "loss"));
+            add_to_series(&kept->norm, json_object_get(o, "grad_norm"));
+        }
+        json_decref(o);
     }
     int failed = feof(f) ? 0 : errno; /* never cut after a failed read: the unread lines may be good */
     free(line);

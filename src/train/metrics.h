@@ -7,6 +7,7 @@
 #include "settings/settings.h"
 #include "train/evaluation.h"
 #include "train/expert_stats.h"
+#include "train/spikes.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ struct step_metrics {
     double stall_seconds, planned_seconds; /* seconds without compute; planned seconds of the whole step */
     double stalled[LANES][CLASSES];        /* this rank's seconds without compute, by the lane and the class waited for */
     struct lane_submission submission;     /* submissions to this rank's GPU; zero: no GPU */
+    double loss_above, norm_above;         /* standard deviations above the mean of the steps before; NaN: unknown */
     double eta_seconds;
 };
 
@@ -47,8 +49,9 @@ json_t *metrics_object(const struct step_metrics *m);
  * infinities. */
 enum status metrics_append(const struct step_metrics *m, FILE *f);
 /* Removes the lines of steps after `step`, and one that was cut off: a killed run may have gone further than its last checkpoint.
- * *last: the last step with a line, or `step` if that is later. A missing file has no lines. */
-enum status metrics_cut(const char *path, int64_t step, int64_t *last);
+ * kept: gets loss and norm of the steps whose lines stay. *last: the last step with a line, or `step` if that is later. A missing
+ * file has no lines. */
+enum status metrics_cut(const char *path, int64_t step, struct spikes *kept, int64_t *last);
 /* Writes the lanes of one program as a Chrome trace. Each instruction has the time at which all its needs were met (`ready`, in
  * us as `ts`), and the one met last (`released_by`). */
 enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events);

@@ -7,6 +7,8 @@ const struct metrics_key metrics_keys[METRICS_KEYS] = {
     {"step", KEY_OTHER, "", "number of the optimizer step, from 1; 0: before the first one"},
     {"loss", KEY_RANGE, "nats/token", "mean over the step's supervised tokens"},
     {"grad_norm", KEY_RANGE, "", "L2 norm of all gradients, before they are clipped"},
+    {"loss_deviations", KEY_MOST, "", "standard deviations by which the loss lies above the mean of the up to 1000 steps before; null for the first 32"},
+    {"grad_norm_deviations", KEY_MOST, "", "the same of the gradient norm"},
     {"lr", KEY_MEAN, "", "learning rate"},
     {"seq_len", KEY_MOST, "tokens", "tokens of a sequence"},
     {"tokens", KEY_SUM, "tokens", "tokens of the step, all ranks"},

@@ -372,6 +372,16 @@ static void print_skipped(const struct run *r)
              (long long)r->measured.empty, (long long)r->measured.steps);
 }
 
+static void print_spikes(const struct run *r)
+{
+    const struct spikes *s = &r->measured.spikes;
+    if (s->loss.spikes + s->norm.spikes > 0)
+        tell(
+            "spikes: the loss of %lld, the gradient norm of %lld of %lld steps lay %g or more standard deviations above the mean of "
+            "the up to %d steps before\n",
+            (long long)s->loss.spikes, (long long)s->norm.spikes, (long long)s->loss.judged, SPIKES_DEVIATIONS, SPIKES_WINDOW);
+}
+
 void run_print_thrown(const struct run *r, double seconds, int terminal)
 {
     static const char *const passes[PHASES] = {
@@ -419,6 +429,7 @@ enum status run_print_after(struct run *r, const char *model_path)
     if (r->measured.alike.steps > 0)
         TRY(print_steps(r));
     print_skipped(r);
+    print_spikes(r);
     if (r->measured.verified > 0)
         tell("verified: %lld step%s computed twice, with the same bits\n", (long long)r->measured.verified,
              r->measured.verified == 1 ? " was" : "s were");

@@ -84,11 +84,11 @@ static int was_saved(const char *run, int64_t step)
     return saved;
 }
 
-/* Cuts the log of a resumed run, which may have gone further than its last checkpoint. */
-static enum status cut_log(const struct run *r, const char *path)
+/* Cuts the log of a resumed run, which may have gone further than its last checkpoint, and reads back loss and norm. */
+static enum status cut_log(struct run *r, const char *path)
 {
     int64_t last;
-    TRY(metrics_cut(path, r->progress.at.step, &last));
+    TRY(metrics_cut(path, r->progress.at.step, &r->measured.spikes, &last));
     if (last > r->progress.at.step)
         tell("resume: the run had come to step %lld, %s: what follows step %lld is trained again\n", (long long)last,
              was_saved(r->s->resume, last) ? "whose checkpoint is passed over" : "which was not saved",

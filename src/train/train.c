@@ -10,6 +10,7 @@
 #include "train/board.h"
 #include "train/evaluate.h"
 #include "train/metrics_file.h"
+#include "train/nonfinite.h"
 #include "train/observe.h"
 #include "train/signals.h"
 #include "train/space.h"
@@ -144,6 +145,17 @@ enum status run_evaluate_before(struct run *r)
     return add_line(r, &m);
 }
 
+/* Saves and ends a run after a step that was skipped, as --on-nan stop wants. bad: tensors whose gradient is not finite, or "". */
+static enum status stop_at_nan(struct run *r, const struct step_metrics *m, const char *bad)
+{
+    TRY(save(r, SAVE_TO_GO_ON));
+    return comm_agree(r->comm,
+                      status_fail(ERR_DIVERGED,
+                                  "step %lld: the gradient norm is not finite (loss %g%s%s), and --on-nan stop ends the run; "
+                                  "nothing was updated by this step",
+                                  (long long)m->step, fabs(m->loss), bad[0] ? "; gradients of " : "", bad));
+}
+
 /* Ends a run whose gradients are not finite any more. */
 static enum status check_skipped(const struct run *r)
 {
@@ -169,7 +181,8 @@ enum status run_next(struct run *r, struct step_metrics *m, int *cut)
 {
     const struct settings *s = r->s;
     const int terminal = tell_is_terminal() && comm_size(r->comm) == 1; /* mpiexec gives its ranks a terminal of their own */
-    int unevaluated;
+    int unevaluated, stops;
+    char bad[256];
     struct lane_stats between[LANES]; /* statistics of evaluations and checkpoints */
     *m = (struct step_metrics){0};
     TRY(run_follow_lengths(r));
@@ -180,11 +193,14 @@ enum status run_next(struct run *r, struct step_metrics *m, int *cut)
         run_print_thrown(r, m->seconds, terminal);
         return OK;
     }
+    stops = s->on_nan == ON_NAN_STOP && r->progress.skipped_in_row > 0;
+    if (stops)
+        TRY(nonfinite_name(r, bad, sizeof bad));
     TRY(run_finish_metrics(r, m));
     m->resumed = r->progress.resumes;
     r->progress.resumes = 0;
     say_numerics(r, m);
-    m->evaluated = s->plan.eval_every > 0 && r->progress.at.step % s->plan.eval_every == 0;
+    m->evaluated = s->plan.eval_every > 0 && !stops && r->progress.at.step % s->plan.eval_every == 0;
     if (m->evaluated) {
         TRY(run_evaluate(r, &m->eval, &unevaluated));
         if (unevaluated)
@@ -194,7 +210,7 @@ enum status run_next(struct run *r, struct step_metrics *m, int *cut)
     metrics_print(m, tell_stream(), terminal);
     check_output(r);
     TRY(add_line(r, m));
-    TRY(check_skipped(r));
+    TRY(stops ? stop_at_nan(r, m, bad) : check_skipped(r));
     walltime_after_step(&r->walltime);
     if (s->save_every > 0 && r->progress.at.step % s->save_every == 0 && r->progress.at.step < s->plan.steps)
         TRY(save(r, SAVE_ON_THE_WAY));

@@ -166,6 +166,41 @@ static void divergence_ends_the_run(void **state)
     assert_false(e2e_exists("wild/hf"));
 }
 
+/* --on-nan stop ends a run at the first step that is skipped, names the gradient, and saves the state, from which the run goes on. */
+static void a_run_stops_at_nan(void **state)
+{
+    (void)state;
+    struct result r = e2e_refuses(
+        1, "step 2: the gradient norm is not finite|gradients of model.layers.|--on-nan stop|run/checkpoints/step-000002", NULL,
+        TINY "--steps 4 --lr 1e37 --on-nan stop --out run");
+    e2e_contains(r.out, "step 2 skipped");
+    r = e2e_refuses(1, "step 3: the gradient norm is not finite", NULL, "--resume run");
+    e2e_contains(r.out, "step 3 skipped");
+    assert_int_equal(e2e_count("run/checkpoints/step-*"), 2);
+}
+
+/* The deviation of a step's loss is that from the steps before it in the log, those of an earlier start included. */
+static void spikes_are_counted_over_starts(void **state)
+{
+    enum { BEFORE = 33 };
+    double mean = 0, squares = 0, loss[BEFORE];
+    (void)state;
+    e2e_succeeds(NULL, TINY "--steps 33 --save-every 33 --out run");
+    e2e_succeeds(NULL, "--resume run --steps 34");
+    for (int i = 0; i < BEFORE; i++) {
+        json_t *m = metrics_of("run", i + 1);
+        loss[i] = number(m, "loss");
+        mean += loss[i] / BEFORE;
+        assert_true(json_is_null(json_object_get(m, "loss_deviations")) == (i < 32));
+        json_decref(m);
+    }
+    for (int i = 0; i < BEFORE; i++)
+        squares += (loss[i] - mean) * (loss[i] - mean);
+    json_t *m = metrics_of("run", BEFORE + 1);
+    assert_true(fabs(number(m, "loss_deviations") - (number(m, "loss") - mean) / sqrt(squares / BEFORE)) < 1e-9);
+    json_decref(m);
+}
+
 /* Updated parameters are checked before they replace a checkpoint, even if no step follows the update. */
 static void diverged_parameters_are_not_kept(void **state)
 {
@@ -430,6 +465,8 @@ int main(void)
         TEST(evaluation_shows_nan),
         TEST(divergence_ends_the_run),
         TEST(diverged_parameters_are_not_kept),
+        TEST(a_run_stops_at_nan),
+        TEST(spikes_are_counted_over_starts),
         TEST(last_steps_that_were_skipped),
         TEST(documents_without_targets),
         TEST(frozen_parameters_stay),

@@ -630,6 +630,8 @@ static void test_round_trip(void **state)
                           "4",
                           "--verify-every",
                           "7",
+                          "--on-nan",
+                          "stop",
                           "--trace",
                           "5",
                           "--verbose",
