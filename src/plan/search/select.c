@@ -82,7 +82,8 @@ static double bring_next(struct search *x, int n, expectation *expected)
 static enum status retry_tried(const struct trials *t, struct search *x, double best, double *spent)
 {
     for (int i = 0; i < x->n_tried && *spent < SEARCH_INSTRS && !hurry_asked(); i++)
-        TRY(retry_all(t, &x->candidates[i], best, spent));
+        if (!x->brief || x->candidates[i].seconds <= RETRY_WITHIN_BRIEF * best)
+            TRY(retry_all(t, &x->candidates[i], best, spent));
     return OK;
 }
 
@@ -109,7 +110,7 @@ static enum status try_expected(const struct trials *t, struct search *x, struct
     int fewest = x->brief ? 1 : isfinite(x->beat) ? SELECT_FEWEST_LED : SELECT_FEWEST;
     for (; *n < x->n && so_far->spent < SEARCH_INSTRS_MOST && !(x->brief && *n >= SELECT_BRIEF); ++*n) {
         double expected = *n < x->given ? 0 : bring_next(x, *n, stalls_expect), hopeless = TRIAL_BELOW * so_far->best;
-        if (x->candidates[*n].written > 0 && so_far->fitted < SELECT_WRITING && !isfinite(x->beat))
+        if (x->candidates[*n].written > 0 && so_far->fitted < SELECT_WRITING && !isfinite(x->beat) && !x->brief)
             hopeless = SELECT_WRITING_BELOW * so_far->best;
         if (expected == INFINITY || (so_far->fitted > 0 && (so_far->fitted >= SELECT_MOST || so_far->spent >= SEARCH_INSTRS)) ||
             (so_far->fitted >= fewest && expected >= hopeless) || (so_far->fitted > 0 && hurry_asked()))

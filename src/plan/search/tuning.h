@@ -80,6 +80,8 @@ enum { SHELF_PROGRAMS = 2 };
 /* Ratio to the best seconds up to which candidates are tried at later prefetch levels, too: with drives that read and write at
  * once, fetching late was up to 7% faster until 008c5c6, and is 1% since (plan_random, row 8). */
 #define RETRY_WITHIN 1.01
+/* The same ratio where few placements are tried: a retry gains 1% at most, and of about equal ones the best is enough. */
+#define RETRY_WITHIN_BRIEF 1.003
 #define RETRY_LATER 3 /* number of later prefetch levels that are tried, besides FIT_LATE */
 /* Ratio of step to compute from which the step counts as waiting: below it neither fetching later nor yielding writes help. */
 #define RETRY_WAITS 1.01
