@@ -12,7 +12,7 @@ program
 chat/jinja
 chat sample seqpar settings verify
 machine model text
-device
+device parquet
 ops
 attention recurrence offload comm data tasks
 plan/lower

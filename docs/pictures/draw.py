@@ -23,7 +23,7 @@ def kind_of(module):
         return "runs"
     if module.split("/")[0] in ("plan", "machine", "model", "seqpar", "verify", "program"):
         return "compiles"
-    return "executes" if module in ("attention", "recurrence", "offload", "comm", "data", "tasks", "ops", "device") else "ground"
+    return "executes" if module in ("attention", "recurrence", "offload", "comm", "data", "tasks", "ops", "device", "parquet") else "ground"
 
 
 def floors():
