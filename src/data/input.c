@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "build_config.h"
 #include "data/file.h"
+#include "parquet/parquet.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 
 enum { RAW_BYTES = 1 << 18 };
 
-enum packed_by { AS_IT_IS, BY_GZIP, BY_ZSTD };
+enum packed_by { AS_IT_IS, BY_GZIP, BY_ZSTD, AS_PARQUET };
 
 struct input {
     const char *path;
@@ -32,6 +33,9 @@ struct input {
     size_t raw_at, raw_n;
     int unfinished; /* 1: a gzip member or zstd frame has begun and not ended */
     int members;    /* 1: at least one gzip member has ended */
+    struct parquet *parquet;
+    struct text_buffer row; /* row of a .parquet, of which row_at bytes were read */
+    size_t row_at;
 #ifdef HAVE_ZLIB
     z_stream gzip;
 #endif
@@ -42,19 +46,28 @@ struct input {
 
 static enum packed_by packed_by(const char *path)
 {
-    size_t n = strlen(path);
-    return n > 3 && strcmp(path + n - 3, ".gz") == 0 ? BY_GZIP : n > 4 && strcmp(path + n - 4, ".zst") == 0 ? BY_ZSTD : AS_IT_IS;
+    static const char *const ends[] = {[BY_GZIP] = ".gz", [BY_ZSTD] = ".zst", [AS_PARQUET] = ".parquet"};
+    const size_t n = strlen(path);
+    for (enum packed_by by = BY_GZIP; by <= AS_PARQUET; by++)
+        if (n > strlen(ends[by]) && strcmp(path + n - strlen(ends[by]), ends[by]) == 0)
+            return by;
+    return AS_IT_IS;
 }
 
 size_t input_name(const char *path)
 {
-    static const size_t suffix[] = {0, 3, 4};
+    static const size_t suffix[] = {[BY_GZIP] = 3, [BY_ZSTD] = 4, [AS_PARQUET] = 0};
     return strlen(path) - suffix[packed_by(path)];
 }
 
 int input_is_compressed(const char *path)
 {
     return packed_by(path) != AS_IT_IS;
+}
+
+int input_is_parquet(const char *path)
+{
+    return packed_by(path) == AS_PARQUET;
 }
 
 /* ---- the file's own bytes ---- */
@@ -198,10 +211,60 @@ static enum status unpack(struct input *in, uint8_t *buf, size_t n, size_t *got)
     return OK;
 }
 
+/* ---- rows of Parquet files ---- */
+
+static enum status read_part(void *input, void *buf, size_t n, int64_t at)
+{
+    const struct input *in = input;
+    return file_read(in->fd, in->path, buf, n, at);
+}
+
+static enum status refuse_changed(const char *path)
+{
+    return status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", path);
+}
+
+/* Takes the fingerprint of the whole file first, since rows come from places all over the file. */
+static enum status begin_parquet(struct input *in)
+{
+    uint64_t stamp;
+    if (in->print)
+        TRY(fingerprint_take(in->path, NULL, NULL, in->print));
+    TRY(file_open(in->path, &in->fd, &in->bytes));
+    TRY(fingerprint_stamp_of(in->fd, in->path, &stamp, NULL));
+    if (in->print && stamp != in->print->stamp)
+        return refuse_changed(in->path);
+    return parquet_open(&(struct parquet_file){in->path, in->bytes, read_part, in}, &in->parquet);
+}
+
+static enum status read_rows(struct input *in, uint8_t *buf, size_t n, size_t *got)
+{
+    int more = 1;
+    for (*got = 0; *got < n && more;) {
+        if (in->row_at == in->row.n) {
+            TRY(parquet_row(in->parquet, &in->row, &more));
+            in->row_at = 0;
+        }
+        const size_t part = (size_t)min_i64((int64_t)(n - *got), (int64_t)(in->row.n - in->row_at));
+        if (part > 0)
+            memcpy(buf + *got, in->row.data + in->row_at, part);
+        in->row_at += part;
+        *got += part;
+    }
+    return OK;
+}
+
+enum status input_check_column(const struct input *in, const char *name)
+{
+    return in->parquet ? parquet_check(in->parquet, name) : OK;
+}
+
 /* ---- the whole ---- */
 
 static enum status begin(struct input *in)
 {
+    if (in->by == AS_PARQUET)
+        return begin_parquet(in);
     TRY(file_open(in->path, &in->fd, &in->bytes));
     if (in->print) {
         in->print->bytes = in->bytes;
@@ -237,17 +300,18 @@ enum status input_open(const char *path, struct fingerprint *print, struct input
 
 enum status input_read(struct input *in, uint8_t *buf, size_t n, size_t *got)
 {
-    return in->by == AS_IT_IS ? read_raw(in, buf, n, got) : unpack(in, buf, n, got);
+    return in->by == AS_IT_IS     ? read_raw(in, buf, n, got)
+           : in->by == AS_PARQUET ? read_rows(in, buf, n, got)
+                                  : unpack(in, buf, n, got);
 }
 
 enum status input_end(struct input *in)
 {
     uint64_t stamp;
     TRY(fingerprint_stamp_of(in->fd, in->path, &stamp, NULL));
-    in->print->xxh3 = XXH3_64bits_digest(in->hash);
-    return stamp == in->print->stamp
-               ? OK
-               : status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", in->path);
+    if (in->hash)
+        in->print->xxh3 = XXH3_64bits_digest(in->hash);
+    return stamp == in->print->stamp ? OK : refuse_changed(in->path);
 }
 
 void input_close(struct input *in)
@@ -265,5 +329,7 @@ void input_close(struct input *in)
     ZSTD_freeDStream(in->zstd);
 #endif
     free(in->raw);
+    parquet_close(in->parquet);
+    text_buffer_free(&in->row);
     free(in);
 }

@@ -19,8 +19,7 @@ static const struct foreign {
     const char *what, *remedy; /* remedy: printf format of two strings, the path and the path without `end` */
     const char *end;           /* ending that the new name drops, so that files of rows stay so named; NULL: none */
 } foreign[] = {
-    {"PAR1", 4, NULL, NULL, "a Parquet file",
-     "python3 -c \"import pandas; pandas.read_parquet('%s').to_json('%s.jsonl', orient='records', lines=True)\""},
+    {"PAR1", 4, ".parquet", NULL, "a Parquet file and not named .parquet", "mv '%s' '%s.parquet'"},
     {"ARROW1", 6, NULL, NULL, "an Arrow file",
      "python3 -c \"import pandas; pandas.read_feather('%s').to_json('%s.jsonl', orient='records', lines=True)\""},
     {"\377\377\377\377", 4, NULL, ".arrow", "an Arrow stream",
@@ -221,6 +220,12 @@ static enum status find_kind(const char *path, int found, const struct kinds_con
     if (config->has_tokenizer && k->ids.format == IDS_NONE)
         TRY(look_at_json(path, found, &k->json_rows));
     TRY(lines_look(path, config->column, &k->lines));
+    if (!config->has_tokenizer && k->lines != LINES_IDS && input_is_parquet(path))
+        return status_fail(
+            ERR_INVALID,
+            "%s has texts or chats, of which --tokenizer DIR makes tokens; where bytes are trained: python3 -c \"import "
+            "pandas; pandas.read_parquet('%s').to_json('%s.jsonl', orient='records', lines=True)\"",
+            path, path, path);
     if (!config->has_tokenizer && k->lines != LINES_IDS)
         k->lines = LINES_NONE;
     return OK;

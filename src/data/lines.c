@@ -146,12 +146,25 @@ int lines_are_in(const char *path)
 {
     static const char *const names[] = {".jsonl", ".ndjson", ".jsonlines", ".ldjson"};
     const size_t n = input_name(path);
+    if (input_is_parquet(path))
+        return 1;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const size_t m = strlen(names[i]);
         if (n > m && strncasecmp(path + n - m, names[i], m) == 0)
             return 1;
     }
     return 0;
+}
+
+/* Refuses columns of a .parquet that are read, if it has them, and have a type that rows do not have; others are left out. */
+static enum status check_columns(const struct input *in, const char *column)
+{
+    static const char *const read[] = {"messages", "conversations", "prompt", "completion", "instruction",          "input",
+                                       "output",   "system",        "tools",  "history",    "chat_template_kwargs", "input_ids",
+                                       "labels",   "attention_mask"};
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++)
+        TRY(input_check_column(in, read[i]));
+    return input_check_column(in, name_of(column));
 }
 
 enum status lines_look(const char *path, const char *column, enum lines_kind *out)
@@ -161,7 +174,9 @@ enum status lines_look(const char *path, const char *column, enum lines_kind *ou
     if (!lines_are_in(path))
         return OK;
     TRY(input_open(path, NULL, &in));
-    enum status st = look(in, path, column, out);
+    enum status st = check_columns(in, column);
+    if (st == OK)
+        st = look(in, path, column, out);
     input_close(in);
     return st;
 }

@@ -15,7 +15,7 @@ enum lines_kind { LINES_NONE, LINES_TEXT, LINES_CHATS, LINES_IDS };
 #define LINES_MOST_ROW ((size_t)256 << 20)
 
 /* Tells whether a file's name is one of a file of rows: .jsonl, .ndjson, .jsonlines or .ldjson, in any case, perhaps with .gz or
- * .zst behind. */
+ * .zst behind; or .parquet. */
 int lines_are_in(const char *path);
 
 /* Finds the kind of a file's rows by the keys of the first row; LINES_NONE if the file's name is not one of a file of rows.

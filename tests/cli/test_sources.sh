@@ -141,7 +141,10 @@ mv mixed/bad.tar mixed/$(printf 'z%0220d' 0).tar
 refuse "; nor is 1 more read: a directory with what is no text" $d mixed
 rm mixed/*.tar mixed/*.pdf && printf '\377\376a\0' >mixed/wide.txt
 refuse "wide-utf8.txt'" $d mixed
-check "bad.parquet is a Parquet file, which is not read as it is: python3 -c" 'PAR1abcdPAR1' bad.parquet
+check "bad.parquet is damaged: its footer has " 'PAR1abcdPAR1' bad.parquet
+mkdir shards && cp "$source"/tests/golden/parquet/types.parquet shards/0.parquet && cp shards/0.parquet shards/1.parquet
+run shards data --model model --data shards --samples 1
+says shards.out 'data: 18 documents'
 check 'bad.jsonl:1: broken JSON: duplicate object key' '{"text": "a", "text": "b"}\n'
 check 'bad.jsonl:1: not JSON: duplicate object key' '{"messages": [{"role": "user", "content": "a"}], "messages": []}\n'
 check 'bad.jsonl:1: place 2 of its "mask" is neither 0 nor 1' '{"input_ids": [1, 2], "mask": [1, 2]}\n'

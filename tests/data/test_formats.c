@@ -439,8 +439,6 @@ static void test_refusals(void **state)
         size_t n; /* 0: up to the file's end */
         const char *says;
     } files[] = {
-        {"x.parquet", "PAR1....", 8,
-         "x.parquet is a Parquet file, which is not read as it is: python3 -c \"import pandas; pandas.read_parquet("},
         {"x.feather", "ARROW1..", 8, "is an Arrow file, which is not read as it is: python3 -c"},
         {"x.arrow", "\377\377\377\377....", 8, "is an Arrow stream"},
         {"x.npy", "\223NUMPY..", 8, "is a NumPy array"},
