@@ -21,8 +21,8 @@ struct unit_values {
     struct value master;       /* fp32, unless the update works on the parameters themselves */
     struct value m, v;         /* moments of all trained elements, or of their shards */
     struct value grad; /* gradient of the global batch so far, of all elements or, if gradients are sharded, of the shards */
-    struct value grad_shard;  /* ZeRO stage 1 only: the summed gradient's shard, for the pending update */
-    struct value micro;       /* gradient of this micro-batch, if it is not the first or gradients are sharded */
+    struct value grad_shard; /* ZeRO stage 1 only: the summed gradient's shard, for the pending update */
+    struct value micro; /* gradient of this micro-batch, if gradients are sharded, or without stages if it is not the first */
     struct value micro_shard; /* shards of micro, if the micro-batch is not the first */
     struct value *target;     /* the value that the backward pass writes: grad or micro */
     int updated;              /* 1: the unit's pending update is emitted */

@@ -226,24 +226,37 @@ void unit_update(struct lowering *L, int unit)
 
 /* --- Gradients --- */
 
+/* Brings a unit's gradients of earlier pieces to the device. */
+static void bring_gradients(struct lowering *L, int unit)
+{
+    for (int k = 0; k < unit_trained_groups(L, unit); k++) {
+        const struct group g = unit_group(L, unit, k);
+        value_bring(L, &L->units[unit].grad, g.first, g.end, DEV, 1);
+    }
+}
+
+/* Pieces of a pipeline, of which there are many, add to the batch's gradient in place, if a rank has all of it. */
 void grads_begin(struct lowering *L, int unit)
 {
     struct unit_values *u = &L->units[unit];
+    const int first = (unit_duties(L, unit) & DUTY_FIRST) != 0;
     if (L->m->units[unit].trained_elements == 0)
         return;
-    u->target = (unit_duties(L, unit) & DUTY_FIRST) && unit_zero(L, unit) < 2 ? &u->grad : &u->micro;
+    u->target = (first || L->pp > 1) && unit_zero(L, unit) < 2 ? &u->grad : &u->micro;
     struct value *g = u->target;
-    int at_home = g == &u->grad && g->tiles[0].residency == RES_DEVICE;
+    const int at_home = g == &u->grad && g->tiles[0].residency == RES_DEVICE, goes_on = g == &u->grad && !first;
     if (!at_home) {
         value_reset_full(g);
         value_open_full(L, g);
     }
+    if (goes_on && !at_home)
+        bring_gradients(L, unit);
     for (int i = 0; i < g->n_tiles; i++) {
         if (at_home)
             g->tiles[i].place[DEV] = g->tiles[i].home;
-        else
+        else if (!goes_on)
             value_new(L, g, i);
-        g->tiles[i].fresh = 1;
+        g->tiles[i].fresh = !goes_on;
     }
 }
 
