@@ -99,8 +99,11 @@ struct plan {
     int fits;
     int finer;                        /* 1: the grid is not the default one, on which nothing fits */
     struct default_grid default_grid; /* set if another grid was chosen for speed */
-    int level;                        /* prefetch level of the first program (prefetch.h) */
-    double took;                      /* seconds of planning */
+    /* pipelines whose ZeRO stage was left open: seconds of a step with each stage, planned briefly; 0: not tried; INFINITY: no plan
+     * fits */
+    double zero_tried[4];
+    int level;   /* prefetch level of the first program (prefetch.h) */
+    double took; /* seconds of planning */
     struct pass_time passes[PLAN_PASSES];
     struct longest longest;
     const struct plan_stretch *

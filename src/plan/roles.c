@@ -2,11 +2,13 @@
 
 #include "base/sys.h"
 #include "model/part.h"
+#include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
 #include "plan/program_set.h"
 #include "plan/ticks.h"
 #include "verify/mesh.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,25 +98,83 @@ fail:
     return st;
 }
 
-/* Plans stages whose messages travel a tick later, and takes that plan if it is faster. */
-static enum status try_ahead(const struct model *m, const struct model_part *part, int own, const struct plan_request *s,
-                             const int64_t limit[TIERS], struct plan **out)
+/* Tells whether all state and activations stay on the device, so that less of them would save no time. */
+static int is_resident(const struct plan *p)
 {
-    struct plan_request ahead = *s;
+    return p->fits && p->peak[TIER_HOST][CLASS_GRAD] + p->peak[TIER_HOST][CLASS_OPTIM] + p->peak[TIER_HOST][CLASS_PARAM] +
+                              p->peak[TIER_HOST][CLASS_ACT] + p->arena[TIER_NVME] ==
+                          0;
+}
+
+/* Chooses the ZeRO stage by brief plans. Stage 1 sends the least, since 2 and 3 send gradients or parameters of every piece: these are
+ * tried only where stage 1 leaves something off the device. seconds: by stage, as plan.h says. */
+static enum status choose_zero(const struct model *m, const struct model_part *part, const struct plan_request *s,
+                               const int64_t limit[TIERS], double seconds[4], int *zero)
+{
+    struct plan_request brief = *s;
+    int resident = 0;
+    brief.effort = EFFORT_QUICK;
+    brief.stage_ahead = s->stage_ahead == AUTO ? mesh_degree(&s->mesh, MESH_SLICES) > 1 : s->stage_ahead;
+    *zero = 3;
+    seconds[3] = INFINITY;
+    for (brief.zero = 1; brief.zero <= 3 && !resident; brief.zero++) {
+        struct plan *p;
+        TRY(plan_roles_create(m, part, mesh_degree(&s->mesh, MESH_PP), 0, &brief, limit, &p));
+        resident = is_resident(p);
+        seconds[brief.zero] = p->fits ? plan_step_seconds(p) : INFINITY;
+        *zero = seconds[brief.zero] < seconds[*zero] ? brief.zero : *zero;
+        plan_destroy(p);
+    }
+    return OK;
+}
+
+/* Plans another request for stages; if that plan is faster, takes it, and sets *s to the request. */
+static enum status try_other(const struct model *m, const struct model_part *part, int own, const struct plan_request *another,
+                             const int64_t limit[TIERS], struct plan_request *s, struct plan **out)
+{
     struct plan *other;
-    ahead.stage_ahead = 1;
-    TRY(plan_roles_create(m, part, mesh_degree(&s->mesh, MESH_PP), own, &ahead, limit, &other));
+    TRY(plan_roles_create(m, part, mesh_degree(&s->mesh, MESH_PP), own, another, limit, &other));
     const int better = other->fits && (!(*out)->fits || plan_step_seconds(other) < plan_step_seconds(*out));
     plan_destroy(better ? *out : other);
-    *out = better ? other : *out;
+    if (better) {
+        *out = other;
+        *s = *another;
+    }
     return OK;
+}
+
+/* Tries gradients on the device where the search has put them elsewhere, with activations wherever and in host memory: the search weighs
+ * one piece beside an update, but all pieces add to the gradients. */
+static enum status try_gradients(const struct model *m, const struct model_part *part, int own, const int64_t limit[TIERS],
+                                 struct plan_request *s, struct plan **out)
+{
+    struct plan_request other = *s;
+    if (s->grads != OFFLOAD_AUTO || plan_pieces_of(s) == 1 || (*out)->strategy.placement.grads == RES_DEVICE)
+        return OK;
+    other.grads = OFFLOAD_NONE;
+    TRY(try_other(m, part, own, &other, limit, s, out));
+    if (other.acts != OFFLOAD_AUTO)
+        return OK;
+    other.acts = OFFLOAD_CPU;
+    return try_other(m, part, own, &other, limit, s, out);
+}
+
+/* Tries messages that travel a tick later. */
+static enum status try_ahead(const struct model *m, const struct model_part *part, int own, const int64_t limit[TIERS],
+                             struct plan_request *s, struct plan **out)
+{
+    struct plan_request ahead = *s;
+    ahead.stage_ahead = 1;
+    return try_other(m, part, own, &ahead, limit, s, out);
 }
 
 enum status plan_stages_create(const struct model *m, const struct plan_request *s, int own, const int64_t limit[TIERS],
                                struct plan **out)
 {
     const int stages = mesh_degree(&s->mesh, MESH_PP);
+    struct plan_request at = *s;
     struct model_part *part;
+    double tried[4] = {0};
     enum status st = OK;
     if (stages == 1)
         return plan_roles_create(m, &m->part, 1, 0, s, limit, out);
@@ -123,10 +183,16 @@ enum status plan_stages_create(const struct model *m, const struct plan_request 
         return status_fail(ERR_NOMEM, "out of memory: the parts of %d stages", stages);
     for (int i = 0; i < stages && st == OK; i++)
         st = model_stage(m, i, stages, 0, 1, &part[i]);
+    if (st == OK && s->zero == AUTO)
+        st = choose_zero(m, part, s, limit, tried, &at.zero);
     if (st == OK)
-        st = plan_roles_create(m, part, stages, own, s, limit, out);
+        st = plan_roles_create(m, part, stages, own, &at, limit, out);
+    if (st == OK)
+        st = try_gradients(m, part, own, limit, &at, out);
     if (st == OK && s->stage_ahead == AUTO && strategy_slices(&(*out)->strategy) > 1)
-        st = try_ahead(m, part, own, s, limit, out);
+        st = try_ahead(m, part, own, limit, &at, out);
+    if (st == OK)
+        memcpy((*out)->zero_tried, tried, sizeof tried);
     free(part);
     return st;
 }

@@ -132,7 +132,7 @@ const struct settings_key settings_keys[] = {
      .help = "sequences per step over all ranks; auto: --grad-accum x --micro-batch x dp"},
 
     {"zero", KEY_INT, AT(plan.zero), "3", "auto", LIMITS(0, 3), .group = "Memory", .arg = "0..3", .shown = TRAIN | PLAN | EVAL | REPLAY, .scope = SCOPE_STEPS,
-     .help = "what is partitioned over the ranks: 1 optimizer state, 2 also gradients, 3 also parameters; auto: the stage that is fastest, 1 to 3"},
+     .help = "what is partitioned over the ranks: 1 optimizer state, 2 also gradients, 3 also parameters; auto: the stage that is fastest, 1 to 3, as without --zero where --mesh has pp"},
     {"offload", KEY_OFFLOAD, .value = "auto", .arg = "TIER", .shown = TRAIN | PLAN | SAMPLE | EVAL | REPLAY,
      .help = "where data live: none (on the device), cpu (in host memory), nvme (on drives), auto; or per class: "
              "params=nvme,grads=cpu,optim=nvme,acts=cpu,passing=none (passing: hidden states from layer to layer; no farther away than acts), experts=nvme (all that is trained or frozen of experts)"},

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #define DEFAULT_FILE "ltrain.yaml"
+#define UNSAID (-2) /* ZeRO stage while neither file nor flags give one */
 
 static enum status read_file(const struct settings_flags *f, struct settings *s)
 {
@@ -258,6 +259,15 @@ static enum status resolve_ranks(struct settings *s, const struct settings_flags
     return OK;
 }
 
+/* Sets the ZeRO stage where nobody gives one: the table's default or, of stages of layers, what planning chooses. */
+static enum status resolve_zero(struct settings *s)
+{
+    const struct settings_key *k = settings_key_find("zero");
+    if (s->plan.zero != UNSAID)
+        return OK;
+    return settings_key_set(k, k->name, mesh_degree(&s->plan.mesh, MESH_PP) > 1 ? "auto" : k->value, s);
+}
+
 /* Sets the run's directory to runs/DATE-MODEL, with the time to the second; a resumed run keeps its directory. */
 static enum status resolve_out(struct settings *s)
 {
@@ -294,6 +304,7 @@ enum status settings_read(const struct settings_flags *f, enum settings_use use,
     if (f->fault[0])
         return status_fail(ERR_INVALID, "%s", f->fault);
     TRY_GOTO(settings_defaults(&s, 0), fail);
+    s.plan.zero = UNSAID;
     TRY_GOTO(read_file(f, &s), fail);
     if (flag_value(f, "resume") && !flag_value(f, "tiles")) {
         s.tiles_mesh = s.plan.mesh;
@@ -309,6 +320,7 @@ enum status settings_read(const struct settings_flags *f, enum settings_use use,
     TRY_GOTO(check_required(&s, f, use), fail);
     TRY_GOTO(check_data(&s, f), fail);
     TRY_GOTO(resolve_ranks(&s, f), fail);
+    TRY_GOTO(resolve_zero(&s), fail);
     TRY_GOTO(resolve_drives(&s, f), fail);
     TRY_GOTO(check_together(&s, f, use), fail);
     TRY_GOTO(resolve_out(&s), fail);

@@ -496,6 +496,42 @@ static void pipelines(void **state)
     model_destroy(m);
 }
 
+/* A pipeline whose ZeRO stage is left open has stage 1 where all state fits the device, and else what is fastest; a stage that is given
+ * stays. Every piece adds to the gradients in place. */
+static void stages_of_zero(void **state)
+{
+    (void)state;
+    int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    struct model *m;
+    struct plan *p;
+    struct plan_request s;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
+    cell_settings(&s, 240, F32);
+    s.mesh.degree[MESH_DP] = s.mesh.degree[MESH_PP] = 2;
+    s.mesh.degree[MESH_SLICES] = 4;
+    s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO;
+    s.device = DEVICE_CPU_DISCRETE;
+    for (int zero = 1; zero <= 3; zero++) {
+        s.zero = zero;
+        assert_int_equal(plan_stages_create(m, &s, 0, limit, &p), OK);
+        assert_true(p->strategy.key.zero == zero && p->zero_tried[1] == 0);
+        for (int i = 0; i < p->programs[PLAN_BACKWARD_MORE]->n_instrs; i++)
+            assert_true(zero > 1 || p->programs[PLAN_BACKWARD_MORE]->instrs[i].op != OP_ACCUM);
+        plan_destroy(p);
+    }
+    s.zero = AUTO;
+    assert_int_equal(plan_stages_create(m, &s, 0, limit, &p), OK);
+    assert_true(p->fits && p->strategy.key.zero == 1 && p->zero_tried[1] > 0 && p->zero_tried[2] == 0);
+    limit[TIER_DEVICE] = p->arena[TIER_DEVICE] * 2 / 3;
+    plan_destroy(p);
+    assert_int_equal(plan_stages_create(m, &s, 0, limit, &p), OK);
+    assert_true(p->zero_tried[1] > 0 && p->zero_tried[2] > 0 && p->zero_tried[3] > 0);
+    for (int zero = 1; zero <= 3; zero++)
+        assert_true(p->zero_tried[p->strategy.key.zero] <= p->zero_tried[zero]);
+    plan_destroy(p);
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -507,6 +543,7 @@ int main(void)
         cmocka_unit_test(request_of_a_further_role),
         cmocka_unit_test(ticks),
         cmocka_unit_test(pipelines),
+        cmocka_unit_test(stages_of_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

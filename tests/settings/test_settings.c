@@ -166,6 +166,22 @@ static void test_defaults_of_plan(void **state)
     settings_free(&s);
 }
 
+/* Planning chooses the ZeRO stage of stages of layers, unless a file or a flag gives one. */
+static void test_zero_of_stages(void **state)
+{
+    (void)state;
+    struct settings s;
+    assert_int_equal(READ(&s, REQUIRED, "--mesh", "pp=2"), OK);
+    assert_int_equal(s.plan.zero, AUTO);
+    settings_free(&s);
+    assert_int_equal(READ(&s, REQUIRED, "--mesh", "pp=2", "--zero", "3"), OK);
+    assert_int_equal(s.plan.zero, 3);
+    settings_free(&s);
+    assert_int_equal(READ(&s, REQUIRED, "--mesh", "dp=2"), OK);
+    assert_int_equal(s.plan.zero, 3);
+    settings_free(&s);
+}
+
 static void test_values(void **state)
 {
     (void)state;
@@ -1038,25 +1054,16 @@ static void ignored_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lora),
-        cmocka_unit_test(keys_of_another_model),
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_defaults_of_plan),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_flag_errors),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_drives),
-        cmocka_unit_test(test_as_typed),
-        cmocka_unit_test_teardown(test_precedence, remove_ltrain_yaml),
-        cmocka_unit_test(test_yaml_errors),
-        cmocka_unit_test(test_yaml_forms),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_in_fp32),
-        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_lora),           cmocka_unit_test(keys_of_another_model),
+        cmocka_unit_test(test_defaults),       cmocka_unit_test(test_defaults_of_plan),
+        cmocka_unit_test(test_zero_of_stages), cmocka_unit_test(test_values),
+        cmocka_unit_test(test_ranks),          cmocka_unit_test(test_flag_errors),
+        cmocka_unit_test(test_missing),        cmocka_unit_test(test_drives),
+        cmocka_unit_test(test_as_typed),       cmocka_unit_test_teardown(test_precedence, remove_ltrain_yaml),
+        cmocka_unit_test(test_yaml_errors),    cmocka_unit_test(test_yaml_forms),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_help),           cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_in_fp32),        cmocka_unit_test(test_products),
         cmocka_unit_test(ignored_options),
     };
     return cmocka_run_group_tests(tests, enter, leave);

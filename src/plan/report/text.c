@@ -87,6 +87,26 @@ void plan_print_sharing(const struct plan *p, FILE *f)
             sequences - rest + groups);
 }
 
+/* Says why a pipeline has its ZeRO stage, if that was left open. */
+static void print_zero(const struct plan *p, FILE *f)
+{
+    const double *tried = p->zero_tried;
+    char text[128] = "", seconds[32];
+    if (tried[1] == 0)
+        return;
+    if (tried[2] == 0) {
+        prose_print(
+            f, 2,
+            "ZeRO stage [--zero]: 1, since 2 and 3 would send gradients or parameters of every piece, and the device has room "
+            "without.");
+        return;
+    }
+    for (int z = 1; z <= 3; z++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%d: %s", z > 1 ? ", " : "", z,
+                 isinf(tried[z]) ? "does not fit" : report_duration(tried[z], seconds));
+    prose_print(f, 2, "ZeRO stage [--zero]: %d, the fastest by brief plans (%s).", p->strategy.key.zero, text);
+}
+
 /* Prints the work of a pipeline's stages in a step. */
 static void print_stages(const struct plan *p, const struct model *m, FILE *f)
 {
@@ -101,6 +121,7 @@ static void print_stages(const struct plan *p, const struct model *m, FILE *f)
         "step, while the pipeline fills and drains.",
         t.stages, (long long)each, more ? " or one more" : "", (long long)ticks_count(&t), (long long)t.micro_batches,
         report_duration(ticks_idle(p), idle), 100 * ticks_idle(p) / p->seconds);
+    print_zero(p, f);
 }
 
 static void print_longest(const struct plan *p, FILE *f)
