@@ -106,23 +106,24 @@ static int is_resident(const struct plan *p)
                           0;
 }
 
-/* Chooses the ZeRO stage by brief plans. Stage 1 sends the least, since 2 and 3 send gradients or parameters of every piece: these are
- * tried only where stage 1 leaves something off the device. seconds: by stage, as plan.h says. */
-static enum status choose_zero(const struct model *m, const struct model_part *part, const struct plan_request *s,
-                               const int64_t limit[TIERS], double seconds[4], int *zero)
+/* Chooses the ZeRO stage. Stage 1 sends the least, since 2 and 3 send gradients or parameters of every piece: these are tried only where
+ * stage 1 leaves something off the device. seconds: by stage, as plan.h says. */
+static enum status choose_zero(const struct model *m, const struct model_part *part, const int64_t limit[TIERS],
+                               struct plan_request *s, double seconds[4])
 {
     struct plan_request brief = *s;
     int resident = 0;
-    brief.effort = EFFORT_QUICK;
+    if (s->zero != AUTO)
+        return OK;
     brief.stage_ahead = s->stage_ahead == AUTO ? mesh_degree(&s->mesh, MESH_SLICES) > 1 : s->stage_ahead;
-    *zero = 3;
+    s->zero = 3;
     seconds[3] = INFINITY;
     for (brief.zero = 1; brief.zero <= 3 && !resident; brief.zero++) {
         struct plan *p;
         TRY(plan_roles_create(m, part, mesh_degree(&s->mesh, MESH_PP), 0, &brief, limit, &p));
         resident = is_resident(p);
         seconds[brief.zero] = p->fits ? plan_step_seconds(p) : INFINITY;
-        *zero = seconds[brief.zero] < seconds[*zero] ? brief.zero : *zero;
+        s->zero = seconds[brief.zero] < seconds[s->zero] ? brief.zero : s->zero;
         plan_destroy(p);
     }
     return OK;
@@ -159,13 +160,35 @@ static enum status try_gradients(const struct model *m, const struct model_part 
     return try_other(m, part, own, &other, limit, s, out);
 }
 
-/* Tries messages that travel a tick later. */
+/* Tries messages that travel a tick later, if slices leave most ticks with one pass only. */
 static enum status try_ahead(const struct model *m, const struct model_part *part, int own, const int64_t limit[TIERS],
                              struct plan_request *s, struct plan **out)
 {
     struct plan_request ahead = *s;
+    if (s->stage_ahead != AUTO || strategy_slices(&(*out)->strategy) == 1)
+        return OK;
     ahead.stage_ahead = 1;
     return try_other(m, part, own, &ahead, limit, s, out);
+}
+
+/* Plans stages briefly, and sets what brief plans decide in *s: ZeRO stage, gradients' tier, and when messages travel. */
+static enum status plan_briefly(const struct model *m, const struct model_part *part, int own, const int64_t limit[TIERS],
+                                struct plan_request *s, double seconds[4], struct plan **out)
+{
+    struct plan_request brief = *s;
+    brief.effort = EFFORT_QUICK;
+    TRY(choose_zero(m, part, limit, &brief, seconds));
+    TRY(plan_roles_create(m, part, mesh_degree(&s->mesh, MESH_PP), own, &brief, limit, out));
+    enum status st = try_gradients(m, part, own, limit, &brief, out);
+    if (st == OK)
+        st = try_ahead(m, part, own, limit, &brief, out);
+    brief.effort = s->effort;
+    *s = brief;
+    if (st != OK) {
+        plan_destroy(*out);
+        *out = NULL;
+    }
+    return st;
 }
 
 enum status plan_stages_create(const struct model *m, const struct plan_request *s, int own, const int64_t limit[TIERS],
@@ -173,6 +196,7 @@ enum status plan_stages_create(const struct model *m, const struct plan_request 
 {
     const int stages = mesh_degree(&s->mesh, MESH_PP);
     struct plan_request at = *s;
+    struct plan *brief = NULL;
     struct model_part *part;
     double tried[4] = {0};
     enum status st = OK;
@@ -183,16 +207,16 @@ enum status plan_stages_create(const struct model *m, const struct plan_request 
         return status_fail(ERR_NOMEM, "out of memory: the parts of %d stages", stages);
     for (int i = 0; i < stages && st == OK; i++)
         st = model_stage(m, i, stages, 0, 1, &part[i]);
-    if (st == OK && s->zero == AUTO)
-        st = choose_zero(m, part, s, limit, tried, &at.zero);
     if (st == OK)
+        st = plan_briefly(m, part, own, limit, &at, tried, &brief);
+    if (st == OK && s->effort == EFFORT_QUICK)
+        *out = brief;
+    else if (st == OK)
         st = plan_roles_create(m, part, stages, own, &at, limit, out);
     if (st == OK)
-        st = try_gradients(m, part, own, limit, &at, out);
-    if (st == OK && s->stage_ahead == AUTO && strategy_slices(&(*out)->strategy) > 1)
-        st = try_ahead(m, part, own, limit, &at, out);
-    if (st == OK)
         memcpy((*out)->zero_tried, tried, sizeof tried);
+    if (st != OK || *out != brief)
+        plan_destroy(brief);
     free(part);
     return st;
 }
