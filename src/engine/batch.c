@@ -2,6 +2,7 @@
 #include "engine/batch.h"
 
 #include "base/sys.h"
+#include "model/config/token_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,9 @@ struct batch {
     struct sequence whole; /* arrays of the whole sequence: in `memory`, or the program's own inputs */
     uint8_t *needs;
     int64_t each;  /* tokens of a sequence */
-    int64_t *used; /* tokens of each of the micro-batch's sequences before its padding */
+    int32_t *slot; /* [vocab]: each token's row among those of the embedding that are trained by themselves, -1: none; or NULL */
+    int32_t *column; /* tokens of the head's rows that are trained by themselves; or NULL */
+    int64_t *used;   /* tokens of each of the micro-batch's sequences before its padding */
 };
 
 static struct sequence inputs(struct session *s)
@@ -37,6 +40,31 @@ static struct sequence inputs(struct session *s)
 static int64_t padded(const struct batch *b)
 {
     return b->slices * b->shape.padded;
+}
+
+/* Lists the rows of tokens that are trained by themselves. */
+static enum status list_rows(struct batch *b)
+{
+    const struct model *m = b->s->model;
+    struct token_rows_list all;
+    if (!model_has_rows(m))
+        return OK;
+    TRY(token_rows_of(m, &all));
+    const int64_t vocab = m->config.vocab, n = m->head_rows >= 0 ? m->params[m->head_rows].shape[0] : 0;
+    b->slot = sys_malloc((size_t)vocab * sizeof *b->slot);
+    b->column = sys_calloc((size_t)n + 1, sizeof *b->column);
+    enum status st = b->slot && b->column ? OK : status_no_memory("for rows of tokens");
+    for (int64_t t = 0; t < vocab && st == OK; t++)
+        b->slot[t] = -1;
+    for (int k = 0; k < all.n && st == OK; k++) {
+        const struct token_rows *x = &all.of[k];
+        for (int64_t i = 0; i < x->tensor.shape[0] && x->param == m->embed; i++)
+            b->slot[x->token[i]] = (int32_t)i;
+        if (x->param == m->head.weight)
+            memcpy(b->column, x->token, (size_t)n * sizeof *b->column);
+    }
+    token_rows_free(&all);
+    return st;
 }
 
 enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
@@ -57,6 +85,7 @@ enum status batch_create(struct session *s, int64_t seq_len, struct batch **out)
                                      mesh_degree(&mesh->key.mesh, MESH_TP), &b->shape),
              fail);
     TRY_GOTO(seq_layout_create(&b->shape, &b->layout), fail);
+    TRY_GOTO(list_rows(b), fail);
     b->whole = inputs(s);
     b->used = sys_calloc((size_t)mesh->key.packed, sizeof *b->used);
     b->needs = sys_calloc((size_t)mesh->key.mesh.degree[MESH_RING] * (size_t)mesh->key.mesh.degree[MESH_RING], 1);
@@ -92,6 +121,8 @@ void batch_destroy(struct batch *b)
     free(b->rows);
     free(b->weights);
     free(b->needs);
+    free(b->slot);
+    free(b->column);
     free(b->used);
     free(b);
 }
@@ -180,6 +211,19 @@ static void publish_numbers(struct batch *b, int32_t *whole)
         all[i] = (int32_t)i;
     if (own && b->memory)
         seq_gather(b->layout, b->ring, b->ulysses, all, own);
+}
+
+/* Publishes where rows of tokens stand that are trained by themselves. */
+static void publish_rows(struct batch *b)
+{
+    const struct model *m = b->s->model;
+    const struct io_buffers *io = &b->s->plan->io;
+    const int32_t *tokens = session_io(b->s, io->tokens);
+    int32_t *slots = io->slots >= 0 ? session_io(b->s, io->slots) : NULL;
+    for (int64_t i = 0; slots && i < b->s->plan->strategy.rows; i++)
+        slots[i] = tokens[i] >= 0 && tokens[i] < m->config.vocab ? b->slot[tokens[i]] : -1;
+    if (io->columns >= 0)
+        memcpy(session_io(b->s, io->columns), b->column, (size_t)m->params[m->head_rows].shape[0] * sizeof *b->column);
 }
 
 /* Publishes this rank's part of one mask. */
@@ -285,6 +329,7 @@ enum status batch_publish(struct batch *b, int64_t n)
             memcpy(session_io(b->s, io->hi[k]), in.hi, (size_t)b->shape.padded * sizeof *in.hi);
         }
         publish_numbers(b, NULL);
+        publish_rows(b);
         shift_positions(b, in.positions);
         return OK;
     }
@@ -303,6 +348,7 @@ enum status batch_publish(struct batch *b, int64_t n)
         publish_mask(b, k, t.lo);
     }
     publish_numbers(b, t.positions);
+    publish_rows(b);
     return OK;
 }
 

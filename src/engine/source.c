@@ -66,7 +66,8 @@ static enum status open_adapter(const char *dir, struct source *s)
     const int checkpoint = strcmp(strrchr(path, '/') + 1, CHECKPOINT_FILE) == 0;
     s->prefix = checkpoint ? "" : ADAPTER_PREFIX;
     TRY(st_open(path, &s->adapter));
-    TRY(token_rows_read(dir, s->model, &s->rows));
+    if (!model_has_rows(s->model))
+        TRY(token_rows_read(dir, s->model, &s->rows));
     return checkpoint ? open_masters(dir, s) : OK;
 }
 
@@ -92,7 +93,7 @@ void source_close(struct source *s)
     s->packed.bytes = NULL;
 }
 
-static void initial_values(const struct source *s, int param, int64_t first, int64_t n, enum dtype type, void *data)
+static void draw(const struct source *s, int param, int64_t first, int64_t n, enum dtype type, void *data)
 {
     enum { PIECE = 4096 };
     float value[PIECE];
@@ -103,19 +104,39 @@ static void initial_values(const struct source *s, int param, int64_t first, int
     }
 }
 
+/* Copies rows of tokens from the matrix that they begin as. */
+static enum status copy_rows(struct source *s, int param, int64_t first, int64_t n, enum dtype type, void *data)
+{
+    struct token_rows_list all;
+    const int64_t columns = s->model->params[param].shape[1];
+    TRY(token_rows_of(s->model, &all));
+    const struct token_rows *x = all.of;
+    while (strcmp(x->tensor.name, s->model->params[param].name) != 0)
+        x++;
+    enum status st = OK;
+    for (int64_t at = first, some; at < first + n && st == OK; at += some) {
+        some = min_i64(first + n - at, columns - at % columns);
+        st = source_read(s, x->param, x->token[at / columns] * columns + at % columns, some, type,
+                         (char *)data + (at - first) * dtype_size(type));
+    }
+    token_rows_free(&all);
+    return st;
+}
+
 /* Puts the adapter's rows over those of the base among elements [first, first + n) of the parameter. */
 static enum status put_rows(const struct source *s, const struct token_rows *x, const struct model_param *p, int64_t first,
                             int64_t n, enum dtype type, void *data)
 {
     const int64_t columns = x->tensor.shape[1];
-    const struct model_param named = renamed(&x->tensor, s->prefix);
+    const struct model_param named = renamed(&x->tensor, s->masters ? MASTERS_PREFIX : s->prefix);
+    struct st_file *const from_file = s->masters ? s->masters : s->adapter;
     int64_t there;
     for (int64_t done = 0, some; done < n; done += some) {
         some = model_param_span(p, first + done, n - done, &there);
         for (int64_t i = 0; i < x->tensor.shape[0]; i++) {
             const int64_t row = x->token[i] * columns, from = max_i64(there, row), to = min_i64(there + some, row + columns);
             if (from < to)
-                TRY(weights_read(s->adapter, &named, i * columns + from - row, to - from, type,
+                TRY(weights_read(from_file, &named, i * columns + from - row, to - from, type,
                                  (char *)data + (done + from - there) * dtype_size(type)));
         }
     }
@@ -142,7 +163,9 @@ enum status source_read(struct source *s, int param, int64_t first, int64_t n, e
     }
     if (s->file && !p->adapter)
         return read_base(s, p, first, n, type, data);
-    initial_values(s, param, first, n, type, data);
+    if (param == s->model->embed_rows || param == s->model->head_rows)
+        return copy_rows(s, param, first, n, type, data);
+    draw(s, param, first, n, type, data);
     return OK;
 }
 

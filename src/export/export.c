@@ -73,6 +73,7 @@ static enum status make_model(const struct job *j, struct model **m)
     TRY(model_config_read(j->s.model, &config));
     TRY(model_config_set_rope(&config, j->s.rope, j->s.rope_base));
     config.lora = j->s.plan.lora;
+    config.lora.tokens_put = j->form != EXPORT_ADAPTER;
     TRY(choose_base(j, &config));
     TRY(train_blame_adapter(&j->s, model_create(&config, NULL, 0, m)));
     return train_blame_adapter(&j->s, model_check_adapters(*m));

@@ -9,6 +9,7 @@ struct adapter_rules;
 struct model_param;
 
 enum { ADAPTED_NAME = 128 };
+#define TOKEN_ROWS_TENSOR ".token_adapter.trainable_tokens_delta" /* end of the name of a module's rows of tokens */
 /* Writes the name of the module whose adapter's A the parameter is; returns 0 if it is no A. A stack of experts is a module, too:
  * model.layers.0.mlp.experts.down_proj. */
 int adapter_module_of(const struct model_param *p, char module[ADAPTED_NAME]);

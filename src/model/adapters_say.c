@@ -3,6 +3,7 @@
 #include "model/model.h"
 
 #include "base/units.h"
+#include "model/config/token_rows.h"
 #include "model/family/experts.h"
 #include "model/family/family.h"
 
@@ -223,6 +224,21 @@ enum status model_check_patterns(const struct model *m, char *text, size_t bytes
 
 /* ---- the whole ---- */
 
+/* Checks rows of tokens that are trained by themselves. A trained bias of the head would miss the gradients of their columns. */
+static enum status check_rows(const struct model *m)
+{
+    struct token_rows_list rows;
+    if (!m->config.lora.tokens[0])
+        return OK;
+    TRY(token_rows_of(m, &rows));
+    token_rows_free(&rows);
+    if (m->head_rows >= 0 && m->head.bias >= 0 && m->params[m->head.bias].trained)
+        return status_fail(
+            ERR_INVALID,
+            "--lora: tokens: the head's bias is trained, beside which rows of the head are not: leave out one of them");
+    return OK;
+}
+
 enum status model_check_adapters(const struct model *m)
 {
     const struct lora *l = &m->config.lora;
@@ -247,7 +263,7 @@ enum status model_check_adapters(const struct model *m)
     for (const char *at = l->saved; m->most_rank > 0 && lora_next_name(&at, name, sizeof name);)
         TRY(check_saved(m, name));
     if (m->most_rank > 0)
-        return OK;
+        return check_rows(m);
     if (names_targets(l) && strcspn(l->targets, ",") == strlen(l->targets) && !l->layers[0] && !l->excluded[0])
         return refuse_target(m, l->targets);
     list_maps(m, maps, sizeof maps);
@@ -285,6 +301,20 @@ static void describe_places(const struct lora *l, char *text, size_t bytes)
                                      strlen(parts[i].value) > 120 ? "..." : "");
 }
 
+/* Writes how many rows are trained by themselves; returns the length. */
+static size_t describe_rows(const struct model *m, char *text, size_t bytes)
+{
+    const int both = m->embed_rows >= 0 && m->head_rows >= 0 && m->embed_rows != m->head_rows;
+    const struct model_param *p = &m->params[m->embed_rows >= 0 ? m->embed_rows : m->head_rows];
+    const char *of = m->embed_rows < 0               ? "head"
+                     : m->embed_rows == m->head_rows ? "embedding, which is the head's matrix"
+                                                     : "embedding";
+    char head[48] = "";
+    if (both)
+        snprintf(head, sizeof head, " and %lld of the head", (long long)m->params[m->head_rows].shape[0]);
+    return (size_t)snprintf(text, bytes, "lora: tokens also trains %lld rows of the %s%s\n", (long long)p->shape[0], of, head);
+}
+
 void model_describe_adapters(const struct model *m, char *text, size_t bytes)
 {
     const struct lora *l = &m->config.lora;
@@ -309,6 +339,8 @@ void model_describe_adapters(const struct model *m, char *text, size_t bytes)
         l->rank_stabilised ? " over the root of r" : "", l->ranks[0] || l->alphas[0] ? ", others by pattern" : "", dropout,
         maps - looked_up, looked_up ? " and the embedding" : "", stacked, places, units_format_count(m->trained_params, trained),
         units_format_count(m->total_params, all));
+    if (model_has_rows(m) && n < bytes)
+        n += describe_rows(m, text + n, bytes - n);
     list_saved(m, saved, sizeof saved);
     if (l->saved[0] && n < bytes)
         snprintf(text + n, bytes - n, "lora: modules-to-save=%.200s also trains, whole, %s\n", l->saved, saved);

@@ -169,6 +169,20 @@ static void build_adapter(struct builder *b, const char *name, struct model_line
     w->up = build_adapter_matrix(b, name, ".lora_B.weight", w->out, w->rank, INIT_ZEROS, 0);
 }
 
+/* Declares rows of a matrix that are trained by themselves, named as PEFT's. Returns -1 if there are none of the module. */
+static int build_rows(struct builder *b, const char *name, int64_t columns, int is_embedding)
+{
+    const struct lora *l = &b->m->config.lora;
+    struct lora_tokens x = {.first = 0};
+    char module[96];
+    int64_t n = 0;
+    snprintf(module, sizeof module, "%s%s", b->prefix, name);
+    for (const char *at = l->tokens; b->rules && !l->tokens_put && lora_next_tokens(&at, &x);)
+        if (x.module[0] ? adapter_targeted_by(x.module, module) : is_embedding)
+            n += x.end - x.first;
+    return n > 0 ? build_adapter_matrix(b, name, TOKEN_ROWS_TENSOR, n, columns, INIT_NORMAL, 0) : -1;
+}
+
 /* Declares the embedding. Its adapter's A begins as zeros and B as normal numbers, as in PEFT. */
 int build_embedding(struct builder *b, const char *name, int64_t rows, int64_t columns, double std)
 {
@@ -179,6 +193,7 @@ int build_embedding(struct builder *b, const char *name, int64_t rows, int64_t c
         w.up = build_adapter_matrix(b, name, ".lora_embedding_B", columns, w.rank, INIT_NORMAL, 1);
     }
     b->m->embedding = w;
+    b->m->embed_rows = b->m->head_rows = build_rows(b, name, columns, 1);
     return w.weight;
 }
 
@@ -336,6 +351,7 @@ void build_head(struct builder *b)
     const unsigned form = b->head_bias ? LINEAR_BIAS : 0;
     if (!c->tied) {
         m->head = build_linear(b, b->head_name, c->dim, c->vocab, form, c->init_std);
+        m->head_rows = build_rows(b, b->head_name, c->dim, 0);
         return;
     }
     m->head = (struct model_linear){.weight = m->embed, .bias = -1, .transposed = 1, .in = c->dim, .out = c->vocab, .ld = c->dim};

@@ -43,7 +43,7 @@ static int describe(struct model *m, const struct adapter_rules *rules, enum bui
                         .unadapted = f->unadapted,
                         .rules = rules,
                         .experts = f->experts};
-    m->pos_embed = -1;
+    m->pos_embed = m->embed_rows = m->head_rows = -1;
     begin_unit(&b, MODEL_EMBEDDING_UNIT);
     f->embedding(&b);
     end_unit(&b);
@@ -293,7 +293,8 @@ static enum status check_config(const struct model_config *c)
 int model_multiplies_tokens(const struct model *m, int param)
 {
     const struct model_param *p = &m->params[param];
-    const int looked_up = m->embedding.rank > 0 && param == m->embedding.down;
+    const int looked_up =
+        (m->embedding.rank > 0 && param == m->embedding.down) || (param == m->embed_rows && param != m->head_rows);
     return is_matrix(p) && (model_unit_in_layer(m, p->unit) || param == m->head.weight || (p->adapter && !looked_up));
 }
 

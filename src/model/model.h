@@ -397,7 +397,10 @@ struct model {
     struct model_unit *units;
     struct model_param *params;
     struct model_layer *layers;
-    int embed, pos_embed;       /* param indices; pos_embed -1: rotary positions */
+    int embed, pos_embed; /* param indices; pos_embed -1: rotary positions */
+    /* param indices of rows that are trained by themselves (config.lora.tokens), in place of those of the embedding and of the head,
+     * which are one where these are tied; -1: none */
+    int embed_rows, head_rows;
     int rounds_embedding_scale; /* 1: rounded to the storage type before use, as in Gemma */
     struct model_norm final_norm;
     struct model_linear embedding; /* the table as a map of tokens, for its adapter: `down` [rank, vocab], `up` [dim, rank] */
@@ -422,6 +425,11 @@ struct model {
         matrix_params; /* P of the FLOP formula: matrices multiplied per token (of experts, those used), head included even if tied, embedding not */
 };
 
+/* Tells whether rows of single tokens are parameters of their own. */
+static inline int model_has_rows(const struct model *m)
+{
+    return m->embed_rows >= 0 || m->head_rows >= 0;
+}
 /* Units: only these functions and graph.c's number_units know their numbers; `layer` says whose each one is. */
 enum { MODEL_EMBEDDING_UNIT = 0 };
 /* Returns the unit that a layer begins with. */

@@ -51,6 +51,9 @@ static enum status check_adapters(const struct model *m)
     if (m->config.lora.dropout > 0)
         return status_fail(ERR_INVALID,
                            "--mesh: tp: adapters' dropout is not drawn in slices: give --lora dropout=0, or leave tp out");
+    if (model_has_rows(m))
+        return status_fail(ERR_INVALID,
+                           "--mesh: tp: rows of tokens (--lora tokens=...) are not trained beside slices: leave out one of them");
     if (m->head.rank > 0)
         return status_fail(ERR_INVALID,
                            "--mesh: tp: the head's adapter is not trained beside slices: leave tp out, or adapt other maps "
@@ -280,6 +283,8 @@ static void move_all(const int *to, struct model *m)
         move_layer(to, &m->layers[l]);
     m->embed = moved(to, m->embed);
     m->pos_embed = moved(to, m->pos_embed);
+    m->embed_rows = moved(to, m->embed_rows);
+    m->head_rows = moved(to, m->head_rows);
     move_norm(to, &m->final_norm);
     move_linear(to, &m->embedding);
     move_linear(to, &m->head);

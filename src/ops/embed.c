@@ -57,6 +57,8 @@ void ops_embed(const struct embed_shape *s, void *x, const void *table, const in
 #pragma omp parallel for schedule(static) if (s->rows * s->dim > ROWS_SERIAL)
     for (int64_t i = 0; i < s->rows; i++) {
         int64_t token = tokens[i], pos = pos_table ? positions[i] : 0;
+        if (s->over && token < 0)
+            continue;
         if (token < 0 || token >= s->vocab || (pos_table && (pos < 0 || pos >= s->max_pos))) {
             for (int64_t j = 0; j < s->dim; j++)
                 row_set(x, i * s->dim + j, s->dtype, NAN);
@@ -116,6 +118,7 @@ static struct embed_shape embed_shape_of(const struct op_attrs *a)
                                 .dtype = a->embed.dtype,
                                 .accumulate = a->embed.accumulate,
                                 .by_columns = a->embed.by_columns,
+                                .over = a->embed.over,
                                 .scale = a->embed.scale != 0.0f ? a->embed.scale : 1.0f};
 }
 

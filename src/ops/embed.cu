@@ -11,10 +11,13 @@ template <typename T> struct lookup {
     int64_t dim, vocab, max_pos;
     float scale;     /* used if there are no positions */
     bool by_columns; /* 1: elements are loaded one at a time */
+    bool over;       /* 1: rows of x whose token is negative stay as they are */
     template <int N> __device__ __forceinline__ void run(int64_t row, int64_t j) const
     {
         const int64_t token = tokens[row], pos = pos_table ? positions[row] : 0;
         float a[N], b[N];
+        if (over && token < 0)
+            return;
         if (token < 0 || token >= vocab || (pos_table && (pos < 0 || pos >= max_pos))) {
 #pragma unroll
             for (int k = 0; k < N; k++)
@@ -228,8 +231,9 @@ float scale_of(const struct op_attrs *attrs)
 template <typename T> enum status run_embed(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     lookup<T> op = {
-        (T *)arg[0],      (const T *)arg[1],  (const T *)arg[3],    (const int32_t *)arg[2], (const int32_t *)arg[4],
-        attrs->embed.dim, attrs->embed.vocab, attrs->embed.max_pos, scale_of(attrs),         attrs->embed.by_columns != 0};
+        (T *)arg[0],           (const T *)arg[1],  (const T *)arg[3],    (const int32_t *)arg[2], (const int32_t *)arg[4],
+        attrs->embed.dim,      attrs->embed.vocab, attrs->embed.max_pos, scale_of(attrs),         attrs->embed.by_columns != 0,
+        attrs->embed.over != 0};
     return launch_rows<WIDTH<T>>(op, attrs->embed.rows, attrs->embed.dim,
                                  !op.by_columns && aligned_to_vectors({op.x, op.table, op.pos_table}), stream);
 }

@@ -11,6 +11,7 @@ struct embed_shape {
     int32_t dtype;
     int32_t accumulate; /* backward; 1: add to dtable, 0: overwrite it */
     int32_t by_columns; /* 1: the table is stored [dim,vocab]; then there is no pos_table, and ops_scatter does not apply */
+    int32_t over;       /* ops_embed; 1: rows of x whose token is negative stay as they are */
     float scale;        /* factor of rows of `table`, if there are no positions */
 };
 

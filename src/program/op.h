@@ -77,9 +77,10 @@ struct op_attrs {
             int64_t rows, dim, vocab, max_pos;
             int32_t dtype, accumulate;
             float scale;
-            int32_t by_columns;
+            int32_t by_columns, over;
             /* accumulate: EMBED_GRAD adds to dtable; scale: factor of rows of `table`, 0: 1; by_columns: the table is stored
-             * [dim,vocab], as in files of adapters of embeddings, and there are no positions */
+             * [dim,vocab], as in files of adapters of embeddings, and there are no positions; over: EMBED leaves rows of x whose
+             * token is negative as they are */
         } embed;
         struct {
             int64_t rows, dim;
@@ -172,6 +173,10 @@ struct op_attrs {
             /* GATED, GATED_GRAD. rows: tokens, each with k pairs; width: of dy; interleaved: 1: columns of gate and up alternate;
              * padded: 0, or room in percent of the rows that equally busy experts would fill; a pair whose place is negative is none */
         } gated;
+        struct {
+            int64_t rows, n, y_ld, x_ld;
+            int32_t dtype;
+        } picked; /* n: columns that are moved; y_ld, x_ld: elements from row to row */
         struct {
             int64_t rows;
             int32_t experts, members, group;

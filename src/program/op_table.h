@@ -52,9 +52,9 @@ OP(FILL, fill, ELEMENTWISE, NEVER, F32, 0, OUT(dst, BYTES))
 /* --- Embedding: attrs.embed --- */
 
 /* x = scale table[tokens] (+ pos_table[positions]): x [rows,dim], table [vocab,dim] or (by_columns) [dim,vocab], tokens [rows],
- * pos_table [max_pos,dim], positions [rows] */
+ * pos_table [max_pos,dim], positions [rows]. With attrs.embed.over rows of x whose token is negative stay as they are */
 OP(EMBED, embed, ELEMENTWISE, NEVER, a->embed.dtype, 0,
-   OUT(x, T(embed)), IN(table, T(embed)), IN(tokens, I32), OPT_IN(pos_table, T(embed)), OPT_IN(positions, I32))
+   SUM(x, T(embed), embed.over), IN(table, T(embed)), IN(tokens, I32), OPT_IN(pos_table, T(embed)), OPT_IN(positions, I32))
 
 /* dtable (+)= scatter-add of scale dx, in row order: dtable [vocab,dim] or [dim,vocab], dx [rows,dim], index [rows] */
 OP(EMBED_GRAD, embed_grad, ELEMENTWISE, NEVER, F32, 1.0 * a->embed.rows * a->embed.dim,
@@ -64,6 +64,16 @@ OP(EMBED_GRAD, embed_grad, ELEMENTWISE, NEVER, F32, 1.0 * a->embed.rows * a->emb
  * [vocab,dim], x [rows,dim], index [rows] */
 OP(SCATTER, scatter, ELEMENTWISE, NEVER, a->embed.dtype, 0,
    INOUT(table, T(embed)), IN(x, T(embed)), IN(index, I32))
+
+/* --- Single columns of logits: attrs.picked --- */
+
+/* y's columns index become x's: y [rows,..], x [rows,n], index [n] of different columns */
+OP(PUT_COLUMNS, put_columns, ELEMENTWISE, NEVER, a->picked.dtype, 0,
+   INOUT(y, T(picked)), IN(x, T(picked)), IN(index, I32))
+
+/* x becomes y's columns index, which become zero */
+OP(TAKE_COLUMNS, take_columns, ELEMENTWISE, NEVER, a->picked.dtype, 0,
+   OUT(x, T(picked)), INOUT(y, T(picked)), IN(index, I32))
 
 /* --- Norms: attrs.norm --- */
 

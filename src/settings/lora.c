@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum part { RANK, ALPHA, DROPOUT, TARGETS, EXCLUDED, LAYERS, LAYER_NAMES, STABILISED, SAVED, RANKS, ALPHAS, PARTS };
+enum part { RANK, ALPHA, DROPOUT, TARGETS, EXCLUDED, LAYERS, LAYER_NAMES, STABILISED, SAVED, RANKS, ALPHAS, TOKENS, PARTS };
 static const char *const names[PARTS] = {
-    "r",      "alpha",           "dropout",      "targets",      "exclude-modules", "layers-to-transform", "layers-pattern",
-    "rslora", "modules-to-save", "rank-pattern", "alpha-pattern"};
+    "r",      "alpha",           "dropout",      "targets",       "exclude-modules", "layers-to-transform", "layers-pattern",
+    "rslora", "modules-to-save", "rank-pattern", "alpha-pattern", "tokens"};
 /* PEFT's names of the same settings, which are taken as well. */
 static const char *const theirs[PARTS] = {
     "rank",           "lora_alpha", "lora_dropout",    "target_modules", "exclude_modules", "layers_to_transform",
-    "layers_pattern", "use_rslora", "modules_to_save", "rank_pattern",   "alpha_pattern"};
+    "layers_pattern", "use_rslora", "modules_to_save", "rank_pattern",   "alpha_pattern",   "trainable_token_indices"};
 
 static int part_of(const char *name, size_t n)
 {
@@ -33,7 +33,7 @@ static enum status unknown_part(const char *where, const char *item, size_t n)
     const char *near = names_nearest(name, names, PARTS);
     return status_fail(ERR_INVALID,
                        "%s: '%s' is not one of r, alpha, dropout, targets, exclude-modules, layers-to-transform, layers-pattern, "
-                       "rslora, modules-to-save, rank-pattern, alpha-pattern%s%s%s",
+                       "rslora, modules-to-save, rank-pattern, alpha-pattern, tokens%s%s%s",
                        where, name, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
 
@@ -148,6 +148,35 @@ static enum status layers(const char *where, const char *text, char out[LORA_TEX
     return OK;
 }
 
+/* Rewrites a list "lm_head:7, 90-119" without spaces, and refuses items that are no tokens. */
+static enum status tokens(const char *where, const char *text, char out[LORA_TEXT])
+{
+    struct lora_tokens x = {.first = 0};
+    char item[128];
+    size_t used = 0;
+    int64_t n = 0;
+    for (const char *at = text; lora_next_name(&at, item, sizeof item);) {
+        const char *colon = strrchr(item, ':'), *number = colon ? colon + 1 : item, *from = item;
+        const size_t digits = strspn(number, "0123456789"),
+                     rest = number[digits] == '-' ? strspn(number + digits + 1, "0123456789") : 0;
+        const int shaped = digits > 0 && digits < 10 && rest < 10 && !number[digits + (rest > 0) + rest];
+        if (!shaped || colon == item || (colon && colon - item >= (int)sizeof x.module) || !lora_next_tokens(&from, &x) ||
+            x.first >= x.end)
+            return status_fail(ERR_INVALID, "%s: %s: '%s' is not like 128256, 40-79 or lm_head:7", where, names[TOKENS], item);
+        if (used > 0 && colon && !strchr(out, ':'))
+            return status_fail(ERR_INVALID, "%s: %s: '%s' follows tokens without a module's name: give each list one, or none",
+                               where, names[TOKENS], item);
+        n += x.end - x.first;
+        used += (size_t)snprintf(out + used, LORA_TEXT - used, "%s%s", used ? "," : "", item);
+    }
+    if (n > LORA_MOST_TOKENS)
+        return status_fail(
+            ERR_INVALID,
+            "%s: %s: %lld rows are more than the %d that are trained by themselves: modules-to-save=embed_tokens trains all rows",
+            where, names[TOKENS], (long long)n, LORA_MOST_TOKENS);
+    return OK;
+}
+
 enum status lora_check_layers(const char *where, const struct lora *x)
 {
     if (x->layer_names[0] && !x->layers[0])
@@ -194,6 +223,7 @@ enum status lora_parse(const char *where, const char *text, struct lora *out)
     memcpy(x.saved, part[SAVED], LORA_TEXT);
     memcpy(x.ranks, part[RANKS], LORA_TEXT);
     memcpy(x.alphas, part[ALPHAS], LORA_TEXT);
+    TRY(tokens(where, part[TOKENS], x.tokens));
     *out = x;
     return OK;
 }
@@ -234,6 +264,7 @@ static void print(const struct lora *x, FILE *f)
     print_part(names[SAVED], x->saved, f);
     print_part(names[RANKS], x->ranks, f);
     print_part(names[ALPHAS], x->alphas, f);
+    print_part(names[TOKENS], x->tokens, f);
 }
 
 char *lora_text(const struct lora *x)
@@ -260,4 +291,18 @@ int lora_next_name(const char **at, char *name, size_t bytes)
         n--;
     snprintf(name, bytes, "%.*s", (int)(n < bytes ? n : bytes - 1), from);
     return n > 0;
+}
+
+int lora_next_tokens(const char **at, struct lora_tokens *out)
+{
+    char item[128];
+    if (!lora_next_name(at, item, sizeof item))
+        return 0;
+    const char *colon = strrchr(item, ':'), *dash;
+    if (colon)
+        snprintf(out->module, sizeof out->module, "%.*s", (int)(colon - item), item);
+    out->first = strtoll(colon ? colon + 1 : item, NULL, 10);
+    dash = strchr(colon ? colon + 1 : item, '-');
+    out->end = (dash ? strtoll(dash + 1, NULL, 10) : out->first) + 1;
+    return 1;
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { LORA_MOST_RANK = 4096, LORA_MOST_ALPHA = 1000000, LORA_TEXT = 8192 };
+enum { LORA_MOST_RANK = 4096, LORA_MOST_ALPHA = 1000000, LORA_MOST_TOKENS = 1 << 16, LORA_TEXT = 8192 };
 
 /* Settings of y = W x + s B (A dropout(x)), A [rank, in], B [out, rank], s = alpha / rank or alpha / sqrt(rank). */
 struct lora {
@@ -26,6 +26,16 @@ struct lora {
     char layer_names[LORA_TEXT];
     char saved[LORA_TEXT];                    /* ends of names of modules that are trained whole, separated by commas */
     char ranks[LORA_TEXT], alphas[LORA_TEXT]; /* NAME:NUMBER;...: other ranks and alphas for modules whose names end with NAME */
+    /* tokens whose rows are parameters of their own, in order: "3,40-79", of the embedding, or "lm_head:7,9,embed_tokens:3" */
+    char tokens[LORA_TEXT];
+    /* 1: an adapter's rows are put into the base's matrices when weights are read, as for models that are not trained */
+    int tokens_put;
+};
+
+/* Neighbours of a list of tokens: [first, end) of a module's rows. */
+struct lora_tokens {
+    char module[64]; /* "": none is named, so the embedding */
+    int64_t first, end;
 };
 
 /* Parses "r=16,alpha=32,targets=q_proj,v_proj"; "none": no adapters. An item without '=' continues the value before it. Defaults:
@@ -39,5 +49,8 @@ char *lora_text(const struct lora *x);
 int lora_is_regex(const char *text);
 /* Copies the next comma-separated name after *at, which is moved on; returns 0 if there is none. A name that is too long is cut. */
 int lora_next_name(const char **at, char *name, size_t bytes);
+/* Reads the next item of a checked text of `tokens` after *at, which is moved on; an item without a module's name keeps that in
+ * out->module, which is "" at first. Returns 0 if there is none. */
+int lora_next_tokens(const char **at, struct lora_tokens *out);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "checkpoint/checkpoint.h"
 #include "model/config/adapter_config.h"
+#include "model/config/token_rows.h"
 #include "settings/read.h"
 #include "train/facts.h"
 
@@ -145,6 +146,7 @@ static enum status describe(const char *dir, struct described *out)
     if (!adapter_config_is_there(dir) && checkpoint_is_there(dir))
         return describe_checkpoint(dir, out);
     TRY(adapter_config_read(dir, &out->lora, out->base, sizeof out->base));
+    TRY(token_rows_text(dir, &out->lora));
     TRY(checkpoint_adapter_beside(dir, &kept));
     out->kept = kept == BASE_NF4 ? FROZEN_NF4 : kept == BASE_INT8 ? FROZEN_INT8 : FROZEN_AUTO;
     TRY(facts_of_export(dir, &facts));

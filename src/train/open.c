@@ -7,7 +7,6 @@
 #include "engine/source.h"
 #include "engine/weights.h"
 #include "model/config/adapter_config.h"
-#include "model/config/token_rows.h"
 #include "offload/drives.h"
 #include "train/router_bias.h"
 
@@ -169,23 +168,22 @@ static enum status check_router_bias(const struct settings *s, const struct mode
     return OK;
 }
 
-/* Refuses to train an adapter with single rows of the embedding, which would stay as they are and be left out of its file. */
+/* Refuses to train an adapter with more rows of tokens than `tokens` of --lora can list. */
 static enum status check_tokens(const struct settings *s)
 {
-    if (s->plan.evaluation || !s->adapter || !token_rows_are_in(s->adapter))
+    if (s->plan.evaluation || !s->plan.lora.tokens_put)
         return OK;
     return status_fail(
         ERR_INVALID,
-        "--adapter: %s has single rows of the embedding (trainable_token_indices), which are evaluated, sampled and merged, not "
-        "trained: ltrain export --model %s --to DIR merges them, and --model DIR --lora ... goes on from there",
-        s->adapter, s->adapter);
+        "--adapter: %s has rows of more tokens (trainable_token_indices) than are trained by themselves, %d, or than "
+        "%d characters list: ltrain export --model %s --to DIR merges them, and --model DIR --lora ... goes on from there",
+        s->adapter, LORA_MOST_TOKENS, LORA_TEXT - 1, s->adapter);
 }
 
 /* Checks that a model's adapters and its quantised base can do what the settings ask. */
 static enum status check_opened(const struct settings *s, const struct model *m)
 {
     char idle[256];
-    TRY(check_tokens(s));
     TRY(train_blame_adapter(s, model_check_adapters(m)));
     TRY(check_router_bias(s, m));
     if (!s->plan.evaluation && !s->adapter && !s->resume)
@@ -217,7 +215,9 @@ enum status train_open_model(const struct settings *s, struct model **out)
     config.positions = s->plan.seq_len;
     if (!s->plan.evaluation && s->plan.freeze.n == 1 && strcmp(s->plan.freeze.item[0], MODEL_FREEZE_ALL) == 0)
         return status_fail(ERR_INVALID, "--freeze: every parameter is frozen; leave some to train");
+    TRY(check_tokens(s));
     config.lora = s->plan.lora;
+    config.lora.tokens_put = s->plan.evaluation;
     TRY(settle_base(s, &config));
     if (!s->plan.evaluation && config.lora.rank > 0 && s->plan.freeze.n > 0)
         return status_fail(ERR_INVALID,

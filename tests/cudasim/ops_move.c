@@ -328,6 +328,53 @@ static void check_lookup(int64_t rows, int64_t dim, enum dtype t, int positions,
     arrays_free();
 }
 
+/* Rows of a second table lie over some of the rows that are there; others, whose index is negative, stay. */
+static void check_over(int64_t rows, int64_t dim, enum dtype t, int positions)
+{
+    const int64_t vocab = 5;
+    struct twin_case c;
+    case_start(&c, OP_EMBED, "embed over %lld x %lld %s%s", (long long)rows, (long long)dim, dtype_name(t),
+               positions ? " with positions" : "");
+    set_embed(&c, rows, dim, vocab, t, 0);
+    c.attrs.embed.over = 1;
+    case_arg(&c, array_random(rows * dim, t, 1.0), rows * dim, t, INOUT);
+    case_arg(&c, array_random(vocab * dim, t, 1.0), vocab * dim, t, IN);
+    case_arg(&c, array_indices(rows, -1, 7), rows, I32, IN); /* -1: no row; 5: outside the table */
+    if (positions) {
+        case_arg(&c, array_random(11 * dim, t, 1.0), 11 * dim, t, IN);
+        case_arg(&c, array_indices(rows, 0, 11), rows, I32, IN);
+    } else {
+        case_absent(&c);
+        case_absent(&c);
+    }
+    case_run(&c);
+    arrays_free();
+}
+
+static void check_picked(enum op_kind op, int64_t rows, int64_t n, enum dtype t)
+{
+    const int64_t y_ld = 3 * n + 2, x_ld = n + 1;
+    const int taken = op == OP_TAKE_COLUMNS;
+    struct twin_case c;
+    case_start(&c, op, "%s %lld x %lld %s", op_name(op), (long long)rows, (long long)n, dtype_name(t));
+    c.attrs.picked.rows = rows;
+    c.attrs.picked.n = n;
+    c.attrs.picked.y_ld = y_ld;
+    c.attrs.picked.x_ld = x_ld;
+    c.attrs.picked.dtype = t;
+    int32_t *index = array_indices(n, 0, 1);
+    for (int64_t j = 0; j < n; j++)
+        index[j] = (int32_t)((7 * j + 1) % (3 * n + 1)); /* 7 and 3 n + 1 have no common factor for the n below */
+    if (taken)
+        case_arg(&c, array_random(rows * x_ld, t, 1.0), rows * x_ld, t, INOUT); /* nobody writes the column behind x */
+    case_arg(&c, array_random(rows * y_ld, t, 1.0), rows * y_ld, t, INOUT);
+    if (!taken)
+        case_arg(&c, array_random(rows * x_ld, t, 1.0), rows * x_ld, t, IN);
+    case_arg(&c, index, n, I32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
 static void check_placed(int64_t rows, int64_t dim, int64_t vocab, enum dtype t)
 {
     struct twin_case c;
@@ -371,6 +418,13 @@ void test_embedding(void)
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int t = F32; t <= BF16; t++)
             check_lookup(shapes[s][0], shapes[s][1], (enum dtype)t, s % 2 == 0, s % 4 == 1 ? 12.0f : 0.0f, 0);
+    static const int64_t picked[][2] = {{1, 1}, {3, 7}, {40, 300}, {2, 1030}};
+    for (size_t s = 0; s < sizeof picked / sizeof *picked; s++)
+        for (int t = F32; t <= BF16; t++) {
+            check_over(picked[s][0] * 3, picked[s][1], (enum dtype)t, s % 2 == 1);
+            check_picked(OP_PUT_COLUMNS, picked[s][0], picked[s][1], (enum dtype)t);
+            check_picked(OP_TAKE_COLUMNS, picked[s][0], picked[s][1], (enum dtype)t);
+        }
     for (int t = F32; t <= BF16; t++) { /* (3 i + 1) mod (vocab + 1) differs for each row */
         check_placed(1, 8, 4, (enum dtype)t);
         check_placed(31, 24, 39, (enum dtype)t);

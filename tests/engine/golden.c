@@ -3,6 +3,7 @@
 
 #include "engine/rig.h"
 #include "model/config/adapter_config.h"
+#include "model/config/token_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,18 +71,6 @@ void golden_close(struct golden *g)
     json_decref(g->info);
 }
 
-int golden_steps(const struct golden *g)
-{
-    const json_t *name;
-    size_t i;
-    json_array_foreach(json_object_get(g->info, "trained"), i, name)
-    {
-        if (strstr(json_string_value(name), "trainable_tokens"))
-            return 1;
-    }
-    return GOLDEN_STEPS;
-}
-
 static int has_adapter(const struct golden *g, char adapter[600])
 {
     snprintf(adapter, 600, "%s/adapter", g->path);
@@ -103,6 +92,7 @@ enum status golden_model(const struct golden *g, struct model **out)
     config.base = base_kept ? (strcmp(base_kept, "int8") == 0 ? BASE_INT8 : BASE_NF4) : BASE_STORED;
     if (has_adapter(g, adapter)) {
         TRY(adapter_config_read(adapter, &config.lora, base, sizeof base));
+        TRY(token_rows_text(adapter, &config.lora));
         if (strcmp(base, "..") != 0)
             return status_fail(ERR_INVALID, "%s: its base is %s", adapter, base);
     }

@@ -28,8 +28,6 @@ struct golden {
 /* Opens a case; writes a sentence to stderr if it fails. */
 enum status golden_open(const char *name, struct golden *g);
 void golden_close(struct golden *g);
-/* Returns how many steps of a case can be compared: one where it trains rows of tokens, which are only read here. */
-int golden_steps(const struct golden *g);
 /* Makes the model as a run does, for the case's length, with the adapters of the case's folder if it has any. */
 enum status golden_model(const struct golden *g, struct model **out);
 /* Loads the model's parameters into the session. */

@@ -122,6 +122,80 @@ static void test_columns(void **state)
     }
 }
 
+/* Rows of a second table lie over those whose index it has; a negative index leaves a row as it is. */
+static void test_over(void **state)
+{
+    (void)state;
+    enum { ROWS = 40, DIM = 17, N = ROWS * DIM };
+    for (int t = F32; t <= BF16; t++) {
+        struct tensor *x = tensor_random(N, (enum dtype)t, 1.0), *table = tensor_random((int64_t)11 * DIM, (enum dtype)t, 1.0);
+        struct tensor *index = indices(ROWS, 11), *want = tensor_new(N, (enum dtype)t);
+        for (int64_t i = 0; i < ROWS; i++)
+            tensor_set(index, i, i % 3 == 1 ? index->val[i] : -1);
+        for (int64_t i = 0; i < N; i++)
+            tensor_set(want, i, i / DIM % 3 == 1 ? table->val[(int64_t)index->val[i / DIM] * DIM + i % DIM] : x->val[i]);
+        struct op_case c;
+        case_start(&c, OP_EMBED);
+        set_embed(&c, ROWS, DIM, (enum dtype)t, 0);
+        c.attrs.embed.over = 1;
+        case_tensor(&c, x, INOUT);
+        case_tensor(&c, table, IN);
+        case_tensor(&c, index, IN);
+        case_tensor(&c, NULL, IN);
+        case_tensor(&c, NULL, IN);
+        case_run(&c);
+        assert_memory_equal(x->store, want->store, (size_t)(N * dtype_size((enum dtype)t)));
+        tensors_free(NULL);
+    }
+}
+
+/* Columns that are taken are zero afterwards, those that are put have the numbers, and all others stay. */
+static void check_picked(int64_t rows, int64_t n, enum dtype t)
+{
+    const int64_t y_ld = 2 * n + 3, x_ld = n + 1;
+    struct tensor *y = tensor_random(rows * y_ld, t, 1.0), *x = tensor_random(rows * x_ld, t, 1.0), *index = tensor_new(n, I32);
+    struct tensor *put = tensor_new(rows * y_ld, t), *left = tensor_new(rows * y_ld, t),
+                  *taken = tensor_random(rows * x_ld, t, 1.0);
+    for (int64_t j = 0; j < n; j++)
+        tensor_set(index, j, (double)(2 * (n - j)));
+    for (int64_t i = 0; i < rows * y_ld; i++) {
+        const int64_t column = i % y_ld, j = n - column / 2, listed = column % 2 == 0 && j >= 0 && j < n;
+        tensor_set(put, i, listed ? x->val[i / y_ld * x_ld + j] : y->val[i]);
+        tensor_set(left, i, listed ? 0.0 : y->val[i]);
+    }
+    for (int k = 0; k < 2; k++) {
+        struct op_case c;
+        case_start(&c, k ? OP_TAKE_COLUMNS : OP_PUT_COLUMNS);
+        c.attrs.picked.rows = rows;
+        c.attrs.picked.n = n;
+        c.attrs.picked.y_ld = y_ld;
+        c.attrs.picked.x_ld = x_ld;
+        c.attrs.picked.dtype = t;
+        if (k)
+            case_tensor(&c, taken, INOUT); /* nobody writes the column behind x */
+        case_tensor(&c, y, INOUT);
+        if (!k)
+            case_tensor(&c, x, IN);
+        case_tensor(&c, index, IN);
+        case_run(&c);
+        assert_memory_equal(y->store, (k ? left : put)->store, (size_t)(rows * y_ld * dtype_size(t)));
+    }
+    for (int64_t i = 0; i < rows * x_ld; i++)
+        if (i % x_ld < n)
+            assert_true(taken->val[i] == x->val[i]);
+    tensors_free(NULL);
+}
+
+static void test_picked(void **state)
+{
+    (void)state;
+    for (int t = F32; t <= BF16; t++) {
+        check_picked(1, 1, (enum dtype)t);
+        check_picked(7, 5, (enum dtype)t);
+        check_picked(130, 33, (enum dtype)t);
+    }
+}
+
 static void test_embed_outside(void **state)
 {
     (void)state;
@@ -282,6 +356,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_embed, tensors_free),
         cmocka_unit_test_teardown(test_columns, tensors_free),
+        cmocka_unit_test_teardown(test_over, tensors_free),
+        cmocka_unit_test_teardown(test_picked, tensors_free),
         cmocka_unit_test_teardown(test_embed_outside, tensors_free),
         cmocka_unit_test(test_placed),
         cmocka_unit_test_teardown(test_sums, tensors_free),

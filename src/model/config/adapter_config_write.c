@@ -3,6 +3,7 @@
 
 #include "base/sys.h"
 #include "model/adapters.h"
+#include "model/config/token_rows.h"
 #include "model/family/experts.h"
 
 #include <errno.h>
@@ -215,6 +216,8 @@ static json_t *describe(const struct model *m, const char *base)
         l->saved[0] ? names_of(l->saved) : json_null(), "peft_type", "LORA", "r", l->rank, "rank_pattern", pattern_of(l->ranks),
         "revision", "alpha_pattern", pattern_of(l->alphas), "target_modules", targets_of(m), "task_type", "CAUSAL_LM", "use_dora",
         0, "use_rslora", l->rank_stabilised);
+    if (root && l->tokens[0])
+        json_object_set_new(root, "trainable_token_indices", token_rows_json(l->tokens));
     if (root && experts) {
         json_object_set_new(root, "target_parameters", list_targets(m, 1));
         add_weights(m, json_object_get(root, "rank_pattern"), 0);

@@ -4,6 +4,8 @@
 
 #include "model/model.h"
 
+#include <jansson.h>
+
 /* A tensor of an adapter's file, [tokens, row], whose rows take the place of a matrix's. */
 struct token_rows {
     struct model_param tensor; /* name, without the file's prefix, and shape */
@@ -16,9 +18,14 @@ struct token_rows_list {
     int n;
 };
 
-/* Tells whether DIR/adapter_config.json names such rows. */
-int token_rows_are_in(const char *dir);
-/* Lists the rows that DIR/adapter_config.json names; a directory without that file has none. m: a model or a part of one.
+/* Sets out->tokens to the rows that DIR/adapter_config.json names; "": none. Lists that are too long for it leave it empty and set
+ * out->tokens_put. ERR_INVALID: they are no lists of tokens. */
+enum status token_rows_text(const char *dir, struct lora *out);
+/* Makes PEFT's form of a text of `tokens`: a list, or an object of lists by module, to be released; NULL: no memory. */
+json_t *token_rows_json(const char *text);
+/* Lists the rows that the model's adapters have, in the order of the text, the embedding's first. Errors as below. */
+enum status token_rows_of(const struct model *m, struct token_rows_list *out);
+/* Lists the rows that DIR/adapter_config.json names, or without that file the model's own. m: a model or a part of one.
  * ERR_INVALID: a module that is neither embedding nor head, a token beyond the vocabulary or listed twice, a matrix that has an
  * adapter or is trained whole, or other rows of a tied head than of the embedding. */
 enum status token_rows_read(const char *dir, const struct model *m, struct token_rows_list *out);

@@ -5,6 +5,7 @@
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"
 #include "plan/lower/pieces.h"
+#include "plan/lower/token_rows.h"
 #include "plan/lower/visit.h"
 
 #define DEV TIER_DEVICE
@@ -22,26 +23,36 @@ static float embedding_scale(const struct lowering *L)
     return L->m->rounds_embedding_scale && L->s.key.dtype == BF16 ? bf16_to_float(bf16_from_float(scale)) : scale;
 }
 
-void lower_embed(struct lowering *L, int c)
+/* Looks up rows of a table for chunk c. over: 1: only where `index` has one, over what is there. */
+static void look_up(struct lowering *L, int param, struct value *index, int c, int over)
 {
     struct value *x = &L->x[0];
     int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
-    value_new(L, x, c);
     struct op_attrs *a = emit(L, OP_EMBED, LANE_COMPUTE);
     a->embed.rows = r1 - r0;
     a->embed.dim = L->m->config.dim;
-    a->embed.vocab = L->m->config.vocab;
+    a->embed.vocab = param_of(L, param)->shape[0];
+    a->embed.over = over;
     a->embed.max_pos = L->m->pos_embed >= 0 ? table_rows(L, L->m->pos_embed) : 0;
     a->embed.dtype = (int32_t)L->s.key.dtype;
     a->embed.scale = embedding_scale(L);
-    arg_write(L, 0, x, r0, r1, DEV);
-    arg_param(L, 1, L->m->embed);
-    arg_read(L, 2, &L->tokens, r0, r1, DEV);
+    (over ? arg_update : arg_write)(L, 0, x, r0, r1, DEV);
+    arg_param(L, 1, param);
+    arg_read(L, 2, index, r0, r1, DEV);
     if (L->m->pos_embed >= 0) {
         arg_param(L, 3, L->m->pos_embed);
         arg_read(L, 4, &L->positions, r0, r1, DEV);
     }
     emit_done(L, 0);
+}
+
+void lower_embed(struct lowering *L, int c)
+{
+    struct value *x = &L->x[0];
+    value_new(L, x, c);
+    look_up(L, L->m->embed, &L->tokens, c, 0);
+    if (L->m->embed_rows >= 0)
+        look_up(L, L->m->embed_rows, &L->slots, c, 1);
     adapter_embed(L, x, c, embedding_scale(L));
     value_put(L, x, c);
     value_pause(L, x, c);
@@ -68,6 +79,7 @@ void lower_embed_backward(struct lowering *L, int c)
 {
     value_get(L, &L->dx, c);
     embed_grad(L, L->m->embed, &L->tokens, c);
+    embed_grad(L, L->m->embed_rows, &L->slots, c);
     if (L->m->pos_embed >= 0)
         embed_grad(L, L->m->pos_embed, &L->positions, c);
     adapter_embed_backward(L, c, embedding_scale(L));
@@ -96,11 +108,6 @@ static void stream_gradient(struct lowering *L, int c)
         value_drop(L, &L->dn, i);
 }
 
-int lower_rounds_dlogits(const struct lowering *L)
-{
-    return L->s.target->capability > 0 && L->s.key.dtype == BF16;
-}
-
 int64_t lower_logits_ld(const struct lowering *L)
 {
     return lower_rounds_dlogits(L) ? round_up(L->m->config.vocab, 8) : L->m->config.vocab;
@@ -122,6 +129,7 @@ void loss_values(struct lowering *L)
     value_create(L, &L->logits, "logits", CLASS_WORK, L->stream_rows, lower_logits_ld(L) * 4, L->s.key.loss_tile, RES_NONE);
     if (lower_rounds_dlogits(L))
         value_create(L, &L->dlogits, "dlogits", CLASS_WORK, L->stream_rows, lower_logits_ld(L) * 2, L->s.key.loss_tile, RES_NONE);
+    token_rows_values(L);
 }
 
 void lower_loss_chunk(struct lowering *L, int c, int gradient)
@@ -139,6 +147,7 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
         struct linear_call call = {head, .rows = a1 - a0, .y = {&L->logits, a0, F32, lower_logits_ld(L)},
                                    .x = {&L->final_n, a0, L->s.key.dtype}};
         lower_linear(L, &call);
+        token_rows_put(L, &call);
         lower_bias_of(L, head, &call.y, a1 - a0);
         value_new(L, &L->loss, i);
         struct op_attrs *a = emit(L, OP_LOSS, LANE_COMPUTE);
@@ -172,8 +181,11 @@ void lower_loss_chunk(struct lowering *L, int c, int gradient)
                 value_drop(L, &L->logits, i);
                 call.y = (struct linear_side){&L->dlogits, a0, BF16, lower_logits_ld(L)};
             }
-            lower_linear_dx(L, &(struct linear_call){head, .rows = a1 - a0, .y = call.y, .x = {&L->dn, a0, F32}});
+            const struct linear_side dn = {&L->dn, a0, F32};
+            token_rows_take(L, &call);
+            lower_linear_dx(L, &(struct linear_call){head, .rows = a1 - a0, .y = call.y, .x = dn});
             lower_linear_dw(L, &call);
+            token_rows_gradient(L, &call, &dn);
             lower_bias_grad_of(L, head, &call.y, a1 - a0);
         }
         value_drop(L, rounds ? &L->dlogits : &L->logits, i);

@@ -12,9 +12,6 @@ void lower_embed_backward(struct lowering *L, int c);
 int head_matrix_unit(const struct lowering *L);
 /* Returns the elements from row to row of the logits: on GPUs a multiple of 8, for the fastest products. */
 int64_t lower_logits_ld(const struct lowering *L);
-/* Tells whether the loss op writes the logits' gradient in bf16. If it did not, each product on a GPU would round that gradient
- * again. */
-int lower_rounds_dlogits(const struct lowering *L);
 /* Tells whether the program writes every token's loss: programs that only evaluate do. */
 int lower_says_each(const struct lowering *L);
 /* Tells whether the program reads every token's weight: programs with a backward pass do, if there are weights. */

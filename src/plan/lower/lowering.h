@@ -61,10 +61,13 @@ struct lowering {
     int64_t n_parted_sums; /* sums of gradients of which other ranks have other parts; they come first */
     struct unit_values *units;
     struct value tokens, targets, positions, numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
-    struct value links;   /* each row's link to the row before it; unused without recurrences */
-    struct value order;   /* pieces of a shared sequence by tokens (seq_piece_order); unused unless states pass between ranks */
-    struct value each;    /* every token's loss */
-    struct value weights; /* every token's weight in the loss; unused without weights */
+    struct value links; /* each row's link to the row before it; unused without recurrences */
+    struct value order; /* pieces of a shared sequence by tokens (seq_piece_order); unused unless states pass between ranks */
+    /* rows of tokens that are trained by themselves: each token's row among those of the embedding, and tokens of the head's rows,
+     * inputs; logits of these, and their gradient in bf16; unused without such rows */
+    struct value slots, columns, row_logits, row_dlogits;
+    struct value each;                /* every token's loss */
+    struct value weights;             /* every token's weight in the loss; unused without weights */
     struct value all_loss, all_sums;  /* gathered from all ranks; unused with a single rank */
     struct value stage[STAGE_VALUES]; /* values that pass between stages, if there are some */
     struct kept_layer *kept;          /* [layers]: keys and values of a sequence's slices (blocks/kept.h); NULL: none */

@@ -376,6 +376,9 @@ static enum status check_stages(const struct model *m, const struct plan_request
                            "--mesh: pp=%d: stages train only: evaluate what they have saved by ltrain eval on another mesh", pp);
     if (s->weighted)
         return status_fail(ERR_INVALID, "--mesh: pp=%d: stages do not weigh tokens' losses yet: leave pp out", pp);
+    if (model_has_rows(m))
+        return status_fail(ERR_INVALID,
+                           "--mesh: pp=%d: stages do not train rows of tokens (--lora tokens=...): leave out one of them", pp);
     if (s->zero == 0)
         return status_fail(ERR_INVALID, "--mesh: pp=%d: all stages share the embedding and the head: take --zero 1, 2 or 3", pp);
     if (mesh_degree(&s->mesh, MESH_TP) > 1)

@@ -59,6 +59,11 @@ static int64_t inputs(const struct linear_call *c)
     return c->in > 0 ? c->in : c->w->in;
 }
 
+int lower_rounds_dlogits(const struct lowering *L)
+{
+    return L->s.target->capability > 0 && L->s.key.dtype == BF16;
+}
+
 /* --- Quantised weights --- */
 
 /* Quantised matrices are dequantised right before each product, for that product alone, tile by tile. A tile has all elements

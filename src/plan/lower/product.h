@@ -40,6 +40,10 @@ void lower_bias_grad_of(struct lowering *L, const struct model_linear *w, const 
 /* Appends the part of a map's bias that belongs to its outputs (w may be a slice). */
 void arg_bias(struct lowering *L, int arg, const struct model_linear *w);
 
+/* Tells whether the loss op writes the logits' gradient in bf16. If it did not, each product on a GPU would round that gradient
+ * again. */
+int lower_rounds_dlogits(const struct lowering *L);
+
 /* Returns the part of a linear map that makes its outputs [first, first + out). */
 struct model_linear linear_outputs(const struct model_linear *w, int64_t first, int64_t out);
 

@@ -15,6 +15,7 @@
 #include "plan/lower/stage.h"
 #include "plan/lower/value.h"
 #include "plan/lower/state.h"
+#include "plan/lower/token_rows.h"
 #include "plan/lower/update.h"
 #include "plan/lower/visit.h"
 
@@ -65,6 +66,8 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     io->record = io_value(L, &L->record, "record", 1, sizeof(struct step_record));
     io->index = kept_keys(L) ? io_value(L, &L->index, "index", L->attn_rows, 4) : -1;
     io->numbers = L->m->config.lora.dropout > 0 ? io_value(L, &L->numbers, "numbers", n, 4) : -1;
+    io->slots = L->m->embed_rows >= 0 ? io_value(L, &L->slots, "slots", of_stream, 4) : -1;
+    io->columns = L->m->head_rows >= 0 ? io_value(L, &L->columns, "columns", token_rows_of_head(L), 4) : -1;
     io->norm = io_value(L, &L->norm, "norm", 1, sizeof(struct norm_result));
     io->loss = loss_value(L);
     load_create(L, io);
@@ -127,6 +130,10 @@ static void bind_persistent(struct lowering *L, int end)
         value_bind(L, last[i], 0);
     if (L->m->config.lora.dropout > 0)
         value_bind(L, &L->numbers, 0);
+    if (L->m->embed_rows >= 0)
+        value_bind(L, &L->slots, 0);
+    if (L->m->head_rows >= 0)
+        value_bind(L, &L->columns, 0);
     if (model_has_links(L->m))
         value_bind(L, &L->links, 0);
     if (L->s.piece > 0)
@@ -161,6 +168,10 @@ static void load_inputs(struct lowering *L)
         value_get(L, &L->inv_freq, 0);
     if (adapter_drops(L))
         value_get(L, &L->numbers, 0);
+    if (L->m->embed_rows >= 0)
+        value_get(L, &L->slots, 0);
+    if (L->m->head_rows >= 0)
+        value_get(L, &L->columns, 0);
     if (model_has_links(L->m))
         value_get(L, &L->links, 0);
     if (L->s.piece > 0)
