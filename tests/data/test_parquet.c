@@ -93,6 +93,11 @@ static void test_rows(void **state)
         check_rows(ids[i], "ids.jsonl");
     check_rows("types.parquet", "types.jsonl");
     check_rows("types-2.parquet", "types.jsonl");
+    /* a shard that has a group of rows without rows */
+    char none[8];
+    size_t n;
+    assert_int_equal(read_all(golden("empty.parquet"), none, sizeof none, &n), OK);
+    assert_int_equal(n, 0);
 }
 
 /* ---- tokens ---- */
@@ -242,12 +247,12 @@ static void test_damage(void **state)
         fclose(f);
         for (size_t cut = 0; cut < n; cut += 1 + cut / 16)
             assert_true(is_refused("cut.parquet", bytes, cut));
-        for (size_t at = 0; at < n; at += 2) {
-            bytes[at] ^= (char)(1 << at / 2 % 8);
+        for (size_t at = 0; at < n; at += 3) {
+            bytes[at] ^= (char)(1 << at / 3 % 8);
             flips += is_refused("flipped.parquet", bytes, n);
-            bytes[at] ^= (char)(1 << at / 2 % 8);
+            bytes[at] ^= (char)(1 << at / 3 % 8);
         }
-        assert_true(flips > (int)n / 20);
+        assert_true(flips > (int)n / 30);
     }
 }
 

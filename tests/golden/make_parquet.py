@@ -120,6 +120,7 @@ def types():
     write("types.parquet", table, compression="snappy")
     write("types-2.parquet", table, compression="zstd", data_page_version="2.0", use_dictionary=["words"], row_group_size=4,
           column_encoding={"truth": "RLE", "real": "BYTE_STREAM_SPLIT", "short": "BYTE_STREAM_SPLIT", "i64": "DELTA_BINARY_PACKED"})
+    write("empty.parquet", pa.table({"text": pa.array([], type=pa.string())}))
     write("time.parquet", pa.table({"text": pa.array([datetime.datetime(2024, 1, 1)], type=pa.timestamp("ms"))}))
     member = pa.struct([("role", pa.string()), ("content", pa.string()), ("at", pa.timestamp("ms"))])
     write("nested-time.parquet", pa.table({"messages": pa.array([[{"role": "user", "content": "a"}]], type=pa.list_(member))}))
