@@ -2,6 +2,7 @@
  * faults. */
 #include "base/rng.h"
 #include "base/sys.h"
+#include "extent.h"
 #include "tokenized.h"
 
 #include <errno.h>
@@ -100,11 +101,10 @@ static struct ids reference(const char *const *paths, int n, int64_t ends[])
 
 static int32_t arrays[5][SEQ];
 
-/* Checks a corpus's tokens by its evaluation sequences, which come in the order of the files. */
-static void check_tokens(const char *const *paths, int n, int threads, int cached /* < 0: either */)
+/* Compares a corpus's tokens with `want`, by its evaluation sequences, which come in the order of the files. */
+static void compare_tokens(const struct ids *want, const int64_t ends[], const char *const *paths, int n, int threads,
+                           int cached /* < 0: either */)
 {
-    int64_t ends[8] = {0};
-    struct ids want = reference(paths, n, ends);
     struct corpus_config config = config_of(paths, n);
     config.eval_paths = paths;
     config.n_eval_paths = n;
@@ -113,7 +113,7 @@ static void check_tokens(const char *const *paths, int n, int threads, int cache
     const struct corpus_report *r = corpus_get_report(c);
     assert_int_equal(r->documents, 2 * n);
     assert_true(cached < 0 || r->cached == cached);
-    assert_int_equal(r->packed.tokens_kept + r->packed.tokens_dropped, 2 * (int64_t)want.n);
+    assert_int_equal(r->packed.tokens_kept + r->packed.tokens_dropped, 2 * (int64_t)want->n);
     struct sequence s = {arrays[0], arrays[1], arrays[2], arrays[3], arrays[4]};
     int document = 0;
     for (int64_t i = 0; i < r->eval_sequences; i++) {
@@ -125,13 +125,21 @@ static void check_tokens(const char *const *paths, int n, int threads, int cache
             first = document ? ends[document - 1] : 0;
             /* the part of a document that continues in a new sequence is a document of its own there */
             first = first > i * SEQ ? first : i * SEQ;
-            target = at + 1 < ends[document] ? want.id[at + 1] : -1;
-            if (s.tokens[k] != want.id[at] || s.positions[k] != at - first ||
-                (at + 1 < (int64_t)want.n && s.targets[k] != target))
+            target = at + 1 < ends[document] ? want->id[at + 1] : -1;
+            if (s.tokens[k] != want->id[at] || s.positions[k] != at - first ||
+                (at + 1 < (int64_t)want->n && s.targets[k] != target))
                 fail_msg("token %lld of sequence %lld is wrong", (long long)k, (long long)i);
         }
     }
     corpus_close(c);
+}
+
+/* Checks a corpus's tokens against those of its files, tokenized here. */
+static void check_tokens(const char *const *paths, int n, int threads, int cached /* < 0: either */)
+{
+    int64_t ends[8] = {0};
+    struct ids want = reference(paths, n, ends);
+    compare_tokens(&want, ends, paths, n, threads, cached);
     free(want.id);
 }
 
@@ -139,12 +147,15 @@ static void test_documents(void **state)
 {
     (void)state;
     const char *paths[] = {write_text("a", 10000, 0), write_text("b", 5000000, 1), write_text("c", 300, 0)};
-    for (int threads = 1; threads <= 4; threads *= 2) {
+    int64_t ends[8] = {0};
+    struct ids want = reference(paths, 3, ends);
+    for (int threads = 1; threads <= 4; threads *= extent(4, 2, 2)) {
         forget();
-        check_tokens(paths, 3, threads, 0);
+        compare_tokens(&want, ends, paths, 3, threads, 0);
         assert_int_equal(count_files("cache/*"), 1);
     }
-    check_tokens(paths, 3, 1, 1);
+    compare_tokens(&want, ends, paths, 3, 1, 1);
+    free(want.id);
 }
 
 static void test_repaired(void **state)
@@ -217,7 +228,9 @@ static void test_together(void **state)
     (void)state;
     const char *path = write_text("e", 3000000, 0);
     pid_t child[4];
-    for (int turn = 0; turn < 3; turn++) {
+    int64_t ends[8] = {0};
+    struct ids want = reference(&path, 1, ends);
+    for (int turn = 0; turn < extent(1, 3, 3); turn++) {
         forget();
         for (int i = 0; i < 4; i++) {
             child[i] = fork();
@@ -233,8 +246,9 @@ static void test_together(void **state)
             assert_int_equal(code, 0);
         }
         assert_int_equal(count_files("cache/*"), 1);
-        check_tokens(&path, 1, 2, 1);
+        compare_tokens(&want, ends, &path, 1, 2, 1);
     }
+    free(want.id);
 }
 
 static void test_refusals(void **state)
