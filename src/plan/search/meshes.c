@@ -139,8 +139,9 @@ static int is_better(const struct candidate *c, const struct candidate *best)
 static int close_ones(const struct meshes *all, enum effort effort)
 {
     const int most = effort == EFFORT_QUICK ? MESH_TRIES_QUICK : MESH_TRIES;
+    const double within = all->n > 0 && all->of[0].guess < MESH_SHORT_STEP ? MESH_WITHIN_SHORT : MESH_WITHIN;
     int n = all->n > 0;
-    while (n < all->n && n < most && all->of[n].excess <= 1 && all->of[n].guess <= MESH_WITHIN * all->of[0].guess)
+    while (n < all->n && n < most && all->of[n].excess <= 1 && all->of[n].guess <= within * all->of[0].guess)
         n++;
     return n;
 }

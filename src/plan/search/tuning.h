@@ -167,6 +167,10 @@ enum { SPLIT_STEPS = 16 /* steps from no chunk on the device to all */, SPLIT_TR
 /* Ratio of a mesh's seconds in closed form to the least ones, up to which the mesh is tried; at most MESH_TRIES are. With the first
  * mesh alone, 60 requests of bench/planner/mesh_table.py took up to 10% more than with the best. */
 #define MESH_WITHIN 1.12
+/* The same ratio where the first mesh's step takes less than MESH_SHORT_STEP seconds: the closed form has no term for what each
+ * instruction costs, and of 25m on 8 A100s it put the best mesh 40% behind. */
+#define MESH_WITHIN_SHORT 1.5
+#define MESH_SHORT_STEP 0.05
 enum { MESH_TRIES = 5, MESH_TRIES_QUICK = 4 };
 /* Difference in layers of the two models that a step's trial is extrapolated from. With 1, 70b with LoRA at 8k tokens on 16 H100s
  * took 18% more in its trial than as a plan; with 3, 0.6%. */
