@@ -135,18 +135,20 @@ static enum status prepare_instruction(const struct exec_context *x, const struc
     return st;
 }
 
-/* Alignments of a call's operands with which it was prepared: kernels are chosen by them, too. */
+/* Ops and alignments of operands with which a call was prepared: ops with equal work share calls, and kernels are chosen by
+ * alignments, too. */
 struct alignments {
-    uint32_t of[8];
+    uint32_t of[16];
     int n;
 };
 
-/* Returns a bit for each operand that does not begin at a multiple of 16 bytes, the widest load of a kernel. */
+/* Returns the op, with a bit for each operand that does not begin at a multiple of 16 bytes, the widest load of a kernel. */
 static uint32_t find_alignment(const struct exec_context *x, const struct program *p, const struct instr *in)
 {
     int64_t offset[OP_MAX_ARGS];
     void *arg[OP_MAX_ARGS];
-    uint32_t bits = 0;
+    uint32_t bits = (uint32_t)in->op << OP_MAX_ARGS;
+    _Static_assert(OP_MAX_ARGS + 8 <= 32, "an op and a bit for each operand");
     find_arguments(x, p, in, offset, arg);
     for (int k = 0; k < OP_MAX_ARGS; k++)
         bits |= (uint32_t)((uintptr_t)arg[k] % 16 != 0) << k;
@@ -159,7 +161,7 @@ static int note_alignment(struct alignments *a, uint32_t bits)
     for (int i = 0; i < a->n; i++)
         if (a->of[i] == bits)
             return 0;
-    if (a->n == 8)
+    if (a->n == 16)
         return 0;
     a->of[a->n++] = bits;
     return 1;

@@ -205,6 +205,8 @@ void test_experts(void)
                                   .part = i == 2};
             check_gradient(EXTENTS[x], &v, size[0], size[1]);
         }
+    /* sums added to pairs of bf16 */
+    check_product(EXTENTS[1], &(struct way){.y_type = 1, .result = GEMM_ADDS}, 40, 24);
     for (int which = 0; which < 4; which++)
         check_bad(which & 1, which >> 1);
 }
