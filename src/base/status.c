@@ -7,6 +7,16 @@
 
 static _Thread_local char message[1024];
 
+/* Replaces control characters, which files may have put into a sentence, so that it stays one line and no terminal obeys it. */
+static void make_printable(char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < ' ' || *s == 0x7f)
+            *s = ' ';
+        else if ((unsigned char)s[0] == 0xc2 && (unsigned char)s[1] >= 0x80 && (unsigned char)s[1] < 0xa0) /* U+0080 to U+009F */
+            s[0] = s[1] = ' ';
+}
+
 enum status status_fail(enum status code, const char *format, ...)
 {
     char made[sizeof message]; /* copy of the new sentence, as the former one may be among its arguments */
@@ -14,6 +24,7 @@ enum status status_fail(enum status code, const char *format, ...)
     va_start(args, format);
     vsnprintf(made, sizeof made, format, args);
     va_end(args);
+    make_printable(made);
     memcpy(message, made, strlen(made) + 1);
     return code;
 }

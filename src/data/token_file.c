@@ -39,11 +39,17 @@ struct tables {
     size_t bytes;
 };
 
+static size_t table_bytes(const struct header *h)
+{
+    return (size_t)(h->totals.documents + h->source.files + h->source.ids + h->blocks) * 8 +
+           (size_t)h->source.files * sizeof(struct fingerprint);
+}
+
+/* Finds the tables in t->memory, of t->bytes. */
 static void lay_out(const struct header *h, struct tables *t)
 {
     size_t ends = (size_t)(h->totals.documents + h->source.files) * 8, counts = (size_t)h->source.ids * 8,
            print = (size_t)h->source.files * sizeof *t->print;
-    t->bytes = ends + counts + print + (size_t)h->blocks * 8;
     t->ends = t->memory;
     t->file_ends = t->ends + h->totals.documents;
     t->counts = (int64_t *)((char *)t->memory + ends);
@@ -224,7 +230,7 @@ enum status token_writer_finish(struct token_writer *w, const struct token_total
     h->totals.repaired_file = totals->repaired_file;
     h->totals.chats = totals->chats;
     memcpy(h->magic, MAGIC, 8);
-    lay_out(h, &t);
+    t.bytes = table_bytes(h);
     t.memory = sys_malloc(t.bytes + 1);
     if (!t.memory)
         return status_fail(ERR_NOMEM, "out of memory: tables of tokens");
@@ -284,7 +290,7 @@ static enum status read_tables(struct token_file *f, int64_t bytes, int *whole)
 {
     struct tables *t = &f->tables;
     const struct header *h = &f->header;
-    lay_out(h, t);
+    t->bytes = table_bytes(h);
     *whole = bytes == FIRST_TOKEN + token_bytes(h) + (int64_t)t->bytes;
     if (!*whole)
         return OK;

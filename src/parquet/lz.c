@@ -26,8 +26,9 @@ static int add_copy(struct lz *z, size_t back, size_t n)
     if (back == 0 || back > z->n || n > z->room - z->n)
         return 0;
     uint8_t *to = z->to + z->n;
+    const uint8_t *from = to - back;
     for (size_t i = 0; i < n; i++)
-        to[i] = to[i - back];
+        to[i] = from[i];
     z->n += n;
     return 1;
 }
