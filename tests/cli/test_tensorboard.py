@@ -4,6 +4,7 @@
 With LTRAIN_PEERS, a virtual environment that has the package tensorboard, that package reads them, too."""
 import glob
 import json
+import math
 import os
 import re
 import struct
@@ -82,7 +83,8 @@ def samples(text):
         assert m and named[-1] == (m[1], "TYPE"), line
         labels = tuple(re.findall(label, m[2]))
         assert (m[1], labels) not in out, "a sample stands there once"
-        out[m[1], labels] = float(m[m.lastindex])
+        x = float(m[m.lastindex])
+        out[m[1], labels] = None if math.isnan(x) else x  # null in metrics.jsonl
     return out
 
 
