@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -21,15 +22,14 @@ static const char *_Atomic sought; /* target of planning's search, in words; NUL
 static _Atomic double best;        /* seconds of the fastest step that fits; 0: none */
 static _Atomic int64_t to_read, been_read;
 static const char *_Atomic purpose = PROGRESS_FILES;
-static atomic_int lines_fd = -1;
-static _Atomic int64_t next_line_ns;
-static int64_t lines_began_ns, lines_every_ns;
 
 static struct {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t end;
-    int running, ended, fd, stays; /* stays: 1: each message is a line of its own, not rewritten in place */
+    int running, ended, fd;
+    int stays; /* 1: each message is a line of its own, not rewritten in place */
+    int reads; /* 1: files are read, even while their bytes are not known yet */
     int64_t began_ns, after_ns, every_ns;
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -88,23 +88,13 @@ void progress_purpose(const char *text)
 
 void progress_read(int64_t bytes)
 {
-    char read[80];
     atomic_fetch_add_explicit(&been_read, bytes, memory_order_relaxed);
-    int fd = atomic_load_explicit(&lines_fd, memory_order_relaxed);
-    if (fd < 0 || atomic_load_explicit(&to_read, memory_order_relaxed) < PROGRESS_LEAST_BYTES)
-        return;
-    int64_t now = clock_ns(), due = atomic_load_explicit(&next_line_ns, memory_order_relaxed);
-    if (now >= due && atomic_compare_exchange_strong(&next_line_ns, &due, now + lines_every_ns))
-        dprintf(fd, "%s: %s, %lld s\n", atomic_load(&purpose), describe_read(read),
-                (long long)((now - lines_began_ns) / 1000000000));
 }
 
-void progress_lines(int fd, int64_t after_ns, int64_t every_ns)
+int64_t progress_silence_ns(void)
 {
-    lines_began_ns = clock_ns();
-    lines_every_ns = every_ns;
-    atomic_store(&next_line_ns, lines_began_ns + after_ns);
-    atomic_store(&lines_fd, fd);
+    const char *seconds = getenv("LTRAIN_PROGRESS_AFTER");
+    return seconds ? (int64_t)(strtod(seconds, NULL) * 1e9) : PROGRESS_AFTER_NS;
 }
 
 /* Describes the fastest step so far and what planning looks for, or nothing. */
@@ -130,6 +120,8 @@ static void describe_work(char text[192])
     const int64_t seconds = (clock_ns() - line.began_ns) / 1000000000;
     if (atomic_load_explicit(&to_read, memory_order_relaxed) > 0)
         snprintf(text, 192, "%s: %s, %lld s", atomic_load(&purpose), describe_read(read), (long long)seconds);
+    else if (line.reads)
+        snprintf(text, 192, "%s: %lld s", atomic_load(&purpose), (long long)seconds);
     else
         snprintf(text, 192, "planning %s tokens: %s%d programs built, %lld s",
                  units_format_count(atomic_load_explicit(&tokens, memory_order_relaxed), count), describe_search(search),
@@ -174,13 +166,14 @@ static void *show(void *arg)
     return NULL;
 }
 
-/* Starts the thread. stays: 1: each message is a line of its own. */
-static void begin(int fd, int stays, int64_t after_ns, int64_t every_ns)
+/* Starts the thread. */
+static void begin(int fd, int stays, int reads, int64_t after_ns, int64_t every_ns)
 {
     clock_cond_init(&line.end);
     atomic_store(&programs, 0);
     line.fd = fd;
     line.stays = stays;
+    line.reads = reads;
     line.ended = 0;
     line.began_ns = clock_ns();
     line.after_ns = after_ns;
@@ -193,15 +186,20 @@ static void begin(int fd, int stays, int64_t after_ns, int64_t every_ns)
 void progress_begin(int fd, int64_t after_ns)
 {
     if (isatty(fd))
-        begin(fd, 0, after_ns, EVERY_NS);
+        begin(fd, 0, 0, after_ns, EVERY_NS);
 }
 
 void progress_begin_kept(int fd, int64_t after_ns, int64_t every_ns)
 {
     if (isatty(fd))
-        begin(fd, 0, PROGRESS_AFTER_NS, EVERY_NS);
+        begin(fd, 0, 0, PROGRESS_AFTER_NS, EVERY_NS);
     else
-        begin(fd, 1, after_ns, every_ns);
+        begin(fd, 1, 0, after_ns, every_ns);
+}
+
+void progress_begin_lines(int fd, int64_t after_ns, int64_t every_ns)
+{
+    begin(fd, 1, 1, after_ns, every_ns);
 }
 
 void progress_end(void)

@@ -123,7 +123,7 @@ int64_t checkpoint_others_bytes(const char *from, const struct model *m);
 int64_t checkpoint_texts_bytes(const char *from);
 
 /* Hashes a model's weights, for session->base_xxh3: every tensor's name, type, shape and bytes, however files share them out. All
- * ranks call it; they read the weights whole, every rank its share, and show it by progress_begin and progress_lines. */
+ * ranks call it; they read the weights whole, every rank its share, and show it by progress_begin and progress_begin_lines. */
 enum status checkpoint_hash_base(struct comm *c, const char *path, uint64_t *out);
 /* Refuses a directory that holds a file of a run, or a file whose name an export may write (ERR_INVALID; one rank only). The
  * functions below never overwrite a file. */

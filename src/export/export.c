@@ -87,9 +87,8 @@ static enum status check_base(const struct settings *s, uint64_t *xxh3)
     TRY(comm_create(&alone, 600, &c));
     progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
     if (!isatty(STDERR_FILENO))
-        progress_lines(STDOUT_FILENO, PROGRESS_AFTER_NS, PROGRESS_LINE_NS);
+        progress_begin_lines(STDOUT_FILENO, progress_silence_ns(), PROGRESS_LINE_NS);
     enum status st = checkpoint_hash_base(c, s->model, xxh3);
-    progress_lines(-1, 0, 0);
     progress_end();
     if (st == OK)
         st = checkpoint_check_base(s->adapter, s->model, *xxh3);

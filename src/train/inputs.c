@@ -169,12 +169,11 @@ void run_begin_reading(const struct run *r)
     fflush(tell_stream());
     train_show_progress(r->s, r->comm);
     if (tell_stream() == stdout && comm_rank(r->comm) == 0 && (comm_size(r->comm) > 1 || !isatty(STDERR_FILENO)))
-        progress_lines(STDOUT_FILENO, PROGRESS_AFTER_NS, PROGRESS_LINE_NS);
+        progress_begin_lines(STDOUT_FILENO, progress_silence_ns(), PROGRESS_LINE_NS);
 }
 
 void run_end_reading(void)
 {
-    progress_lines(-1, 0, 0);
     progress_end();
 }
 

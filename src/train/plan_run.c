@@ -28,19 +28,11 @@ void train_show_progress(const struct settings *s, const struct comm *comm)
         progress_begin(STDERR_FILENO, PROGRESS_AFTER_NS);
 }
 
-/* Returns the time after which planning shows progress where output is kept. Tests that expect nothing on stderr, even on slow
- * machines, set the environment variable LTRAIN_PROGRESS_AFTER, in seconds. */
-static int64_t planning_silence_ns(void)
-{
-    const char *seconds = getenv("LTRAIN_PROGRESS_AFTER");
-    return seconds ? (int64_t)(strtod(seconds, NULL) * 1e9) : PROGRESS_AFTER_NS;
-}
-
 void train_show_planning(const struct settings *s, const struct comm *comm)
 {
     if (tell_stream() != stdout || comm_rank(comm) != 0 || (comm_size(comm) == 1 && s->json && tell_is_terminal()))
         return;
-    progress_begin_kept(STDERR_FILENO, planning_silence_ns(), PROGRESS_LINE_NS);
+    progress_begin_kept(STDERR_FILENO, progress_silence_ns(), PROGRESS_LINE_NS);
 }
 
 /* Resets the tiles of a resumed run if the mesh is another one: they were chosen for a rank's heads and tokens. The size of groups

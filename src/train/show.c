@@ -313,12 +313,11 @@ static void begin_reading(const struct settings *s, const struct comm *comm)
 {
     train_show_progress(s, comm);
     if (!isatty(STDERR_FILENO))
-        progress_lines(STDOUT_FILENO, PROGRESS_AFTER_NS, PROGRESS_LINE_NS);
+        progress_begin_lines(STDOUT_FILENO, progress_silence_ns(), PROGRESS_LINE_NS);
 }
 
 static void end_reading(void)
 {
-    progress_lines(-1, 0, 0);
     progress_end();
 }
 

@@ -141,28 +141,20 @@ static void reading(void **state)
     progress_end();
     close(fd);
     close(seen);
-    assert_int_equal(pipe(ends), 0); /* lines that stay */
-    progress_lines(ends[1], NEVER_NS, 0);
-    progress_reading(500 << 20);
-    progress_read(1 << 20);
-    progress_lines(ends[1], 0, NEVER_NS); /* a line is printed at once, and no second one */
-    progress_reading(PROGRESS_LEAST_BYTES - 1);
-    progress_read(1 << 20);
-    progress_reading(500 << 20);
-    progress_read(2 << 20);
-    progress_read(1 << 20);
+    assert_int_equal(pipe(ends), 0); /* lines that stay, of few bytes and of none, too */
+    text[0] = 0;
+    progress_reading(500);
+    progress_read(2);
+    progress_begin_lines(ends[1], 0, NEVER_NS);
+    read_until(ends[0], "reading files, for their checksums: 2 B of 500 B, 0 s\n", text, sizeof text);
+    progress_end();
     progress_reading(0);
-    progress_read(1 << 20);
-    progress_lines(-1, 0, 0);
-    progress_reading(500 << 20);
-    progress_read(1 << 20);
-    progress_reading(0);
-    close(ends[1]);
-    ssize_t got = read(ends[0], text, sizeof text - 1);
-    assert_true(got > 0);
-    text[got] = 0;
-    assert_string_equal(text, "reading files, for their checksums: 2.0 MiB of 500 MiB, 0 s\n");
+    progress_begin_lines(ends[1], 0, NEVER_NS);
+    read_until(ends[0], "reading files, for their checksums: 0 s\n", text, sizeof text);
+    progress_end();
+    assert_null(strchr(text, '\r'));
     close(ends[0]);
+    close(ends[1]);
 }
 
 /* The line says what was found and what is looked for. Steps found while nothing is looked for, by advice, do not count. */
@@ -216,11 +208,33 @@ static void a_signal(void **state)
     close(seen);
 }
 
+/* Planning whose output is kept says after two seconds that it goes on, long before the plan of 2^30 tokens on 1,024 devices. */
+static void long_planning(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+        dup2(ends[1], STDERR_FILENO);
+        unsetenv("LTRAIN_PROGRESS_AFTER");
+        execl(getenv("LTRAIN"), "ltrain", "plan", "--model", "8b", "--seq-len", "1g", "--machine", "1024xh100", (char *)NULL);
+        _exit(99);
+    }
+    close(ends[1]);
+    read_until(ends[0], "planning 1,073,741,824 tokens: looking for ", text, sizeof text);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    close(ends[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_search),         cmocka_unit_test(a_signal),
                                        cmocka_unit_test(a_line_that_goes), cmocka_unit_test(no_wider_than_the_terminal),
                                        cmocka_unit_test(nothing),          cmocka_unit_test(lines_that_stay),
-                                       cmocka_unit_test(reading)};
+                                       cmocka_unit_test(reading),          cmocka_unit_test(long_planning)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

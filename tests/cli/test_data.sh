@@ -246,6 +246,14 @@ echo '{"prompt": "alone", "completion": ""}' >untrained.jsonl
 show --data untrained.jsonl --samples 1
 refuse 'have 5 tokens and a sequence needs 4096' data --model tiny --data text --seq-len 4k --packing concat
 refuse 'data is missing' data --model model
+
+# A template without end ends with a sentence; until then few bytes are read for long, and a line says so where output is kept.
+cp -r model endless
+echo '{"chat_template": "{% set l = range(99999) %}{% for i in l %}{{ 0 if -1 in l }}{% endfor %}"}' >endless/tokenizer_config.json
+echo '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}' >one.jsonl
+(export LTRAIN_PROGRESS_AFTER=0.1; refuse 'the template takes more than 20040000 steps' data --model endless --data one.jsonl; exit $failures) ||
+    fail "a template without end"
+says out 'tokenizing: '
 refuse '--samples is for ltrain data' --model tiny --data text --seq-len 4 --samples 2
 refuse '--json is for ltrain plan, and this shows data' data --model tiny --data text --json
 "$ltrain" data --help | grep -q -- '--samples N' || fail "help"
