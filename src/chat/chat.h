@@ -123,7 +123,7 @@ struct chat_options {
      * CHAT_TRAIN_ALL */
     int strict;
     int64_t messages;  /* number of messages to render, as if the conversation ended behind them; 0: all */
-    size_t max_bytes;  /* most bytes of memory that a render may take; 0: 1 GiB */
+    size_t max_bytes;  /* most bytes of memory that a render may take; 0: 256 MiB */
     int64_t max_steps; /* most steps of the interpreter; 0: 20 million (two seconds), and 20,000 a message */
 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Default limits of a render: bytes, and steps of 0.1 us each, so that an endless template is stopped after two seconds. */
-enum { DEFAULT_BYTES = 1 << 30, STEPS_EVER = 20000000, STEPS_A_MESSAGE = 20000 };
+enum { DEFAULT_BYTES = 1 << 28, STEPS_EVER = 20000000, STEPS_A_MESSAGE = 20000 };
 
 struct request {
     const struct chat_template *t;

@@ -98,6 +98,33 @@ static void experts_take_what_was_planned(void **state)
                 0.95 * (planned + outside)); /* routers of zeros leave most experts without rows, and their room untouched */
 }
 
+/* Makes sure that a row of that many messages is refused before it takes a gigabyte of memory. */
+static void refuse_row(int messages, const char *words)
+{
+    FILE *f = fopen("row.jsonl", "wb");
+    assert_non_null(f);
+    fputs("{\"messages\": [", f);
+    for (int i = 0; i < messages; i++)
+        fputs(i % 2 ? "{\"role\": \"assistant\", \"content\": \"a\"}, " : "{\"role\": \"user\", \"content\": \"q\"}, ", f);
+    fputs("{\"role\": \"user\", \"content\": \"q\"}]}\n", f);
+    assert_int_equal(fclose(f), 0);
+    struct result r = e2e_refuses(2, words, NULL, "data --model model --data row.jsonl --chat-template chatml");
+    print_message("%d messages: resident %.0f MiB\n", messages, (double)r.peak_bytes / 0x1p20);
+    assert_true(r.peak_bytes < (int64_t)1 << 30);
+}
+
+/* The first row is too large to be read, the second one to be rendered. */
+static void rows_of_many_messages(void **state)
+{
+    (void)state;
+    assert_int_equal(system("mkdir model && cp $LTRAIN_SOURCE_ROOT/tests/text/families/qwen2.json model/tokenizer.json"), 0);
+    e2e_write("model/config.json",
+              "{\"model_type\": \"llama\", \"vocab_size\": 1000, \"hidden_size\": 64, \"intermediate_size\": 128, "
+              "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"rms_norm_eps\": 1e-5}");
+    refuse_row(2000000, "row.jsonl:1: reading the values of this row would take|cut it into several");
+    refuse_row(600000, "row.jsonl:1: |the template takes more than 256 MiB of memory");
+}
+
 int main(void)
 {
     if (E2E_SANITIZED)
@@ -105,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(resident_memory_is_what_was_planned, e2e_setup, e2e_teardown),
         cmocka_unit_test_setup_teardown(experts_take_what_was_planned, e2e_setup, e2e_teardown),
+        cmocka_unit_test_setup_teardown(rows_of_many_messages, e2e_setup, e2e_teardown),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }
