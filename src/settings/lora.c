@@ -306,3 +306,15 @@ int lora_next_tokens(const char **at, struct lora_tokens *out)
     out->end = (dash ? strtoll(dash + 1, NULL, 10) : out->first) + 1;
     return 1;
 }
+
+int lora_same_tokens(const char *a, const char *b)
+{
+    struct lora_tokens x = {.first = 0}, y = {.first = 0};
+    for (;;) {
+        const int more_x = x.first < x.end || lora_next_tokens(&a, &x), more_y = y.first < y.end || lora_next_tokens(&b, &y);
+        if (!more_x || !more_y)
+            return more_x == more_y;
+        if (x.first++ != y.first++ || strcmp(x.module, y.module) != 0)
+            return 0;
+    }
+}

@@ -52,5 +52,7 @@ int lora_next_name(const char **at, char *name, size_t bytes);
 /* Reads the next item of a checked text of `tokens` after *at, which is moved on; an item without a module's name keeps that in
  * out->module, which is "" at first. Returns 0 if there is none. */
 int lora_next_tokens(const char **at, struct lora_tokens *out);
+/* Tells whether two checked texts of `tokens` list the same rows in the same order, neighbours written either way. */
+int lora_same_tokens(const char *a, const char *b);
 
 #endif

@@ -115,12 +115,13 @@ static void say_layout(const struct run *r, const char *before)
 
 /* ---- settings ---- */
 
-/* Refuses another scale of adapters: a checkpoint holds their numbers but not their scale, which would make another model. */
+/* Refuses another scale of adapters, or rows of other tokens: a checkpoint holds numbers only, which would make another model. */
 static enum status compare_adapters(const struct run *r, const struct settings *before)
 {
     const struct lora *now = &r->s->plan.lora, *was = &before->plan.lora;
     const int alike = (now->rank > 0) == (was->rank > 0) && now->alpha == was->alpha &&
-                      now->rank_stabilised == was->rank_stabilised && strcmp(now->alphas, was->alphas) == 0;
+                      now->rank_stabilised == was->rank_stabilised && strcmp(now->alphas, was->alphas) == 0 &&
+                      lora_same_tokens(now->tokens, was->tokens);
     if (alike)
         return OK;
     if (was->rank == 0)

@@ -909,6 +909,7 @@ static void rows_of_tokens(void **state)
 static void rows_trained(void **state)
 {
     static const char *const of[] = {"embed_tokens:101,32,120,lm_head:101,116", "101,32,120,116"};
+    static const char *const exchanged[] = {"embed_tokens:101,32,120,lm_head:116,101", "32,101,120,116"};
     static const char *const peft[] = {"\"lm_head\": [\n      101,\n      116\n    ]",
                                        "\"trainable_token_indices\": [\n    101,\n    32"};
     (void)state;
@@ -923,6 +924,8 @@ static void rows_trained(void **state)
         e2e_contains(r.out, tied ? "tokens also trains 4 rows of the embedding, which is the head's matrix"
                                  : "tokens also trains 3 rows of the embedding and 2 of the head");
         e2e_succeeds(NULL, "%s --steps 2 --save-every 2 --out run" RUN, begin);
+        e2e_refuses(2, "tokens=|the checkpoint's adapters are r=4", NULL,
+                    "--resume run --steps 4 --lora r=4,targets=q_proj,tokens=%s", exchanged[tied]);
         e2e_succeeds(NULL, "--resume run --steps 4" DISCRETE);
         same_adapter("whole", "run");
         e2e_succeeds(NULL, "%s --steps 4 --out away --offload nvme --nvme-path . --nvme-max 50M" RUN, begin);

@@ -932,6 +932,8 @@ static void test_lora(void **state)
     same_lora(&s.plan.lora, "r=16,alpha=32,targets=.*layers[.]\\d{1,2}[.].*_proj");
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--lora", "r=4,dropout=0.125"), OK);
+    assert_true(lora_same_tokens("3,40-42,lm_head:7", "3,40,41-42,lm_head:7") && lora_same_tokens("", ""));
+    assert_false(lora_same_tokens("3,40-42", "40-42,3") || lora_same_tokens("3", "3,4") || lora_same_tokens("lm_head:7", "7"));
     same_lora(&s.plan.lora, "r=4,alpha=8,dropout=0.125,targets=all-linear");
     settings_free(&s);
     assert_int_equal(READ(&s, REQUIRED, "--lora",
