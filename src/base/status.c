@@ -7,11 +7,11 @@
 
 static _Thread_local char message[1024];
 
-/* Replaces control characters, which files may have put into a sentence, so that it stays one line and no terminal obeys it. */
+/* Replaces control characters but ends of lines, which files may have put into a sentence, so that no terminal obeys them. */
 static void make_printable(char *s)
 {
     for (; *s; s++)
-        if ((unsigned char)*s < ' ' || *s == 0x7f)
+        if (((unsigned char)*s < ' ' && *s != '\n') || *s == 0x7f)
             *s = ' ';
         else if ((unsigned char)s[0] == 0xc2 && (unsigned char)s[1] >= 0x80 && (unsigned char)s[1] < 0xa0) /* U+0080 to U+009F */
             s[0] = s[1] = ' ';
