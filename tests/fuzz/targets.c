@@ -63,9 +63,11 @@ static enum status check(enum status st)
 static enum status read_settings(const uint8_t *data, size_t n)
 {
     struct settings s;
-    char *text = strndup((const char *)data, n);
+    char *text = malloc(n + 1);
     if (!text)
         return ERR_NOMEM;
+    memcpy(text, data, n);
+    text[n] = 0;
     const enum status st = check(settings_read_text("config.yaml", text, &s));
     if (st == OK)
         settings_free(&s);
