@@ -128,7 +128,7 @@ static enum status read_header(struct column *c, struct page *p)
         if (n == room || want >= MOST)
             return column_refuse(c, "a page's header is broken");
     }
-    if (p->bytes < 0 || p->packed_bytes < 0 || p->packed_bytes > c->chunk.end - c->at)
+    if (p->bytes < 0 || p->packed_bytes < 0 || p->packed_bytes > INT32_MAX || p->packed_bytes > c->chunk.end - c->at)
         return column_refuse(c, "a page is longer than its column");
     char bytes[32], most[32];
     if (p->bytes > COLUMN_MOST_PAGE)
