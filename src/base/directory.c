@@ -3,10 +3,42 @@
 #include "base/sys.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Tells whether the error means that the file system has no fsync of directories: SMB, FUSE, or shared folders of virtual
+ * machines. Names are safe there when their server says so. */
+static int cannot_sync(int error)
+{
+    return error == EINVAL || error == EBADF || error == ENOSYS || error == EOPNOTSUPP;
+}
+
+enum status directory_sync(const char *path)
+{
+    int fd = sys_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return status_fail(ERR_IO, "cannot open the directory %s: %s", path, strerror(errno));
+    enum status st = OK;
+    if (sys_fsync(fd) != 0 && !cannot_sync(errno))
+        st = status_fail(ERR_IO, "cannot sync the directory %s: %s", path, strerror(errno));
+    sys_close(fd);
+    return st;
+}
+
+enum status directory_keep(const char *path)
+{
+    char parent[4096];
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    snprintf(parent, sizeof parent, "%.*s", n ? (int)n : 1, n ? path : ".");
+    return sys_access(parent, R_OK) == 0 ? directory_sync(parent) : OK;
+}
 
 enum status directory_make(const char *path)
 {
@@ -17,8 +49,11 @@ enum status directory_make(const char *path)
             continue;
         char kept = *p;
         *p = 0;
-        if (sys_mkdir(partial, 0777) != 0 && errno != EEXIST)
+        const int made = sys_mkdir(partial, 0777) == 0;
+        if (!made && errno != EEXIST)
             return status_fail(ERR_IO, "cannot make the directory %s: %s", partial, strerror(errno));
+        if (made)
+            TRY(directory_keep(partial));
         *p = kept;
         if (!kept)
             return OK;

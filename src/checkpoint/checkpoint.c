@@ -96,7 +96,7 @@ static enum status prepare(struct session *s, const char *run, const struct path
     TRY(ckpt_make_dir(run));
     TRY(directory_check_link(p->dir));
     TRY(ckpt_make_dir(p->dir));
-    TRY(ckpt_sync_dir(run));
+    TRY(directory_sync(run));
     names_remove_dead(p->dir); /* frees room for this save */
     TRY(check_space(s, p->dir));
     TRY(make_partial(s, p->partial, mark, CKPT_CONFIG, &one_file));
@@ -167,7 +167,7 @@ static enum status write_latest(const char *dir, const char *name)
     snprintf(text, sizeof text, "%s\n", name);
     TRY(ckpt_write_text(partial, text));
     TRY(ckpt_rename(partial, path));
-    return ckpt_sync_dir(dir);
+    return directory_sync(dir);
 }
 
 /* Writes the manifest, gives the directory its final name, then replaces `latest` (rank 0 only). */
@@ -177,9 +177,9 @@ static enum status commit(struct session *s, const struct paths *p, const struct
     ckpt_unmark(p->partial, mark);
     TRY(lineage_of_save(p->dir, s->origin.kind == ORIGIN_CHECKPOINT ? s->origin.path : "", m->info.step, &l));
     TRY(manifest_write(p->partial, m, &l, s->model->whole, s->plan->strategy.key.dtype));
-    TRY(ckpt_sync_dir(p->partial));
+    TRY(directory_sync(p->partial));
     TRY(put_in_place(p->partial, p->final, p->old));
-    TRY(ckpt_sync_dir(p->dir));
+    TRY(directory_sync(p->dir));
     return write_latest(p->dir, p->name);
 }
 
@@ -297,7 +297,8 @@ static enum status move_export(struct session *s, const char *partial, const cha
     if (adapter)
         TRY(move_file(partial, dir, BASE_FILE));
     TRY(move_file(partial, dir, adapter ? ADAPTER_CONFIG : ckpt_file_names[CKPT_CONFIG]));
-    return ckpt_sync_dir(dir);
+    TRY(directory_sync(dir));
+    return directory_keep(dir);
 }
 
 /* Writes config.json, and the files beside it, as directory `like` has them (rank 0 only). */

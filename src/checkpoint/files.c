@@ -33,25 +33,6 @@ enum status ckpt_make_dir(const char *path)
     return OK;
 }
 
-/* Tells whether the error means that the file system has no fsync of directories: SMB, FUSE, or shared folders of virtual
- * machines. Names are safe there when their server says so. */
-static int cannot_sync_dirs(int error)
-{
-    return error == EINVAL || error == EBADF || error == ENOSYS || error == EOPNOTSUPP;
-}
-
-enum status ckpt_sync_dir(const char *path)
-{
-    int fd = sys_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    if (fd < 0)
-        return status_fail(ERR_IO, "cannot open the directory %s: %s", path, strerror(errno));
-    enum status st = OK;
-    if (sys_fsync(fd) != 0 && !cannot_sync_dirs(errno))
-        st = status_fail(ERR_IO, "cannot sync the directory %s: %s", path, strerror(errno));
-    sys_close(fd);
-    return st;
-}
-
 enum status ckpt_rename(const char *from, const char *to)
 {
     if (sys_rename(from, to) != 0)

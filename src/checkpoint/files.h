@@ -13,8 +13,6 @@ enum { CKPT_PATH = 4096 };
 enum status ckpt_path(char path[CKPT_PATH], const char *dir, const char *name, const char *suffix);
 /* Makes one directory; fine if it is there already. */
 enum status ckpt_make_dir(const char *path);
-/* Makes the entries of a directory durable; does nothing if the file system has no such call. */
-enum status ckpt_sync_dir(const char *path);
 enum status ckpt_rename(const char *from, const char *to);
 /* Removes a directory and the plain files in it, as far as possible; of a symbolic link only the link. */
 void ckpt_remove_dir(const char *path);

@@ -1,6 +1,7 @@
 /* Writing whole exports into directories that may hold others' files. */
 #include "checkpoint/place.h"
 
+#include "base/directory.h"
 #include "base/sys.h"
 #include "checkpoint/base.h"
 #include "checkpoint/files.h"
@@ -158,7 +159,9 @@ static enum status move_all(const char *from, const char *to)
         moved += st == OK;
     }
     if (st == OK)
-        st = ckpt_sync_dir(to);
+        st = directory_sync(to);
+    if (st == OK)
+        st = directory_keep(to);
     for (int i = moved - 1; st != OK && i >= 0; i--)
         if (ckpt_path(path, to, l.names[i], "") == OK)
             sys_unlink(path);

@@ -3,6 +3,7 @@
  * They are copied byte for byte, so that a run's export has them even if the model's own directory is gone by then. */
 #include "checkpoint/texts.h"
 
+#include "base/directory.h"
 #include "base/sys.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
@@ -243,7 +244,7 @@ enum status checkpoint_keep_texts(const char *from, const char *tokenizer, const
         TRY(ckpt_copy(source, partial));
         TRY(ckpt_rename(partial, target));
     }
-    return ckpt_sync_dir(to);
+    return directory_sync(to);
 }
 
 /* Copies the new files before the former ones are removed: a link among the new may lead to a former one. */
@@ -258,7 +259,7 @@ enum status checkpoint_keep_tokenizer(const char *tokenizer, const char *to)
     if (st == OK)
         st = texts_move(partial, to);
     ckpt_remove_dir(partial);
-    return st == OK ? ckpt_sync_dir(to) : st;
+    return st == OK ? directory_sync(to) : st;
 }
 
 static enum status replace(const char *text, const char *to, const char *name)
@@ -273,7 +274,7 @@ static enum status replace(const char *text, const char *to, const char *name)
 enum status checkpoint_keep_generation(const char *text, const char *to)
 {
     TRY(replace(text, to, "generation_config.json"));
-    return ckpt_sync_dir(to);
+    return directory_sync(to);
 }
 
 enum status checkpoint_keep_template(const char *text, const char *tools, const char *to)
@@ -286,14 +287,14 @@ enum status checkpoint_keep_template(const char *text, const char *tools, const 
     if (tools) {
         TRY(ckpt_make_dir(dir));
         TRY(replace(tools, to, of_tools));
-        TRY(ckpt_sync_dir(dir));
+        TRY(directory_sync(dir));
     } else {
         sys_unlink(path);
         sys_rmdir(dir); /* succeeds only if no other files are left */
     }
     TRY(ckpt_path(path, to, "chat_template.json", ""));
     sys_unlink(path);
-    return ckpt_sync_dir(to);
+    return directory_sync(to);
 }
 
 /* Returns the size of a regular file of a directory; 0: there is none. */

@@ -165,7 +165,7 @@ enum status run_make_distinct(const char *name, char path[RUN_PATH])
         if (length >= RUN_PATH)
             return status_fail(ERR_INVALID, "%.64s...: the path is too long", name);
         if (sys_mkdir(path, 0777) == 0)
-            return OK;
+            return directory_keep(path);
         if (errno != EEXIST)
             break;
     }

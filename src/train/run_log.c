@@ -116,6 +116,14 @@ enum status run_log_add(struct run_log *l, const struct step_metrics *m)
     return OK;
 }
 
+void run_log_sync(struct run_log *l)
+{
+    if (!l || sys_fsync(l->fd) == 0 || errno == EINVAL || errno == EROFS)
+        return;
+    tell("cannot sync %s: %s; after a power cut lines of it may be missing\n", l->path, strerror(errno));
+    fflush(tell_stream());
+}
+
 void run_log_abandon(struct run_log *l)
 {
     if (!l)

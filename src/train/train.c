@@ -49,6 +49,8 @@ static enum status save(struct run *r, enum save_when when)
     const double begun = clock_seconds();
     enum status st = run_check_place(r);
     if (st == OK)
+        run_log_sync(r->place.log); /* the steps before a checkpoint have their lines */
+    if (st == OK)
         st = checkpoint_save(r->session, r->s->out, &r->progress.at, &r->inputs.texts, (int)max_i64(1, r->s->keep) + keeps_older);
     st = say_diverged(r, st, "which was not saved");
     if (st != OK)

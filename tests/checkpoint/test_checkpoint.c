@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "base/directory.h"
 #include "base/rng.h"
 #include "base/sys.h"
 #include "checkpoint/checkpoint.h"
@@ -876,10 +877,10 @@ static void directories_may_have_no_fsync(void **state)
     static const int none[] = {EINVAL, EBADF, ENOSYS, EOPNOTSUPP};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         sys_inject(SYS_FSYNC, 1, none[i]);
-        must(ckpt_sync_dir(run));
+        must(directory_sync(run));
     }
     sys_inject(SYS_FSYNC, 1, EIO);
-    assert_int_equal(ckpt_sync_dir(run), ERR_IO);
+    assert_int_equal(directory_sync(run), ERR_IO);
     must_say("cannot sync the directory");
     char path[CKPT_PATH];
     must(ckpt_path(path, run, "text", ""));
