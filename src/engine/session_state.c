@@ -190,15 +190,22 @@ static int next_piece(struct walk *w, struct piece *x)
 
 /* ---- visiting ---- */
 
+/* Returns this rank's share of the experts. */
+static struct model_share share_of(const struct session *s)
+{
+    const int ep = mesh_degree(&s->plan->strategy.key.mesh, MESH_EP);
+    return (struct model_share){ep, ep > 1 ? comm_member(s->comm, LANE_EP) : 0};
+}
+
 /* Finds the elements from `first` on of a piece in the whole unit, of which the rank may have a slice or a share of the experts.
  * Returns how many of the n elements follow each other there. */
 static int64_t place_in_unit(const struct session *s, int unit, int64_t first, int64_t n, int64_t *there)
 {
-    const int ep = shared_out(s, unit);
+    const struct model_share share = share_of(s);
     int same;
     if (s->slice)
         return model_part_piece(s->slice, unit, first, n, &same, there);
-    return model_share_piece(s->model, ep, ep > 1 ? comm_member(s->comm, LANE_EP) : 0, unit, first, n, there);
+    return model_share_piece(s->model, &share, unit, first, n, there);
 }
 
 /* Visits a piece's elements, which lie at `data`, as elements of the whole unit. */
@@ -264,6 +271,18 @@ enum status session_visit(struct session *s, int unit, enum state_kind kind, enu
     return OK;
 }
 
+/* Visits bytes of quantised matrices, of which the rank may have a share of the experts', as bytes of the whole unit. */
+static enum status visit_bytes(const struct session *s, int unit, int64_t first, int64_t n, bytes_visitor *visit, void *user,
+                               uint8_t *bytes)
+{
+    const struct model_share share = share_of(s);
+    for (int64_t done = 0, there, part; done < n; done += part) {
+        part = model_share_bytes(s->model, &share, unit, first + done, n - done, &there);
+        TRY(visit(user, unit, there, part, bytes + done));
+    }
+    return OK;
+}
+
 /* Visits the rank's bytes of the unit's index-th packed group, whose home the binding names. */
 static enum status visit_packed_group(struct session *s, const struct binding *b, int index, enum state_access access,
                                       bytes_visitor *visit, void *user)
@@ -276,11 +295,10 @@ static enum status visit_packed_group(struct session *s, const struct binding *b
     uint8_t *stored = buf->tier == TIER_HOST ? (uint8_t *)s->context.host + at : s->staging;
     if (access == STATE_READ) {
         TRY(read_stored(s, (enum tier)buf->tier, at, stored, room));
-        return n > 0 ? visit(user, b->unit, first, n, stored) : OK;
+        return visit_bytes(s, b->unit, first, n, visit, user, stored);
     }
     memset(stored, 0, (size_t)room);
-    if (n > 0)
-        TRY(visit(user, b->unit, first, n, stored));
+    TRY(visit_bytes(s, b->unit, first, n, visit, user, stored));
     return write_stored(s, (enum tier)buf->tier, at, stored, room);
 }
 

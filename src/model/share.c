@@ -27,21 +27,6 @@ enum status model_share_check(const struct model *m, int ep)
     if (m->config.experts % ep)
         return status_fail(ERR_INVALID, "--mesh: ep=%d does not divide the model's %lld experts: take ep=%s", ep,
                            (long long)m->config.experts, legal);
-    for (int i = 0; i < m->n_params; i++) {
-        const struct model_param *p = &m->params[i];
-        if (!model_unit_has_experts(m, p->unit))
-            continue;
-        if (p->adapter)
-            return status_fail(ERR_INVALID,
-                               "--mesh: ep=%d: experts with adapters are not shared out to ranks: leave ep out, or adapt other "
-                               "maps (--lora targets=...)",
-                               ep);
-        if (p->packed_bytes > 0)
-            return status_fail(ERR_INVALID,
-                               "--mesh: ep=%d: experts of a quantised base are not shared out to ranks: leave ep out", ep);
-        if (p->shape[1] == 0)
-            return status_fail(ERR_INVALID, "--mesh: ep=%d: experts with biases are not shared out to ranks: leave ep out", ep);
-    }
     return OK;
 }
 
@@ -57,6 +42,8 @@ static void divide_param(struct model_param *p, int ep)
     p->shape[0] /= ep;
     p->elements /= ep;
     p->offset /= ep;
+    p->packed_bytes /= ep;
+    p->packed_offset /= ep;
 }
 
 enum status model_share_create(const struct model *m, int ep, struct model *out)
@@ -77,6 +64,7 @@ enum status model_share_create(const struct model *m, int ep, struct model *out)
         unit->elements /= ep;
         unit->trained_elements /= ep;
         unit->decay_elements /= ep;
+        unit->packed_bytes /= ep;
         for (int i = unit->first_param; i < unit->first_param + unit->n_params; i++)
             divide_param(&out->params[i], ep);
     }
@@ -90,18 +78,40 @@ void model_share_free(struct model *shared)
     free(shared->params);
 }
 
-int64_t model_share_piece(const struct model *m, int ep, int member, int unit, int64_t first, int64_t n, int64_t *there)
+/* Place of a stack in its unit: elements, or bytes of a quantised one. */
+struct place_of_stack {
+    int64_t first, n;
+};
+
+static struct place_of_stack place_of(const struct model_param *p, int packed)
 {
-    const int of = model_share_of(m, ep, unit);
+    return packed ? (struct place_of_stack){p->packed_offset, p->packed_bytes} : (struct place_of_stack){p->offset, p->elements};
+}
+
+/* Finds elements, or (packed) bytes, of a member's share in the whole unit. */
+static int64_t find_piece(const struct model *m, const struct model_share *s, int packed, int unit, int64_t first, int64_t n,
+                          int64_t *there)
+{
+    const int of = model_share_of(m, s->ep, unit);
     const struct model_unit *u = &m->units[unit];
     *there = first;
-    if (of == 1)
-        return n;
-    int i = u->first_param;
-    while (i + 1 < u->first_param + u->n_params && first >= m->params[i + 1].offset / of)
-        i++;
-    const struct model_param *p = &m->params[i];
-    const int64_t share = p->elements / of, within = first - p->offset / of;
-    *there = p->offset + member * share + within;
-    return min_i64(n, share - within);
+    for (int i = u->first_param; of > 1 && i < u->first_param + u->n_params; i++) {
+        const struct place_of_stack whole = place_of(&m->params[i], packed);
+        const int64_t share = whole.n / of, within = first - whole.first / of;
+        if (within < 0 || within >= share)
+            continue;
+        *there = whole.first + s->member * share + within;
+        return min_i64(n, share - within);
+    }
+    return n;
+}
+
+int64_t model_share_piece(const struct model *m, const struct model_share *s, int unit, int64_t first, int64_t n, int64_t *there)
+{
+    return find_piece(m, s, 0, unit, first, n, there);
+}
+
+int64_t model_share_bytes(const struct model *m, const struct model_share *s, int unit, int64_t first, int64_t n, int64_t *there)
+{
+    return find_piece(m, s, 1, unit, first, n, there);
 }

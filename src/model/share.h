@@ -6,7 +6,7 @@
 
 #include "model/model.h"
 
-/* Refuses a number of ranks that does not divide the experts, and models whose experts cannot be shared out. */
+/* Refuses a number of ranks that does not divide the experts, and models without any. */
 enum status model_share_check(const struct model *m, int ep);
 
 /* Copies `m`, with units of experts reduced to the share of one of `ep` ranks. The copy points into m, which must outlive *out;
@@ -17,8 +17,14 @@ void model_share_free(struct model *shared);
 /* Returns the number by which a unit's elements are divided: `ep` for experts of a model that is not shared out yet, else 1. */
 int model_share_of(const struct model *m, int ep, int unit);
 
-/* Finds n elements, from `first` on, of a member's share in the whole unit: the first one's index there (*there). Returns how many of
- * the n are adjacent there. */
-int64_t model_share_piece(const struct model *m, int ep, int member, int unit, int64_t first, int64_t n, int64_t *there);
+/* A member's share, one of `ep`. */
+struct model_share {
+    int ep, member;
+};
+
+/* Finds n elements (model_share_bytes: bytes of quantised matrices), from `first` on, of a share in the whole unit: the first one's index
+ * there (*there). Returns how many of the n are adjacent there. */
+int64_t model_share_piece(const struct model *m, const struct model_share *s, int unit, int64_t first, int64_t n, int64_t *there);
+int64_t model_share_bytes(const struct model *m, const struct model_share *s, int unit, int64_t first, int64_t n, int64_t *there);
 
 #endif

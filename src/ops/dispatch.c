@@ -23,27 +23,32 @@ enum status dispatch_check(const struct dispatch_shape *s, const int32_t *all, i
     return OK;
 }
 
-enum status ops_arrive(const struct dispatch_shape *s, int me, int32_t *order, int32_t *place, int32_t *offsets,
-                       const int32_t *all)
+enum status ops_arrive(const struct dispatch_shape *s, int me, const struct arrivals *out, const int32_t *all)
 {
     const int32_t each = s->experts / s->members;
     int32_t sorted = 0;
     TRY(dispatch_check(s, all, me));
     for (int32_t e = 0; e < each; e++) {
         int64_t arrived = 0, first; /* place of the member's first row among those that arrived */
-        offsets[e] = sorted;
+        out->offsets[e] = sorted;
         for (int m = 0; m < s->members; m++) {
             const int32_t *of = all + m * (s->experts + 1) + me * each;
             for (int32_t i = of[e]; i < of[e + 1]; i++, sorted++) {
-                order[sorted] = (int32_t)arrived + i - of[0];
-                place[order[sorted]] = sorted;
+                const int32_t row = (int32_t)arrived + i - of[0];
+                out->order[sorted] = row;
+                out->place[row] = sorted;
+                if (out->ids)
+                    out->ids[row] = e;
             }
             arrived += dispatch_part(s, all + m * (s->experts + 1), me, &first);
         }
     }
-    offsets[each] = sorted;
-    for (int64_t i = sorted; i < s->rows; i++)
-        order[i] = place[i] = -1;
+    out->offsets[each] = sorted;
+    for (int64_t i = sorted; i < s->rows; i++) {
+        out->order[i] = out->place[i] = -1;
+        if (out->ids)
+            out->ids[i] = -1;
+    }
     return OK;
 }
 
@@ -67,7 +72,7 @@ enum status ops_cpu_arrive(const struct op_attrs *a, void *const *arg, void *str
     (void)stream;
     const struct dispatch_shape s = {a->arrive.rows, a->arrive.experts, a->arrive.members};
     const struct step_record *record = arg[4];
-    return ops_arrive(&s, record->member[a->arrive.group], arg[0], arg[1], arg[2], arg[3]);
+    return ops_arrive(&s, record->member[a->arrive.group], &(struct arrivals){arg[0], arg[1], arg[2], arg[5]}, arg[3]);
 }
 
 enum status ops_cpu_spread(const struct op_attrs *a, void *const *arg, void *stream)

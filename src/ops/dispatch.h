@@ -27,10 +27,16 @@ static inline int64_t dispatch_part(const struct dispatch_shape *s, const int32_
  * `me`. */
 enum status dispatch_check(const struct dispatch_shape *s, const int32_t *all, int me);
 
-/* Sorts the rows that reach member `me`. order: each sorted row's place among those that arrived; place: the reverse, -1 beyond them;
- * offsets: each of the member's experts' first sorted row, and their number behind the last. */
-enum status ops_arrive(const struct dispatch_shape *s, int me, int32_t *order /* [rows] */, int32_t *place /* [rows] */,
-                       int32_t *offsets /* [experts/members+1] */, const int32_t *all /* [members,experts+1] */);
+/* Arrived rows sorted by expert. order: each sorted row's place among those that arrived; place: the reverse, -1 beyond them; offsets:
+ * each of the member's experts' first sorted row, and their number behind the last; ids: which of these experts each row that arrived
+ * is for, -1 beyond them. */
+struct arrivals {
+    int32_t *order /* [rows] */, *place /* [rows] */, *offsets /* [experts/members+1] */, *ids /* [rows]; NULL: not wanted */;
+};
+
+/* Sorts the rows that reach member `me`. */
+enum status ops_arrive(const struct dispatch_shape *s, int me, const struct arrivals *out,
+                       const int32_t *all /* [members,experts+1] */);
 
 /* Copies row index[i] / per of x to row i of y, for each index that is not negative. ERR_CORRUPT: a row beyond x_rows. */
 enum status ops_spread(int64_t rows, int64_t x_rows, int64_t row_bytes, int32_t per, void *y, const void *x,

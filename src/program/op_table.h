@@ -187,9 +187,9 @@ OP(COMBINE, combine, ELEMENTWISE, NEVER, a->combine.y_type, 1.0 * a->combine.row
 
 /* Sorts the rows that reach this rank's experts, by expert, then by member and token: order [rows]: each sorted row's place among
  * those that arrived; place [rows]: the reverse, -1 beyond them; offsets [experts/members+1]; all [members,experts+1]: offsets of all
- * members' pairs */
+ * members' pairs; ids [rows]: the expert, of this rank's, of each row as it arrived, -1 beyond them */
 CPU_OP(ARRIVE, arrive, ELEMENTWISE, NEVER, F32, 0,
-   OUT(order, I32), OUT(place, I32), OUT(offsets, I32), IN(all, I32), IN(record, RECORD))
+   OUT(order, I32), OUT(place, I32), OUT(offsets, I32), IN(all, I32), IN(record, RECORD), OPT_OUT(ids, I32))
 
 /* y's row i = x's row index[i] / per, where the index is not negative: y [rows,cols], x [x_rows,cols], index [rows] */
 CPU_OP(SPREAD, spread, ELEMENTWISE, NEVER, a->spread.dtype, 0, OUT(y, T(spread)), IN(x, T(spread)), IN(index, I32))

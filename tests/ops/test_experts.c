@@ -538,9 +538,9 @@ static int32_t choose(int kind, int members, uint32_t *state)
 }
 
 /* Checks the sorted rows of one member: each expert's by member, then by pair. `arrived` numbers them in the order of messages. */
-static void check_sorted(const struct dispatch_shape *s, int me, const int32_t *all, const int32_t *order, const int32_t *place,
-                         const int32_t *offsets)
+static void check_sorted(const struct dispatch_shape *s, int me, const int32_t *all, const struct arrivals *got)
 {
+    const int32_t *order = got->order, *place = got->place, *offsets = got->offsets;
     const int32_t each = SHARED / s->members;
     int32_t sorted = 0;
     for (int32_t e = 0; e < each; e++) {
@@ -551,18 +551,21 @@ static void check_sorted(const struct dispatch_shape *s, int me, const int32_t *
             for (int32_t i = of[e]; i < of[e + 1]; i++, sorted++) {
                 assert_int_equal(order[sorted], before + i - of[0]);
                 assert_int_equal(place[order[sorted]], sorted);
+                assert_int_equal(got->ids[order[sorted]], e);
             }
             before += of[each] - of[0];
         }
     }
     assert_int_equal(offsets[each], sorted);
     for (int64_t i = sorted; i < s->rows; i++)
-        assert_true(order[i] == -1 && place[i] == -1);
+        assert_true(order[i] == -1 && place[i] == -1 && got->ids[i] == -1);
 }
 
 static void test_arrivals(void **state)
 {
-    static int32_t all[MOST_MEMBERS * (SHARED + 1)], order[MOST_ROWS], place[MOST_ROWS], offsets[SHARED + 1], ids[TOKENS * USED];
+    static int32_t all[MOST_MEMBERS * (SHARED + 1)], order[MOST_ROWS], place[MOST_ROWS], offsets[SHARED + 1], ids[TOKENS * USED],
+        of_rows[MOST_ROWS];
+    const struct arrivals to = {order, place, offsets, of_rows};
     uint32_t seed = 7;
     (void)state;
     for (int round = 0; round < 27; round++) {
@@ -573,15 +576,15 @@ static void test_arrivals(void **state)
             assert_int_equal(ops_permute(TOKENS * USED, SHARED, order, place, all + m * (SHARED + 1), ids), OK);
         }
         for (int me = 0; me < s.members; me++) {
-            assert_int_equal(ops_arrive(&s, me, order, place, offsets, all), OK);
-            check_sorted(&s, me, all, order, place, offsets);
+            assert_int_equal(ops_arrive(&s, me, &to, all), OK);
+            check_sorted(&s, me, all, &to);
         }
         if (round / 3 % 3 == 1) { /* all rows are the last member's, which has room for one less */
             s.rows = s.members * TOKENS * USED - 1;
-            assert_int_equal(ops_arrive(&s, s.members - 1, order, place, offsets, all), ERR_CORRUPT);
+            assert_int_equal(ops_arrive(&s, s.members - 1, &to, all), ERR_CORRUPT);
         }
         all[3] = all[2] - 1;
-        assert_int_equal(ops_arrive(&s, 0, order, place, offsets, all), ERR_CORRUPT);
+        assert_int_equal(ops_arrive(&s, 0, &to, all), ERR_CORRUPT);
     }
 }
 

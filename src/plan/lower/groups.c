@@ -118,18 +118,24 @@ static int64_t packed_group_bytes(const struct strategy *s)
     return s->key.group * dtype_size(s->key.dtype);
 }
 
+/* Returns the bytes of the unit's quantised matrices that the rank has. */
+static int64_t packed_bytes(const struct model *m, const struct strategy *s, int unit)
+{
+    return m->units[unit].packed_bytes / divisor(m, s, unit);
+}
+
 struct group plan_packed_group(const struct model *m, const struct strategy *s, int unit, int index)
 {
     const enum lane lane = plan_unit_lane(m, s, unit);
     const int members = mesh_members(&s->key.mesh, lane);
-    const int64_t bytes = packed_group_bytes(s), first = index * bytes, end = min_i64(first + bytes, m->units[unit].packed_bytes),
+    const int64_t bytes = packed_group_bytes(s), first = index * bytes, end = min_i64(first + bytes, packed_bytes(m, s, unit)),
                   shard = index * ceil_div(bytes, members);
     return (struct group){first, end, shard, shard + ceil_div(end - first, members), lane};
 }
 
 int plan_packed_groups(const struct model *m, const struct strategy *s, int unit)
 {
-    return (int)ceil_div(m->units[unit].packed_bytes, packed_group_bytes(s));
+    return (int)ceil_div(packed_bytes(m, s, unit), packed_group_bytes(s));
 }
 
 int64_t plan_moments_row(const struct model *m, const struct strategy *s, int unit, int index, int sharded)

@@ -10,7 +10,7 @@
 
 static void work_value(struct lowering *L, struct value *v, const char *name)
 {
-    const int64_t columns = L->m->config.experts_used * L->m->most_stack_rank;
+    const int64_t columns = experts_room(L) * L->m->most_stack_rank;
     activation_of_work(L, RES_NONE, -1, &(struct activation){v, name, columns, F32, CHUNKS});
 }
 
@@ -65,7 +65,7 @@ static void multiply(struct lowering *L, const struct stack_adapter *a, struct m
                      int gathered, int adds)
 {
     const struct tile *t = tile_of(a);
-    struct op_attrs *attrs = experts_emit(L, a->block, OP_EXPERTS, &w, t->row1 - t->row0);
+    struct op_attrs *attrs = experts_emit_here(L, a->block, OP_EXPERTS, &w, t->row1 - t->row0);
     attrs->experts.x_type = (int32_t)x.type;
     attrs->experts.y_type = (int32_t)y.type;
     attrs->experts.result = adds ? GEMM_ADDS : GEMM_WRITES;
@@ -85,7 +85,7 @@ static void scale(struct lowering *L, const struct stack_adapter *a, struct valu
 {
     const struct tile *t = tile_of(a);
     struct op_attrs *attrs = emit(L, OP_CAST, LANE_COMPUTE);
-    attrs->cast.n = (t->row1 - t->row0) * a->block->weights->experts.used * a->w->rank;
+    attrs->cast.n = (t->row1 - t->row0) * experts_room(L) * a->w->rank;
     attrs->cast.y_type = attrs->cast.x_type = F32;
     attrs->cast.scale = a->w->adapter_scale;
     value_new(L, to, a->chunk);
@@ -133,7 +133,7 @@ static void gradient(struct lowering *L, const struct stack_adapter *a, const st
                      struct side x, enum experts_gather gathers, int gathered)
 {
     const struct tile *t = tile_of(a);
-    struct op_attrs *attrs = experts_emit(L, a->block, OP_EXPERTS_GRAD, w, t->row1 - t->row0);
+    struct op_attrs *attrs = experts_emit_here(L, a->block, OP_EXPERTS_GRAD, w, t->row1 - t->row0);
     attrs->experts.x_type = (int32_t)x.type;
     attrs->experts.y_type = (int32_t)dy.type;
     attrs->experts.gathers = (int32_t)gathers;

@@ -25,6 +25,30 @@ struct op_attrs *experts_emit(struct lowering *L, const struct block *b, enum op
     return a;
 }
 
+int64_t experts_room(const struct lowering *L)
+{
+    const struct model_config *c = &L->m->config;
+    return L->ep > 1 ? L->ep * min_i64(c->experts_used, c->experts / L->ep) : c->experts_used;
+}
+
+int32_t experts_padding(const struct lowering *L)
+{
+    return L->ep > 1 ? (int32_t)(100 * experts_room(L) / L->m->config.experts_used) : 0;
+}
+
+struct op_attrs *experts_emit_here(struct lowering *L, const struct block *b, enum op_kind op, const struct model_linear *w,
+                                   int64_t rows)
+{
+    struct op_attrs *a = experts_emit(L, b, op, w, rows);
+    if (L->ep == 1)
+        return a;
+    a->experts.rows = rows * experts_room(L);
+    a->experts.experts = a->experts.count = (int32_t)(L->m->config.experts / L->ep);
+    a->experts.per = 1;
+    a->experts.padded = experts_padding(L);
+    return a;
+}
+
 struct expert_rows experts_rows_of(const struct block *b, int c)
 {
     const struct tile *t = &b->in->tiles[c];

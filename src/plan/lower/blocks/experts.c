@@ -10,7 +10,6 @@
 #include "plan/lower/load.h"
 #include "plan/lower/param.h"
 #include "plan/lower/pieces.h"
-#include "plan/lower/stack.h"
 #include "plan/lower/value.h"
 #include "plan/lower/visit.h"
 
@@ -201,103 +200,15 @@ static void sort_pairs(struct lowering *L, const struct block *b, int c)
     emit_done(L, 0);
 }
 
-/* A product with a stack of experts' matrices. gathered: 1: x has a row for each token, else one for each pair. */
-struct product {
-    const struct model_linear *w;
-    struct value *y, *x;
-    int gathered;
-};
-
-/* Multiplies by the matrices of a part of the experts. The first part's product begins y, and the others write further rows. */
-static void multiply_part(struct lowering *L, const struct block *b, const struct product *p, int c,
-                          const struct stack_part *part)
-{
-    const struct expert_rows r = experts_rows_of(b, c);
-    stack_prepare(L, p->w->weight, part);
-    struct op_attrs *a = experts_emit(L, b, OP_EXPERTS, p->w, r.n);
-    a->experts.result = part->first > 0 ? GEMM_KEEPS : GEMM_WRITES;
-    if (part->first > 0)
-        arg_update(L, 0, p->y, r.first, r.end, DEV);
-    else
-        experts_write(L, 0, p->y, &r, c);
-    experts_read(L, 1, p->x, &r);
-    arg_stack(L, a, 2, p->w, part);
-    read_offsets(L, 3, c);
-    if (p->gathered)
-        experts_read(L, 4, &experts_work_of(L)->order, &r);
-    if (p->w->bias >= 0)
-        arg_param_part(L, 5, p->w->bias, part->first * p->w->out, part->count * p->w->out);
-    emit_done(L, 0);
-}
-
-static void multiply(struct lowering *L, const struct block *b, const struct product *p, int c)
-{
-    struct stack_part part = stack_first(L, p->w->weight);
-    for (; part.count > 0; part = stack_next(L, p->w->weight, &part))
-        multiply_part(L, b, p, c, &part);
-}
-
-/* Computes the map's outputs; its bias, if there is one, is left to COMBINE. */
-static void multiply_without_bias(struct lowering *L, const struct block *b, const struct product *p, int c)
-{
-    struct model_linear w = *p->w;
-    w.bias = -1;
-    multiply(L, b, &(struct product){&w, p->y, p->x, p->gathered}, c);
-}
-
-/* Computes the gradient of the map's inputs from that of its outputs. */
-static void multiply_back(struct lowering *L, const struct block *b, const struct product *p, int c)
-{
-    struct model_linear w = *p->w;
-    w.in = p->w->out;
-    w.out = p->w->in;
-    w.transposed = !p->w->transposed;
-    w.bias = -1;
-    multiply(L, b, &(struct product){&w, p->y, p->x, p->gathered}, c);
-}
-
-/* Computes the gradients of a stack of matrices and of its biases. gathers: side that has a row for each token; of biases behind the
- * pairs' weights (GATHERS_DY) these are factors. */
-static void stack_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy,
-                           struct value *input, enum experts_gather gathers, int c)
-{
-    struct experts_layer *x = b->values;
-    const struct expert_rows r = experts_rows_of(b, c);
-    const int of_bias = trained(L, w->bias);
-    if (!trained(L, w->weight) && !of_bias)
-        return;
-    struct op_attrs *a = experts_emit(L, b, OP_EXPERTS_GRAD, w, r.n);
-    a->experts.gathers = (int32_t)gathers;
-    int adds = 0;
-    if (trained(L, w->weight))
-        adds = arg_grad(L, 0, w->weight, 0, param_of(L, w->weight)->elements);
-    experts_read(L, 1, dy, &r);
-    experts_read(L, 2, input, &r);
-    read_offsets(L, 3, c);
-    experts_read(L, 4, &experts_work_of(L)->order, &r);
-    if (of_bias)
-        adds = arg_grad(L, 5, w->bias, 0, param_of(L, w->bias)->elements);
-    if (of_bias && gathers == GATHERS_DY)
-        experts_read(L, 6, &x->p, &r);
-    a->experts.result = adds ? GEMM_ADDS : GEMM_WRITES;
-    emit_done(L, 0);
-}
-
-static struct stack_adapter adapter_of(const struct lowering *L, const struct block *b, const struct model_linear *w, int c)
-{
-    struct experts_work *W = experts_work_of(L);
-    return (struct stack_adapter){b, w, &W->adapter, &W->order, &W->offsets, c};
-}
-
 /* --- Forward --- */
 
 static void produce_gate_up(struct lowering *L, struct value *v, int c)
 {
     const struct block *b = v->block;
-    const struct stack_adapter adapter = adapter_of(L, b, &experts_weights(b)->gate_up, c);
+    const struct stack_adapter adapter = experts_adapter(L, b, &experts_weights(b)->gate_up, c);
     sort_pairs(L, b, c);
     block_norm(L, b, c);
-    multiply(L, b, &(struct product){&experts_weights(b)->gate_up, v, b->normed, 1}, c);
+    experts_multiply(L, b, &(struct experts_product){&experts_weights(b)->gate_up, v, b->normed, 1}, c);
     stack_adapter_forward(L, &adapter, v, b->normed, 1);
 }
 
@@ -318,7 +229,7 @@ static void branch(struct lowering *L, const struct block *b, int c, int accumul
     struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
     const struct expert_rows r = experts_rows_of(b, c);
-    const struct stack_adapter adapter = adapter_of(L, b, &experts_weights(b)->down, c);
+    const struct stack_adapter adapter = experts_adapter(L, b, &experts_weights(b)->down, c);
     if (L->ep > 1) {
         sent_branch(L, b, c, accumulate);
         return;
@@ -329,7 +240,7 @@ static void branch(struct lowering *L, const struct block *b, int c, int accumul
     experts_read(L, 2, &x->p, &r);
     experts_read(L, 3, &W->place, &r);
     emit_done(L, 0);
-    multiply_without_bias(L, b, &(struct product){&experts_weights(b)->down, &W->y, &W->act, 0}, c);
+    experts_multiply_without_bias(L, b, &(struct experts_product){&experts_weights(b)->down, &W->y, &W->act, 0}, c);
     stack_adapter_forward(L, &adapter, &W->y, &W->act, 0);
     value_drop(L, &W->act, c);
     experts_combine(L, b, c, accumulate, experts_weights(b)->down.bias >= 0);
@@ -363,18 +274,18 @@ static void own_gradient(struct lowering *L, const struct block *b, struct value
     struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
     const struct experts_block *e = experts_weights(b);
-    const struct stack_adapter down = adapter_of(L, b, &e->down, c), gate_up = adapter_of(L, b, &e->gate_up, c);
-    multiply_back(L, b, &(struct product){&e->down, &W->dact, df, 1}, c);
+    const struct stack_adapter down = experts_adapter(L, b, &e->down, c), gate_up = experts_adapter(L, b, &e->gate_up, c);
+    experts_multiply_back(L, b, &(struct experts_product){&e->down, &W->dact, df, 1}, c);
     stack_adapter_begin(L, &down, df, 1);
     stack_adapter_dx(L, &down, &W->dact);
     gated_backward(L, b, df, c);
-    stack_gradient(L, b, &e->down, df, &W->dact, GATHERS_DY, c);
+    experts_gradient(L, b, &e->down, df, &W->dact, GATHERS_DY, c);
     stack_adapter_dw(L, &down, df, &W->dact, GATHERS_DY);
     stack_adapter_end(L, &down);
     value_drop(L, &W->dact, c);
     block_norm(L, b, c);
-    stack_gradient(L, b, &e->gate_up, &x->gate_up, b->normed, GATHERS_X, c);
-    multiply_back(L, b, &(struct product){&e->gate_up, &W->y, &x->gate_up, 0}, c);
+    experts_gradient(L, b, &e->gate_up, &x->gate_up, b->normed, GATHERS_X, c);
+    experts_multiply_back(L, b, &(struct experts_product){&e->gate_up, &W->y, &x->gate_up, 0}, c);
     stack_adapter_begin(L, &gate_up, &x->gate_up, 0);
     stack_adapter_dw(L, &gate_up, &x->gate_up, b->normed, GATHERS_X);
     stack_adapter_dx(L, &gate_up, &W->y);
@@ -451,7 +362,7 @@ static void chunk_values(struct lowering *L)
     experts_value(L, &W->place, "place", c->experts_used, I32);
     value_create(L, &W->offsets, "offsets", CLASS_WORK, L->n_chunks, (c->experts + 1) * dtype_size(I32), 1, RES_NONE);
     if (L->ep > 1) {
-        sent_values(L);
+        sent_values(L, b);
     } else {
         experts_value(L, &W->act, "act.pairs", c->experts_used * c->expert_ffn, T);
         experts_value(L, &W->dact, "dact.pairs", c->experts_used * c->expert_ffn, T);

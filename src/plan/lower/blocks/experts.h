@@ -20,6 +20,7 @@ struct sent_work {
     struct value sent, sent_p;          /* rows of the pairs here, on their way out */
     struct value x, dy, p;              /* rows that arrived: the maps' inputs, the outputs' gradients, the pairs' weights */
     struct value order, place, offsets; /* arrived rows sorted by expert (ops/dispatch.h) */
+    struct value ids;                   /* experts of arrived rows; only if second maps have biases */
     struct value gate_up, act, dact, y; /* sorted rows between the maps and behind them */
     struct value dp;                    /* gradient of p, of sorted rows */
     struct value back, back_dp;         /* results in the order in which rows arrived */
@@ -64,9 +65,32 @@ struct op_attrs *experts_gated(struct lowering *L, const struct block *b, enum o
 /* Adds up the pairs' rows of y by token. bias: 1: adds the second maps' biases, too. */
 void experts_combine(struct lowering *L, const struct block *b, int c, int accumulate, int bias);
 
+/* A product with a stack of the experts that this rank has. gathered: 1: x has a row for each token (of rows that arrived: as they
+ * arrived), else one for each sorted pair. */
+struct experts_product {
+    const struct model_linear *w;
+    struct value *y, *x;
+    int gathered;
+};
+void experts_multiply(struct lowering *L, const struct block *b, const struct experts_product *p, int c);
+/* Computes the map's outputs; its bias, if there is one, is added elsewhere. */
+void experts_multiply_without_bias(struct lowering *L, const struct block *b, const struct experts_product *p, int c);
+/* Computes the gradient of the map's inputs from that of its outputs. */
+void experts_multiply_back(struct lowering *L, const struct block *b, const struct experts_product *p, int c);
+/* Computes the gradients of a stack of matrices and of its biases. gathers: side that is gathered; of biases behind the pairs' weights
+ * (GATHERS_DY) these are factors. */
+void experts_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy,
+                      struct value *input, enum experts_gather gathers, int c);
+/* Returns the stack's adapter at a chunk. */
+struct stack_adapter experts_adapter(const struct lowering *L, const struct block *b, const struct model_linear *w, int c);
+/* Returns the values by which these pairs are sorted by expert. */
+struct value *experts_order(const struct lowering *L);
+struct value *experts_offsets(const struct lowering *L);
+
 /* Functions of a chunk as those of struct row_block, for experts that ranks share out (experts_sent.c): pairs travel to the ranks
  * that have their experts, and results back. No travelled row is kept from the forward pass. */
-void sent_values(struct lowering *L);
+/* Creates the values. b: a block of experts, which are alike in all layers. */
+void sent_values(struct lowering *L, const struct block *b);
 void sent_fetch(struct lowering *L, const struct block *b, int c);
 void sent_branch(struct lowering *L, const struct block *b, int c, int accumulate);
 /* Computes the gradients of the experts' parameters and of p, and L->acc (+)= the gradient of the experts' inputs. */

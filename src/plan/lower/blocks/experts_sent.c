@@ -20,25 +20,17 @@ static struct sent_work *work_of(const struct lowering *L)
     return &experts_work_of(L)->sent;
 }
 
-/* Returns the most pairs that can arrive at one rank for each token that every rank has. */
-static int64_t arriving(const struct lowering *L)
+static int has_biases(const struct block *b)
 {
-    const struct model_config *c = &L->m->config;
-    return L->ep * min_i64(c->experts_used, c->experts / L->ep);
+    return experts_weights(b)->down.bias >= 0;
 }
 
-/* Returns the room for rows that arrive, in percent of the rows that equally busy experts would fill. */
-static int32_t padding(const struct lowering *L)
-{
-    return (int32_t)(100 * arriving(L) / L->m->config.experts_used);
-}
-
-void sent_values(struct lowering *L)
+void sent_values(struct lowering *L, const struct block *b)
 {
     const struct model_config *c = &L->m->config;
     const enum dtype T = L->s.key.dtype;
     struct sent_work *W = work_of(L);
-    const int64_t most = arriving(L), k = c->experts_used;
+    const int64_t most = experts_room(L), k = c->experts_used;
     const struct {
         struct value *v;
         const char *name;
@@ -60,6 +52,8 @@ void sent_values(struct lowering *L)
                {&W->back_dp, "back.dp", most, F32}};
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
         experts_value(L, all[i].v, all[i].name, all[i].columns, all[i].type);
+    if (has_biases(b))
+        experts_value(L, &W->ids, "arrived.ids", most, I32);
     value_create(L, &W->all, "all.offsets", CLASS_WORK, L->n_chunks * L->ep, (c->experts + 1) * dtype_size(I32), L->ep, RES_NONE);
     value_create(L, &W->offsets, "arrived.offsets", CLASS_WORK, L->n_chunks, (c->experts / L->ep + 1) * dtype_size(I32), 1,
                  RES_NONE);
@@ -79,7 +73,7 @@ static void exchange_counts(struct lowering *L, const struct block *b, int c)
     const struct expert_rows r = experts_rows_of(b, c);
     gather_group(L, &W->all, &experts_work_of(L)->offsets, (struct group){c * L->ep, (c + 1) * L->ep, c, c + 1, LANE_EP}, 0);
     struct op_attrs *a = emit(L, OP_ARRIVE, LANE_COMPUTE);
-    a->arrive.rows = r.n * arriving(L);
+    a->arrive.rows = r.n * experts_room(L);
     a->arrive.experts = (int32_t)L->m->config.experts;
     a->arrive.members = L->ep;
     a->arrive.group = lane_in_record(LANE_EP);
@@ -89,6 +83,8 @@ static void exchange_counts(struct lowering *L, const struct block *b, int c)
     arg_write(L, 2, &W->offsets, c, c + 1, DEV);
     read_all(L, 3, c);
     arg_read(L, 4, &L->record, 0, 1, DEV);
+    if (has_biases(b))
+        experts_write(L, 5, &W->ids, &r, c);
     emit_done(L, 0);
 }
 
@@ -114,7 +110,7 @@ static void spread(struct lowering *L, struct value *y, struct value *x, struct 
     a->spread.cols = of.columns;
     a->spread.per = (int32_t)per;
     a->spread.dtype = (int32_t)of.type;
-    a->spread.padded = index == &work_of(L)->place ? padding(L) : 0;
+    a->spread.padded = index == &work_of(L)->place ? experts_padding(L) : 0;
     experts_write(L, 0, y, &r, c);
     experts_read(L, 1, x, &r);
     experts_read(L, 2, index, &r);
@@ -128,7 +124,7 @@ static void travel(struct lowering *L, enum op_kind op, struct value *to, struct
     const struct expert_rows r = experts_rows_of(b, c);
     value_new(L, to, c);
     struct op_attrs *a = emit(L, op, LANE_EP);
-    a->comm.n = r.n * arriving(L);
+    a->comm.n = r.n * experts_room(L);
     a->comm.share = r.n * L->m->config.experts_used;
     a->comm.element = (int32_t)(of.columns * dtype_size(of.type));
     a->comm.type = (int32_t)L->m->config.experts;
@@ -153,7 +149,7 @@ static void send_back(struct lowering *L, struct value *to, struct value *from, 
                       struct columns_of of)
 {
     const struct expert_rows r = experts_rows_of(b, c);
-    spread(L, way, from, &work_of(L)->place, b, c, of, r.n * arriving(L), 1);
+    spread(L, way, from, &work_of(L)->place, b, c, of, r.n * experts_room(L), 1);
     value_drop(L, from, c);
     travel(L, OP_RETURN, to, way, b, c, of);
     value_drop(L, way, c);
@@ -173,63 +169,40 @@ void sent_fetch(struct lowering *L, const struct block *b, int c)
 
 /* --- Products of arrived rows --- */
 
-static struct op_attrs *emit_product(struct lowering *L, const struct block *b, enum op_kind op, const struct model_linear *w,
-                                     int64_t rows)
-{
-    struct op_attrs *a = experts_emit(L, b, op, w, rows);
-    a->experts.rows = rows * arriving(L);
-    a->experts.experts = a->experts.count = (int32_t)(L->m->config.experts / L->ep);
-    a->experts.per = 1;
-    a->experts.padded = padding(L);
-    return a;
-}
-
-/* Computes y = x times each expert's matrix, or its transpose. arrived: 1: x has rows as they arrived, else sorted ones. */
-static void multiply(struct lowering *L, const struct block *b, const struct model_linear *w, int backward, struct value *y,
-                     struct value *x, int arrived, int c)
-{
-    const struct expert_rows r = experts_rows_of(b, c);
-    struct model_linear as = *w;
-    if (backward) {
-        as.in = w->out;
-        as.out = w->in;
-        as.transposed = !w->transposed;
-    }
-    struct op_attrs *a = emit_product(L, b, OP_EXPERTS, &as, r.n);
-    a->experts.result = GEMM_WRITES;
-    experts_write(L, 0, y, &r, c);
-    experts_read(L, 1, x, &r);
-    arg_param(L, 2, w->weight);
-    arg_read(L, 3, &work_of(L)->offsets, c, c + 1, DEV);
-    if (arrived)
-        experts_read(L, 4, &work_of(L)->order, &r);
-    emit_done(L, 0);
-}
-
-static void stack_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy,
-                           struct value *x, enum experts_gather gathers, int c)
-{
-    const struct expert_rows r = experts_rows_of(b, c);
-    if (!trained(L, w->weight))
-        return;
-    struct op_attrs *a = emit_product(L, b, OP_EXPERTS_GRAD, w, r.n);
-    a->experts.gathers = (int32_t)gathers;
-    const int adds = arg_grad(L, 0, w->weight, 0, param_of(L, w->weight)->elements);
-    experts_read(L, 1, dy, &r);
-    experts_read(L, 2, x, &r);
-    arg_read(L, 3, &work_of(L)->offsets, c, c + 1, DEV);
-    experts_read(L, 4, &work_of(L)->order, &r);
-    a->experts.result = adds ? GEMM_ADDS : GEMM_WRITES;
-    emit_done(L, 0);
-}
-
 static struct op_attrs *emit_gated(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
 {
-    struct op_attrs *a = experts_gated(L, b, op, rows * arriving(L));
+    struct op_attrs *a = experts_gated(L, b, op, rows * experts_room(L));
     a->gated.k = 1;
     a->gated.experts = (int32_t)(L->m->config.experts / L->ep);
-    a->gated.padded = padding(L);
+    a->gated.padded = experts_padding(L);
     return a;
+}
+
+/* Adds the expert's bias times the pair's weight to each row of y: a product with a matrix of one column. */
+static void add_biases(struct lowering *L, const struct block *b, int c)
+{
+    const struct model_linear *down = &experts_weights(b)->down;
+    const struct model_linear column = {.weight = down->bias, .bias = -1, .transposed = 1, .in = 1, .out = down->out, .ld = 1};
+    const struct expert_rows r = experts_rows_of(b, c);
+    struct op_attrs *a = experts_emit_here(L, b, OP_EXPERTS, &column, r.n);
+    a->experts.x_type = F32;
+    a->experts.result = GEMM_ADDS;
+    arg_update(L, 0, &work_of(L)->y, r.first, r.end, DEV);
+    experts_read(L, 1, &work_of(L)->p, &r);
+    arg_param(L, 2, down->bias);
+    arg_read(L, 3, experts_offsets(L), c, c + 1, DEV);
+    experts_read(L, 4, experts_order(L), &r);
+    emit_done(L, 0);
+}
+
+/* Computes the first maps' outputs of the rows that arrived. */
+static void make_gate_up(struct lowering *L, const struct block *b, int c)
+{
+    struct sent_work *W = work_of(L);
+    const struct model_linear *w = &experts_weights(b)->gate_up;
+    const struct stack_adapter adapter = experts_adapter(L, b, w, c);
+    experts_multiply(L, b, &(struct experts_product){w, &W->gate_up, &W->x, 1}, c);
+    stack_adapter_forward(L, &adapter, &W->gate_up, &W->x, 1);
 }
 
 void sent_branch(struct lowering *L, const struct block *b, int c, int accumulate)
@@ -237,7 +210,8 @@ void sent_branch(struct lowering *L, const struct block *b, int c, int accumulat
     struct sent_work *W = work_of(L);
     const struct experts_block *e = experts_weights(b);
     const struct expert_rows r = experts_rows_of(b, c);
-    multiply(L, b, &e->gate_up, 0, &W->gate_up, &W->x, 1, c);
+    const struct stack_adapter adapter = experts_adapter(L, b, &e->down, c);
+    make_gate_up(L, b, c);
     emit_gated(L, b, OP_GATED, r.n);
     experts_write(L, 0, &W->act, &r, c);
     experts_read(L, 1, &W->gate_up, &r);
@@ -245,7 +219,10 @@ void sent_branch(struct lowering *L, const struct block *b, int c, int accumulat
     experts_read(L, 3, &W->place, &r);
     emit_done(L, 0);
     value_drop(L, &W->gate_up, c);
-    multiply(L, b, &e->down, 0, &W->y, &W->act, 0, c);
+    experts_multiply_without_bias(L, b, &(struct experts_product){&e->down, &W->y, &W->act, 0}, c);
+    stack_adapter_forward(L, &adapter, &W->y, &W->act, 0);
+    if (has_biases(b))
+        add_biases(L, b, c);
     value_drop(L, &W->act, c);
     send_back(L, &experts_work_of(L)->y, &W->y, &W->back, b, c, stream_columns(L));
     experts_combine(L, b, c, accumulate, 0);
@@ -262,6 +239,11 @@ static void gated_backward(struct lowering *L, const struct block *b, int c)
     experts_write(L, 2, &W->dp, &r, c);
     experts_read(L, 3, &W->p, &r);
     experts_read(L, 4, &W->place, &r);
+    if (has_biases(b)) {
+        experts_read(L, 5, &W->dy, &r);
+        arg_param(L, 6, experts_weights(b)->down.bias);
+        experts_read(L, 7, &W->ids, &r);
+    }
     emit_done(L, 0);
 }
 
@@ -269,15 +251,24 @@ void sent_gradient(struct lowering *L, const struct block *b, struct value *df, 
 {
     struct sent_work *W = work_of(L);
     const struct experts_block *e = experts_weights(b);
+    const struct stack_adapter down = experts_adapter(L, b, &e->down, c), gate_up = experts_adapter(L, b, &e->gate_up, c);
     send(L, &W->dy, df, &W->sent, b, c, stream_columns(L), L->m->config.experts_used);
-    multiply(L, b, &e->gate_up, 0, &W->gate_up, &W->x, 1, c);
-    multiply(L, b, &e->down, 1, &W->dact, &W->dy, 1, c);
+    make_gate_up(L, b, c);
+    experts_multiply_back(L, b, &(struct experts_product){&e->down, &W->dact, &W->dy, 1}, c);
+    stack_adapter_begin(L, &down, &W->dy, 1);
+    stack_adapter_dx(L, &down, &W->dact);
     gated_backward(L, b, c);
     send_back(L, &experts_work_of(L)->dp, &W->dp, &W->back_dp, b, c, (struct columns_of){1, F32});
-    multiply(L, b, &e->gate_up, 1, &W->y, &W->gate_up, 0, c);
+    stack_adapter_dw(L, &down, &W->dy, &W->dact, GATHERS_DY);
+    stack_adapter_end(L, &down);
+    experts_multiply_back(L, b, &(struct experts_product){&e->gate_up, &W->y, &W->gate_up, 0}, c);
+    stack_adapter_begin(L, &gate_up, &W->gate_up, 0);
+    stack_adapter_dx(L, &gate_up, &W->y);
     send_back(L, &experts_work_of(L)->y, &W->y, &W->back, b, c, stream_columns(L));
-    stack_gradient(L, b, &e->down, &W->dy, &W->dact, GATHERS_DY, c);
-    stack_gradient(L, b, &e->gate_up, &W->gate_up, &W->x, GATHERS_X, c);
+    experts_gradient(L, b, &e->down, &W->dy, &W->dact, GATHERS_DY, c);
+    experts_gradient(L, b, &e->gate_up, &W->gate_up, &W->x, GATHERS_X, c);
+    stack_adapter_dw(L, &gate_up, &W->gate_up, &W->x, GATHERS_X);
+    stack_adapter_end(L, &gate_up);
     value_drop(L, &W->dy, c);
     value_drop(L, &W->dact, c);
     value_drop(L, &W->gate_up, c);
@@ -290,4 +281,6 @@ void sent_drop(struct lowering *L, int c)
     struct value *all[] = {&W->all, &W->x, &W->p, &W->order, &W->place, &W->offsets};
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
         value_drop(L, all[i], c);
+    if (W->ids.n_tiles > 0)
+        value_drop(L, &W->ids, c);
 }
