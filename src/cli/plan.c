@@ -54,9 +54,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
 {
     struct advice advice = {0};
     struct explanation e;
-    int explain = s->explain && plan->fits;
-    if (explain && strategy_stages(&plan->strategy) > 1)
-        return status_fail(ERR_INVALID, "--explain: what decisions are worth is not found for stages yet: leave it out, or pp");
+    const int stages = strategy_stages(&plan->strategy) > 1, explain = s->explain && plan->fits && !stages;
     if (explain)
         TRY(find_decisions(plan, model, s, comm, &e));
     if (s->json) {
@@ -70,7 +68,8 @@ static enum status write_plan(const struct plan *plan, const struct model *model
             TRY(plan_print_bounds(plan, model, stdout));
             explain_print(plan, &e, stdout);
         } else if (s->explain) {
-            printf("\n--explain says something of plans that fit.\n");
+            printf(stages && plan->fits ? "\n--explain does not find yet what decisions are worth for stages.\n"
+                                        : "\n--explain says something of plans that fit.\n");
         }
         fflush(stdout);
         TRY(find_advice(plan, model, s, comm, &advice));

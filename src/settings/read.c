@@ -263,7 +263,8 @@ static enum status resolve_ranks(struct settings *s, const struct settings_flags
 static enum status resolve_zero(struct settings *s)
 {
     const struct settings_key *k = settings_key_find("zero");
-    if (s->plan.zero != UNSAID)
+    s->plan.zero_is_unsaid = s->plan.zero == UNSAID;
+    if (!s->plan.zero_is_unsaid)
         return OK;
     return settings_key_set(k, k->name, mesh_degree(&s->plan.mesh, MESH_PP) > 1 ? "auto" : k->value, s);
 }

@@ -66,20 +66,22 @@ struct curriculum {
 /* Settings on which a plan depends. Members marked "not a key" cannot be set by users. */
 struct plan_request {
     int64_t seq_len, micro_batch, grad_accum; /* micro_batch: sequences computed together; AUTO: chosen by planning (plan_mesh) */
-    int64_t batch;                 /* sequences of a step over all ranks; AUTO: grad_accum for each data-parallel rank */
-    int64_t steps, eval_every;     /* eval_every: steps between evaluations; 0: none */
-    int eval_before;               /* 1: the loss is evaluated before the first step, too */
-    int zero;                      /* ZeRO stage 0 .. 3; AUTO */
-    enum effort effort;            /* effort of the planner's search */
-    struct mesh mesh;              /* degrees; AUTO: derived from the number of ranks (plan_mesh) */
-    unsigned open_degrees;         /* not a key: a bit for each degree derived by plan_mesh that planning may change; 0: none */
-    int stage_ahead;               /* pipelines: 1: messages between stages travel a tick later; AUTO: what is faster */
-    int packing_is_open;           /* not a key: 1: planning may choose micro_batch */
-    int per_host;                  /* not a key: ranks per host, used if open_degrees is not 0 */
-    int evaluation;                /* not a key: 1: nothing is trained, the programs evaluate */
-    int scores;                    /* not a key: 1: a training run evaluates, though its settings hold nothing out */
-    int weighted;                  /* not a key: 1: each token's loss has a weight */
-    int ranks;                     /* processes to start on this machine; AUTO: none, another program starts the ranks */
+    int64_t batch;             /* sequences of a step over all ranks; AUTO: grad_accum for each data-parallel rank */
+    int64_t steps, eval_every; /* eval_every: steps between evaluations; 0: none */
+    int eval_before;           /* 1: the loss is evaluated before the first step, too */
+    int zero;                  /* ZeRO stage 0 .. 3; AUTO */
+    int zero_is_unsaid;    /* not a key: 1: nobody gives a ZeRO stage; planning may choose it with slices and stages of layers */
+    enum effort effort;    /* effort of the planner's search */
+    struct mesh mesh;      /* degrees; AUTO: derived from the number of ranks (plan_mesh) */
+    unsigned open_degrees; /* not a key: a bit for each degree derived by plan_mesh that planning may change; 0: none */
+    unsigned open_parts;   /* not a key: a bit for each of MESH_TP and MESH_PP that planning may choose (plan_mesh) */
+    int stage_ahead;       /* pipelines: 1: messages between stages travel a tick later; AUTO: what is faster */
+    int packing_is_open;   /* not a key: 1: planning may choose micro_batch */
+    int per_host;          /* not a key: ranks per host, used if open_degrees is not 0 */
+    int evaluation;        /* not a key: 1: nothing is trained, the programs evaluate */
+    int scores;            /* not a key: 1: a training run evaluates, though its settings hold nothing out */
+    int weighted;          /* not a key: 1: each token's loss has a weight */
+    int ranks;             /* processes to start on this machine; AUTO: none, another program starts the ranks */
     enum dtype dtype, optim_dtype; /* optim_dtype: type of AdamW's moments */
     enum dtype grad_dtype;         /* type of gradients sent between ranks */
     /* tiers of the four classes; key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */

@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "base/tell.h"
 #include "base/units.h"
+#include "plan/hybrid.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
@@ -49,7 +50,7 @@ static void adapt_tiles(struct settings *s)
 
 /* Plans again with the host budget that messages leave, if ranks send through host memory: messages are a part of that budget. */
 static enum status leave_room_for_messages(const struct settings *s, const struct plan_request *request,
-                                           const struct machine_ranks *p, const struct model *m, int stage, struct plan **plan)
+                                           const struct machine_ranks *p, const struct model *m, int place, struct plan **plan)
 {
     char host[32], messages[32], given[32];
     int64_t limit[TIERS], bytes = session_message_bytes(*plan);
@@ -59,7 +60,7 @@ static enum status leave_room_for_messages(const struct settings *s, const struc
     limit[TIER_HOST] = max_i64(0, limit[TIER_HOST] - bytes);
     plan_destroy(*plan);
     *plan = NULL;
-    TRY(plan_stages_create(m, request, stage, limit, plan));
+    TRY(plan_ranks_create(m, request, place, limit, plan));
     bytes = session_message_bytes(*plan);
     if (!(*plan)->fits || (*plan)->arena[TIER_HOST] + bytes <= p->limit[TIER_HOST])
         return OK;
@@ -80,7 +81,7 @@ static struct plan_request request_of(const struct settings *s, int64_t seq_len,
     r.seq_len = seq_len;
     if (longest) {
         plan_take_mesh(&r, &longest->strategy.key.mesh, longest->strategy.key.packed);
-        r.open_degrees = 0;
+        r.open_degrees = r.open_parts = 0;
         r.packing_is_open = 0;
         r.group = longest->strategy.key.group;
         r.zero = longest->strategy.ranks > 1 ? longest->strategy.key.zero : r.zero;
@@ -105,12 +106,11 @@ static enum status plan_length_of(struct settings *s, int64_t seq_len, const str
                                   struct train_plans *out)
 {
     const struct plan_request request = request_of(s, seq_len, out->n > 0 ? out->plan[0] : NULL);
-    const int stage = out->place / (int)(mesh_ranks(&request.mesh) / mesh_degree(&request.mesh, MESH_PP));
     if (plan_of_length(out, seq_len))
         return OK;
     TRY(train_say_length(s, seq_len, refuse_early(m, &request, p->limit)));
-    TRY(train_say_length(s, seq_len, plan_stages_create(m, &request, stage, p->limit, &out->plan[out->n])));
-    TRY(train_say_length(s, seq_len, leave_room_for_messages(s, &request, p, m, stage, &out->plan[out->n])));
+    TRY(train_say_length(s, seq_len, plan_ranks_create(m, &request, out->place, p->limit, &out->plan[out->n])));
+    TRY(train_say_length(s, seq_len, leave_room_for_messages(s, &request, p, m, out->place, &out->plan[out->n])));
     out->owned = ++out->n;
     return OK;
 }
@@ -143,6 +143,8 @@ static enum status plan_prepared(struct settings *s, const struct machine_ranks 
     }
     TRY(plan_mesh(m, &s->plan, p->ranks, p->per_host));
     adapt_tiles(s);
+    if (s->verify_every > 0 || s->trace > 0)
+        s->plan.open_parts &= ~(1u << MESH_PP); /* refused for pipelines */
     enum status st = plan_lengths(s, p, m, out);
     if (st != OK)
         train_plans_destroy(out);
@@ -180,7 +182,7 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     TRY(st);
     const struct strategy *strategy = &out->plan[0]->strategy;
     plan_take_mesh(&s->plan, &strategy->key.mesh, strategy->key.packed);
-    if (s->plan.zero == AUTO) /* a rank alone has no stage; a resumed run may have more ranks */
+    if (s->plan.zero == AUTO || s->plan.zero_is_unsaid) /* a rank alone has no stage; a resumed run may have more ranks */
         s->plan.zero = strategy->ranks > 1 ? strategy->key.zero : 3;
     st = check_verified(s);
     if (st != OK)

@@ -2,8 +2,8 @@
 #include "plan/lower/mesh.h"
 
 #include "machine/hardware.h"
-#include "model/part.h"
 #include "model/share.h"
+#include "plan/lower/mesh_parts.h"
 #include "program/target.h"
 #include "seqpar/seqpar.h"
 
@@ -174,15 +174,10 @@ static unsigned find_open(const struct plan_request *s)
     return n > 1 ? open : 0;
 }
 
-static int runs_on_gpus(const struct plan_request *s)
-{
-    return s->target && s->target->capability > 0;
-}
-
 /* Tells whether planning may choose how many ranks share experts out: only beside other degrees, and where it can be done. */
 static int may_choose_experts(const struct model *m, const struct plan_request *s)
 {
-    return s->open_degrees != 0 && s->mesh.degree[MESH_EP] < 0 && m->config.experts > 0 && !runs_on_gpus(s) &&
+    return s->open_degrees != 0 && s->mesh.degree[MESH_EP] < 0 && m->config.experts > 0 && !mesh_on_gpus(s) &&
            model_share_check(m, (int)m->config.experts) == OK;
 }
 
@@ -200,27 +195,6 @@ static int sharing_on_host(const struct plan_request *s, int sharing, int ranks)
     return ranks > here ? (int)gcd_i64(sharing, here) : here;
 }
 
-/* Refuses slices that the model or other settings do not allow. */
-static enum status check_slices(const struct model *m, const struct plan_request *s)
-{
-    const int tp = mesh_degree(&s->mesh, MESH_TP);
-    if (tp == 1)
-        return OK;
-    if (mesh_degree(&s->mesh, MESH_EP) > 1)
-        return status_fail(ERR_INVALID,
-                           "--mesh: tp=%d and ep=%d: experts are shared out between whole layers only: leave one out", tp,
-                           mesh_degree(&s->mesh, MESH_EP));
-    if (s->row_chunk > 0 && s->row_chunk % tp)
-        return status_fail(ERR_INVALID, "--tiles: rows=%lld is not divided by tp=%d: take rows=%lld", (long long)s->row_chunk, tp,
-                           (long long)round_up(s->row_chunk, tp));
-    if (s->optim_dtype != F32)
-        return status_fail(ERR_INVALID,
-                           "--optim-dtype %s with --mesh tp=%d: rounding of moments would depend on the slices: take fp32, or "
-                           "leave tp out",
-                           dtype_name(s->optim_dtype), tp);
-    return model_slices_check(m->whole, tp);
-}
-
 /* Sets the degrees of slices and stages to 1 unless they are given, and refuses those that do not divide the ranks. */
 static enum status settle_parts(const struct model *m, struct plan_request *s, int ranks)
 {
@@ -232,7 +206,7 @@ static enum status settle_parts(const struct model *m, struct plan_request *s, i
             return indivisible(mesh_rows[dims[i]].key, *degree, ranks);
         ranks /= *degree;
     }
-    return check_slices(m, s);
+    return mesh_check_slices(m, s);
 }
 
 /* Derives the degrees that are not given; ranks: those with one part of the layers. */
@@ -355,78 +329,18 @@ static enum status settle_experts(const struct model *m, struct plan_request *s,
         *ep = 1;
     if (ranks % *ep)
         return indivisible("ep", *ep, ranks);
-    if (*ep > 1 && runs_on_gpus(s))
+    if (*ep > 1 && mesh_on_gpus(s))
         return status_fail(ERR_INVALID,
                            "--mesh: ep=%d: GPUs have no kernels yet for rows that travel to other ranks' experts: leave ep out",
                            *ep);
     return model_share_check(m, *ep);
 }
 
-/* Refuses stages that the model or other settings do not allow. */
-static enum status check_stages(const struct model *m, const struct plan_request *s)
-{
-    const int pp = mesh_degree(&s->mesh, MESH_PP);
-    struct model_part part;
-    if (pp == 1)
-        return OK;
-    if (runs_on_gpus(s) && !s->machine)
-        return status_fail(ERR_INVALID, "--mesh: pp=%d: stages do not run on GPUs yet: leave pp out, or --device cpu", pp);
-    if (s->evaluation || s->eval_before || s->eval_every > 0)
-        return status_fail(ERR_INVALID,
-                           "--mesh: pp=%d: stages train only: evaluate what they have saved by ltrain eval on another mesh", pp);
-    if (s->weighted)
-        return status_fail(ERR_INVALID, "--mesh: pp=%d: stages do not weigh tokens' losses yet: leave pp out", pp);
-    if (model_has_rows(m))
-        return status_fail(ERR_INVALID,
-                           "--mesh: pp=%d: stages do not train rows of tokens (--lora tokens=...): leave out one of them", pp);
-    if (s->zero == 0)
-        return status_fail(ERR_INVALID, "--mesh: pp=%d: all stages share the embedding and the head: take --zero 1, 2 or 3", pp);
-    if (mesh_degree(&s->mesh, MESH_TP) > 1)
-        return status_fail(ERR_INVALID, "--mesh: pp=%d and tp=%d do not go together yet: leave one out", pp,
-                           mesh_degree(&s->mesh, MESH_TP));
-    return model_stage(m, 0, pp, 0, 1, &part);
-}
-
-/* Least tokens of a slice on one rank, and the most that pieces may wait for each other as a part of them, where slices are chosen. */
-enum { SLICE_ROWS = 512, SLICE_WAITS = 8 };
-
-/* Returns the number of slices that keeps stages busy: the least power of two with which they stand still for an eighth of the pieces
- * at most, as long as slices are not too short. */
-static int choose_slices(const struct plan_request *s)
-{
-    const int64_t fill = (int64_t)SLICE_WAITS * (mesh_degree(&s->mesh, MESH_PP) - 1),
-                  rows = s->micro_batch * s->seq_len / s->mesh.degree[MESH_ULYSSES];
-    int slices = 1;
-    while (slices * s->grad_accum < fill && rows / (2 * slices) >= SLICE_ROWS)
-        slices *= 2;
-    return s->mesh.degree[MESH_RING] > 1 ? 1 : slices;
-}
-
-/* Decides in how many slices stages take a sequence, and refuses a number that cannot be. */
-static enum status settle_slices(struct plan_request *s)
-{
-    const int pp = mesh_degree(&s->mesh, MESH_PP), ulysses = s->mesh.degree[MESH_ULYSSES], ring = s->mesh.degree[MESH_RING];
-    int *slices = &s->mesh.degree[MESH_SLICES];
-    if (*slices <= 0)
-        *slices = pp > 1 ? choose_slices(s) : 1;
-    if (*slices == 1)
-        return OK;
-    if (pp == 1)
-        return status_fail(ERR_INVALID, "--mesh: slices=%d: only stages take a sequence in slices: give pp, too, or leave it out",
-                           *slices);
-    if (ring > 1)
-        return status_fail(ERR_INVALID, "--mesh: slices=%d and ring=%d: the ranks of a stage share a slice by heads: take ring=1",
-                           *slices, ring);
-    if (*slices > s->seq_len / ulysses)
-        return status_fail(ERR_INVALID, "--mesh: slices=%d are more than the %lld tokens that a rank has of a sequence", *slices,
-                           (long long)(s->seq_len / ulysses));
-    return OK;
-}
-
 enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, int per_host)
 {
     struct kinds kinds;
     char mesh[MESH_TEXT];
+    s->open_parts = mesh_open_parts(s, ranks, per_host);
     TRY(settle_parts(m, s, ranks));
     kinds_of(m, s, &kinds);
     if (mesh_degree(&s->mesh, MESH_SLICES) > 1 && s->mesh.degree[MESH_RING] <= 0)
@@ -443,7 +357,7 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
         return status_fail(ERR_INVALID, "--mesh: %s makes %lld ranks, but there are %d: start that many, or change the mesh",
                            mesh_format(&s->mesh, mesh), (long long)mesh_ranks(&s->mesh), ranks);
     TRY(settle_experts(m, s, ranks));
-    TRY(check_stages(m, s));
+    TRY(mesh_check_stages(m, s));
     TRY(check_whole(m, degree[MESH_ULYSSES] * degree[MESH_RING]));
     TRY(check_states(m, s));
     TRY(seq_degrees_check(degree[MESH_ULYSSES] * degree[MESH_RING], degree[MESH_ULYSSES], degree[MESH_RING], kinds.heads,
@@ -451,7 +365,7 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
     if (degree[MESH_RING] > longest_ring(m))
         return refuse_ring(m, s);
     TRY(settle_batch(s, ranks));
-    return settle_slices(s);
+    return mesh_settle_slices(s);
 }
 
 /* Tells whether `ep` of the ranks may share experts out. */

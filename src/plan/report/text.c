@@ -124,6 +124,30 @@ static void print_stages(const struct plan *p, const struct model *m, FILE *f)
     print_zero(p, f);
 }
 
+static int has_parts(const struct mesh *mesh)
+{
+    return mesh_degree(mesh, MESH_TP) > 1 || mesh_degree(mesh, MESH_PP) > 1;
+}
+
+/* Says which mesh of whole layers was the best, if planning has chosen slices or stages of layers. */
+static void print_parts(const struct plan *p, FILE *f)
+{
+    const struct mesh_weighed *plain = &p->meshes.of[0];
+    const int stages = strategy_stages(&p->strategy) > 1;
+    char mesh[MESH_TEXT], seconds[32];
+    if (p->meshes.n == 0 || has_parts(&plain->mesh) || !has_parts(&p->strategy.key.mesh))
+        return;
+    prose_print(
+        f, 2,
+        "mesh [--mesh]: %s of layers, the fastest by brief plans of %d meshes with slices (tp) or stages (pp) that were weighed; of "
+        "whole layers %s %s%s.%s",
+        stages ? "stages" : "slices", p->meshes.legal, mesh_format(&plain->mesh, mesh), plain->fits ? "takes " : "does not fit",
+        plain->fits ? report_duration(plain->seconds, seconds) : "",
+        !p->cost.chained ? ""
+        : stages         ? " GPUs do not run stages yet."
+                         : " Slices have not run on GPUs yet.");
+}
+
 static void print_longest(const struct plan *p, FILE *f)
 {
     const struct longest *l = &p->longest;
@@ -433,6 +457,7 @@ enum status plan_print(const struct plan *p, const struct model *m, const struct
     TRY(report_make(p, m, &r));
     print_header(p, m, s, &r, f);
     print_stages(p, m, f);
+    print_parts(p, f);
     plan_print_stretches(p, f);
     print_memory(p, s, &r, f);
     if (!p->fits)

@@ -19,13 +19,16 @@ void mesh_products_of(const struct model *m, struct mesh_products *out)
         if (!model_multiplies_tokens(m, i))
             continue;
         all += (double)p->shape[0] * (double)p->shape[1];
-        while (k < out->n && (out->of[k].in != p->shape[1] || out->of[k].out != p->shape[0] || out->of[k].trained != p->trained))
+        const int ends = !model_unit_in_layer(m, p->unit);
+        while (k < out->n && (out->of[k].in != p->shape[1] || out->of[k].out != p->shape[0] || out->of[k].trained != p->trained ||
+                              out->of[k].ends != ends))
             k++;
         if (k == MESH_PRODUCTS)
             continue;
         out->of[k].in = p->shape[1];
         out->of[k].out = p->shape[0];
         out->of[k].trained = p->trained;
+        out->of[k].ends = ends;
         out->of[k].times++;
         out->n = k == out->n ? k + 1 : out->n;
         kept += (double)p->shape[0] * (double)p->shape[1];
@@ -43,19 +46,26 @@ struct part {
     double forward, products, attention, rest; /* seconds of compute; forward: part of products */
     double world, ulysses, ring;               /* seconds of messages */
     double ep, experts; /* seconds of messages of rows to experts of other ranks, and of the experts' state */
-    double least, all;  /* bytes of activations: `least` is saved in any case, `all` is the most that may be saved */
+    double tp;          /* seconds of messages of rows between slices of layers */
+    double layers;      /* part of the model's layers that a rank has */
+    /* Parts of layers only: seconds of messages of a step's state, of ZeRO 1, else of a micro-batch's, in place of `world`: parameters,
+     * gradients, and all of the ends'. */
+    double gathers, sums, ends;
+    double least, all; /* bytes of activations: `least` is saved in any case, `all` is the most that may be saved */
     /* bytes of a rank's shares of state; bytes of the layers whose parameters are gathered at one time */
     double state, gathered;
+    double kept; /* bytes of keys, values and their gradients that stay on the device */
 };
 
 /* Adds the seconds of products: forward, for gradients of inputs, and for gradients of trained weights. */
 static void add_products(struct part *x, const struct mesh_products *p)
 {
     const struct gemm_rates *r = &x->cost.device.gemm[x->s->dtype];
-    const double n = (double)x->fixed.rows, evaluates = x->s->evaluation;
+    const double evaluates = x->s->evaluation, parts = mesh_degree(&x->s->mesh, MESH_TP) * mesh_degree(&x->s->mesh, MESH_PP);
     for (int i = 0; i < p->n; i++) {
-        const double in = (double)p->of[i].in, out = (double)p->of[i].out,
-                     flops = 2 * n * in * out * (double)p->of[i].times * p->scale,
+        const double n = (double)x->fixed.rows / (p->of[i].ends ? parts : 1), in = (double)p->of[i].in,
+                     out = (double)p->of[i].out,
+                     flops = 2 * n * in * out * (double)p->of[i].times * p->scale * (p->of[i].ends ? 1 : x->layers),
                      forward = flops / gemm_rate(r, GEMM_NT, n, out, in);
         x->forward += forward;
         x->products += forward;
@@ -84,8 +94,7 @@ static void add_attention(struct part *x)
         if (!x->s->evaluation)
             x->attention += 2.5 * flops / attention_rate(r, OP_ATTN_BWD, dim, queries);
     }
-    if (x->shape.ring > 1)
-        x->attention *= MESH_RING_UNEVEN;
+    x->attention *= x->layers * (x->shape.ring > 1 ? MESH_RING_UNEVEN : 1);
 }
 
 /* Returns half of the saved columns of a layer's blocks without attention, the mean of all layers: the width of a gated MLP. */
@@ -102,12 +111,12 @@ static double mean_width(const struct model *m)
 static void add_elements(struct part *x)
 {
     const struct model_config *c = &x->m->config;
-    const double rows = (double)x->fixed.rows, size = (double)dtype_size(x->s->dtype),
-                 bytes =
-                     rows * size * (MESH_STREAM_PASSES * (double)c->dim + MESH_MLP_PASSES * mean_width(x->m)) * (double)c->layers;
+    const double rows = (double)x->fixed.rows, size = (double)dtype_size(x->s->dtype), layers = x->layers * (double)c->layers,
+                 tp = mesh_degree(&x->s->mesh, MESH_TP),
+                 bytes = rows * size * (MESH_STREAM_PASSES * (double)c->dim / tp + MESH_MLP_PASSES * mean_width(x->m)) * layers;
     const double chunks = (double)ceil_div(x->fixed.rows, x->fixed.key.row_chunk);
     x->rest = bytes / curve_at(&x->cost.device.ops.memory, (double)x->fixed.key.row_chunk * (double)c->dim * size) +
-              (MESH_INSTRS_CHUNK * chunks + MESH_INSTRS_RING * x->shape.ring) * (double)c->layers * x->cost.overhead;
+              (MESH_INSTRS_CHUNK * chunks + MESH_INSTRS_RING * x->shape.ring) * layers * x->cost.overhead;
 }
 
 /* Finds the states of a layer that pass between ranks, or (heads 0) only rows before a convolution. Returns 0 if none do. */
@@ -155,7 +164,7 @@ static void add_sharing(struct part *x)
         if (!a)
             continue;
         const struct attention_shape *h = &m->shapes[a->shape];
-        const double layers = m->kinds[i].layers;
+        const double layers = x->layers * m->kinds[i].layers;
         const struct seq_heads heads = {.heads = h->heads,
                                         .kv_heads = h->kv_heads,
                                         .head_dim = h->head_dim,
@@ -177,12 +186,17 @@ struct weight {
     double stored, trained;
 };
 
-/* Weighs the units of experts, or all others. */
-static struct weight weigh(const struct model *m, enum dtype dtype, int of_experts)
+enum units { UNITS_LAYERS, UNITS_EXPERTS, UNITS_ENDS };
+
+/* Weighs the units of experts, the embedding's and the head's, or all others. */
+static struct weight weigh(const struct model *m, enum dtype dtype, enum units which)
 {
     struct weight w = {0};
     for (int u = 0; u < m->n_units; u++) {
-        if (model_unit_has_experts(m, u) != of_experts)
+        const enum units of = model_unit_has_experts(m, u) ? UNITS_EXPERTS
+                              : model_unit_in_layer(m, u)  ? UNITS_LAYERS
+                                                           : UNITS_ENDS;
+        if (of != which)
             continue;
         w.stored += (double)m->units[u].elements * (double)dtype_size(dtype) + (double)m->units[u].packed_bytes;
         w.trained += (double)m->units[u].trained_elements;
@@ -190,9 +204,14 @@ static struct weight weigh(const struct model *m, enum dtype dtype, int of_exper
     return w;
 }
 
+/* Seconds of ZeRO's messages of a micro-batch. */
+struct messages {
+    double gathers, sums;
+};
+
 /* Adds the bytes of a rank's state, and of what is gathered at one time, that `ranks` ranks share. Returns the seconds of ZeRO's messages
  * of one micro-batch, by stage. */
-static double share_state(struct part *x, const struct weight *w, enum lane lane, double ranks)
+static struct messages share_state(struct part *x, const struct weight *w, enum lane lane, double ranks)
 {
     const struct plan_request *s = x->s;
     const double micro_batches = (double)s->grad_accum, others = (ranks - 1) / ranks;
@@ -202,29 +221,50 @@ static double share_state(struct part *x, const struct weight *w, enum lane lane
                                                                                                      : stage > 1
                                                                                                          ? slices
                                                                                                          : 1 / micro_batches;
-    const double elements = w->stored / (double)dtype_size(s->dtype);
+    const double elements = w->stored / (double)dtype_size(s->dtype), group = (double)x->fixed.key.group;
     x->state += w->stored / (stage == 3 ? ranks : 1) + w->trained * (double)sizeof(float) / (stage >= 2 ? ranks : 1) +
                 w->trained * (double)(sizeof(float) + 2 * dtype_size(s->optim_dtype)) / ranks;
     x->gathered += stage == 3 ? 2 * w->stored / (double)x->m->config.layers : 0;
     if (ranks == 1)
-        return 0;
-    return others * (gathers * w->stored + sums * w->trained * (double)dtype_size(s->grad_dtype)) / x->cost.lane_bytes[lane] +
-           (gathers * elements + sums * w->trained) / (double)x->fixed.key.group * x->cost.lane_seconds[lane];
+        return (struct messages){0, 0};
+    return (struct messages){
+        gathers * (others * w->stored / x->cost.lane_bytes[lane] + elements / group * x->cost.lane_seconds[lane]),
+        sums * w->trained *
+            (others * (double)dtype_size(s->grad_dtype) / x->cost.lane_bytes[lane] + x->cost.lane_seconds[lane] / group)};
+}
+
+static double sum_of(struct messages m)
+{
+    return m.gathers + m.sums;
 }
 
 static void add_state(struct part *x)
 {
     const double ranks = x->fixed.ranks, ep = mesh_degree(&x->s->mesh, MESH_EP);
-    struct weight rest = weigh(x->m, x->s->dtype, 0), experts = weigh(x->m, x->s->dtype, 1);
+    const enum lane lane = mesh_lane_of_sliced(&x->s->mesh);
+    const struct weight ends = weigh(x->m, x->s->dtype, UNITS_ENDS);
+    struct weight rest = weigh(x->m, x->s->dtype, UNITS_LAYERS), experts = weigh(x->m, x->s->dtype, UNITS_EXPERTS);
+    if (lane != LANE_WORLD) { /* parts of the layers */
+        const struct weight own = {x->layers * (rest.stored + experts.stored), x->layers * (rest.trained + experts.trained)};
+        const struct messages m = share_state(x, &own, lane, mesh_members(&x->s->mesh, lane));
+        x->gathers = m.gathers;
+        x->sums = m.sums;
+        x->ends = sum_of(share_state(x, &ends, LANE_WORLD, ranks));
+        if (x->fixed.key.zero < 2 && x->s->grad_accum > 1 && strategy_stages(&x->fixed) == 1)
+            x->rest += MESH_ADD_BYTES * own.trained / curve_at(&x->cost.device.ops.memory, (double)x->fixed.key.group);
+        return;
+    }
+    rest.stored += ends.stored;
+    rest.trained += ends.trained;
     if (ep == 1) {
         const struct weight all = {rest.stored + experts.stored, rest.trained + experts.trained};
-        x->world = share_state(x, &all, LANE_WORLD, ranks);
+        x->world = sum_of(share_state(x, &all, LANE_WORLD, ranks));
         return;
     }
     experts.stored /= ep;
     experts.trained /= ep;
-    x->world = share_state(x, &rest, LANE_WORLD, ranks);
-    x->experts = share_state(x, &experts, LANE_EXPERTS, ranks / ep);
+    x->world = sum_of(share_state(x, &rest, LANE_WORLD, ranks));
+    x->experts = sum_of(share_state(x, &experts, LANE_EXPERTS, ranks / ep));
 }
 
 /* Adds the costs of sending rows to experts of other ranks: messages (experts being equally busy), first maps that are computed again,
@@ -248,14 +288,45 @@ static void add_travel(struct part *x)
         (double)x->fixed.key.row_chunk * ep * fmin(used, (double)c->experts / ep) * size * (4 * dim + 4 * (double)c->expert_ffn);
 }
 
+/* Adds the messages of rows between slices of layers: stream rows are gathered before each block's maps, sums are shared out behind
+ * them. */
+static void add_slices_rows(struct part *x)
+{
+    const double tp = mesh_degree(&x->s->mesh, MESH_TP), trains = !x->s->evaluation, rows = (double)x->fixed.rows,
+                 bytes =
+                     (2 + 4 * trains) * (double)dtype_size(x->s->dtype) + (2 + 2 * trains) * (double)dtype_size(x->s->grad_dtype),
+                 chunks = (double)ceil_div(x->fixed.rows, x->fixed.key.row_chunk), layers = (double)x->m->config.layers;
+    if (tp > 1)
+        x->tp = layers * (rows * (double)x->m->config.dim * bytes * (tp - 1) / tp / x->cost.lane_bytes[LANE_TP] +
+                          (4 + 6 * trains) * chunks * x->cost.lane_seconds[LANE_TP]);
+}
+
+/* Adds the bytes of keys, values and their gradients that slices of a sequence leave on the device for each other. */
+static void add_kept_keys(struct part *x)
+{
+    const struct model *m = x->m;
+    const double rows = (double)x->fixed.rows * strategy_slices(&x->fixed);
+    if (strategy_slices(&x->fixed) == 1)
+        return;
+    for (int k = 0; k < m->n_kinds; k++) {
+        const struct attention_block *a = model_attention(m, m->kinds[k].first);
+        if (!a)
+            continue;
+        const struct attention_shape *h = &m->shapes[a->shape];
+        const double kv = (double)max_i64(h->kv_heads, x->shape.ulysses) * (double)(h->head_dim + h->value_dim);
+        x->kept += x->layers * m->kinds[k].layers * rows * kv * (double)(dtype_size(x->s->dtype) + (int64_t)sizeof(float)) *
+                   strategy_open_micro_batches(&x->fixed);
+    }
+}
+
 static void add_activations(struct part *x)
 {
     const struct model *m = x->m;
-    const double rows = (double)x->fixed.rows * strategy_slices(&x->fixed), size = (double)dtype_size(x->s->dtype),
-                 dim = (double)m->config.dim;
+    const double rows = (double)x->fixed.rows * strategy_slots(&x->fixed), size = (double)dtype_size(x->s->dtype),
+                 dim = (double)m->config.dim / mesh_degree(&x->s->mesh, MESH_TP);
     for (int k = 0; k < m->n_kinds; k++) {
         const struct model_layer *layer = &m->layers[m->kinds[k].first];
-        const double layers = m->kinds[k].layers;
+        const double layers = x->layers * m->kinds[k].layers;
         double kept = size * dim, saved = dim;
         for (int i = 0; i < layer->n_blocks; i++) {
             kept += (double)block_kept_bytes(m, &layer->blocks[i], (int64_t)size);
@@ -271,8 +342,9 @@ static void add_activations(struct part *x)
  * Activations beyond the device's room are fetched; optional ones that cannot be fetched behind compute are computed again. */
 static double micro_batch_seconds(const struct part *x, const int64_t limit[TIERS])
 {
-    const double compute = x->products + x->attention + x->rest, messages = x->world + x->ulysses + x->ring + x->ep + x->experts,
-                 room = fmax(0, MESH_ROOM * (double)limit[TIER_DEVICE] - x->state - x->gathered),
+    const double compute = x->products + x->attention + x->rest,
+                 messages = x->world + x->ulysses + x->ring + x->ep + x->experts + x->tp,
+                 room = fmax(0, MESH_ROOM * (double)limit[TIER_DEVICE] - x->state - x->gathered - x->kept),
                  rate = fmin(x->cost.lane_bytes[LANE_H2D], x->cost.lane_bytes[LANE_D2H]);
     if (x->s->evaluation)
         return fmax(compute, messages);
@@ -281,9 +353,10 @@ static double micro_batch_seconds(const struct part *x, const int64_t limit[TIER
                  again = further > 0 ? x->forward * (further - kept) / (x->all - x->least) : 0,
                  beside = x->shape.ring > 1 ? (compute - x->rest) * (x->shape.ring - 1) / x->shape.ring : 0,
                  waits = MESH_WORLD_WAITS * x->world + MESH_ULYSSES_WAITS * x->ulysses + MESH_RING_WAITS * x->ring +
-                         fmax(0, x->ring - beside) + MESH_EP_WAITS * x->ep + MESH_WORLD_WAITS * x->experts;
+                         fmax(0, x->ring - beside) + MESH_EP_WAITS * x->ep + MESH_WORLD_WAITS * x->experts +
+                         MESH_TP_WAITS * x->tp;
     return fmax(compute + again + waits,
-                fmax(x->cost.chained ? messages : fmax(fmax(x->world, x->ep), fmax(x->ulysses, x->ring)), needed));
+                fmax(x->cost.chained ? messages : fmax(fmax(x->world, fmax(x->ep, x->tp)), fmax(x->ulysses, x->ring)), needed));
 }
 
 /* Adds the other slices of a micro-batch to what was found of one: products and passes over rows. */
@@ -295,10 +368,48 @@ static void add_slices(struct part *x)
     x->rest *= slices;
 }
 
-enum status mesh_seconds(const struct model *m, const struct mesh_products *products, const struct plan_request *s,
-                         const int64_t limit[TIERS], double *seconds, double *excess)
+/* Returns the seconds of a step of a pipeline with messages that travel in their own tick (`ahead` 0) or beside the next tick's pass.
+ * stage: seconds of a micro-batch's passes on a stage. Under a causal mask the last slice has up to twice the mean's attention, and the
+ * pipeline fills and drains with the last slices (plan/ticks.h). */
+static double pipeline_seconds(const struct part *x, double stage, int ahead)
 {
-    struct part x = {.m = m, .s = s};
+    const double p = strategy_stages(&x->fixed), c = strategy_slices(&x->fixed), m = (double)x->s->grad_accum, lag = 1 + ahead,
+                 piece = stage / c, late = x->attention / c * (c - 1) / c,
+                 early = fmin(p - 1, c) * late * (c > p ? (c - p + 1) / c : 0),
+                 shift = (double)x->fixed.rows * (double)x->m->config.dim * (double)dtype_size(x->s->dtype) /
+                             x->cost.lane_bytes[LANE_PP] +
+                         x->cost.lane_seconds[LANE_PP],
+                 shifts = 2 * shift, deals = 4 * shift * (p - 1) / p,
+                 waits = ahead ? fmax(0, shifts + deals - piece) : deals + (m == 1 ? shifts : 0);
+    return m * stage + lag * (p - 1) * (piece + late) + 2 * (m - 1) * early + (m * c + lag * (p - 1)) * waits;
+}
+
+/* Returns the seconds of a step on a mesh with parts of layers. With ZeRO 2 and 3 state travels beside every piece's passes. With 1
+ * gradients are summed beside the last one's alone, and stages, whose last ones follow each other, wait for each other's sums. */
+static double parts_seconds(struct part *x, const int64_t limit[TIERS])
+{
+    const double m = (double)x->s->grad_accum, stages = strategy_stages(&x->fixed),
+                 over = fmax(0, x->state - MESH_ROOM * (double)limit[TIER_DEVICE]),
+                 moved = 2 * over * strategy_slices(&x->fixed) / fmin(x->cost.lane_bytes[LANE_H2D], x->cost.lane_bytes[LANE_D2H]);
+    const int each = x->fixed.key.zero > 1;
+    double least = INFINITY;
+    x->world = each ? x->gathers + x->sums + (stages > 1 ? 0 : x->ends) : 0;
+    const double micro_batch = fmax(micro_batch_seconds(x, limit), moved);
+    if (stages == 1) {
+        const double state = m * (x->gathers + x->sums + x->ends);
+        return m * micro_batch + (each ? 0 : fmax(MESH_WORLD_WAITS * state, state - MESH_STATE_BESIDE * micro_batch));
+    }
+    for (int ahead = 0; ahead < 2; ahead++)
+        if (x->s->stage_ahead == AUTO ? ahead == 0 || strategy_slices(&x->fixed) > 1 : x->s->stage_ahead == ahead)
+            least = fmin(least, pipeline_seconds(x, micro_batch, ahead));
+    return least + m * (x->ends + (each ? 0 : x->gathers + stages * x->sums));
+}
+
+enum status mesh_seconds(const struct model *m, const struct mesh_products *products, const struct plan_request *s,
+                         const int64_t limit[TIERS], struct mesh_figures *out)
+{
+    const int64_t all = m->whole->config.layers, stages = mesh_degree(&s->mesh, MESH_PP);
+    struct part x = {.m = m, .s = s, .layers = m->config.layers == all ? (double)ceil_div(all, stages) / (double)all : 1};
     double there = 0;
     TRY(plan_fixed(m, s, &x.fixed));
     TRY(seq_shape_create_pieces(s->micro_batch * s->seq_len, s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], SEQ_AUTO,
@@ -312,10 +423,16 @@ enum status mesh_seconds(const struct model *m, const struct mesh_products *prod
     add_states(&x);
     add_state(&x);
     add_travel(&x);
+    add_slices_rows(&x);
+    add_kept_keys(&x);
     add_activations(&x);
     for (int t = 0; t < TIERS; t++)
         there += (double)limit[t];
-    *seconds = (double)s->grad_accum * micro_batch_seconds(&x, limit);
-    *excess = (x.state + x.gathered + (s->evaluation ? 0 : x.least)) / fmax(there, 1);
+    out->compute = (double)s->grad_accum * (x.products + x.attention + x.rest);
+    out->seconds = mesh_lane_of_sliced(&s->mesh) != LANE_WORLD ? parts_seconds(&x, limit)
+                                                               : (double)s->grad_accum * micro_batch_seconds(&x, limit);
+    out->excess = (x.state + x.gathered + x.kept + (s->evaluation ? 0 : x.least)) / fmax(there, 1);
+    if (x.kept > (double)limit[TIER_DEVICE])
+        out->excess = fmax(out->excess, x.kept / fmax((double)limit[TIER_DEVICE], 1));
     return OK;
 }

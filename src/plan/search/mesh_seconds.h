@@ -10,15 +10,23 @@ struct mesh_products {
     struct {
         int64_t in, out, times;
         int trained; /* the weights have gradients */
+        int ends;    /* the weights are the embedding's or the head's, not a layer's */
     } of[MESH_PRODUCTS];
     int n;
     double scale; /* all products' FLOPs over those of the kept shapes; 1 unless a model has more shapes than there is room for */
 };
 void mesh_products_of(const struct model *m, struct mesh_products *out);
 
-/* Sets the seconds of a step on the request's mesh, and the least share of all memory that it needs (above 1: it does not fit).
- * Errors as plan_fixed. */
+/* A mesh in closed form. */
+struct mesh_figures {
+    double seconds; /* a step's */
+    double compute; /* seconds in which a rank computes */
+    double excess;  /* least share of all memory that is needed; above 1: it does not fit */
+};
+
+/* Finds the figures of a step on the request's mesh. m: the model, a stage's or a slice's; of a whole model with stages, the largest stage
+ * counts. Slices of layers (tp) must be cut already. Errors as plan_fixed. */
 enum status mesh_seconds(const struct model *m, const struct mesh_products *products, const struct plan_request *s,
-                         const int64_t limit[TIERS], double *seconds, double *excess);
+                         const int64_t limit[TIERS], struct mesh_figures *out);
 
 #endif

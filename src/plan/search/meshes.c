@@ -49,9 +49,12 @@ static enum status guess_all(const struct model *m, const struct plan_request *s
         struct plan_request r = *s;
         struct guess g = {.mesh = of[i].mesh, .packed = of[i].packed, .place = i};
         plan_take_mesh(&r, &g.mesh, g.packed);
-        const enum status st = mesh_seconds(m, &products, &r, limit, &g.seconds, &g.excess);
+        struct mesh_figures f;
+        const enum status st = mesh_seconds(m, &products, &r, limit, &f);
         if (st == ERR_NOMEM)
             return st;
+        g.seconds = f.seconds;
+        g.excess = f.excess;
         if (st == OK) /* a mesh on which the given tiles are illegal is left out */
             of[(*n)++] = g;
     }

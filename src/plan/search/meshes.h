@@ -11,6 +11,7 @@ struct start;
 struct mesh_weighed {
     struct mesh mesh;
     int64_t packed; /* sequences of a micro-batch */
+    int zero;       /* ZeRO stage of a mesh with slices or stages of layers; 0: the request's */
     double guess;   /* seconds of a step in closed form */
     double excess;  /* least share of all memory that is needed, in closed form */
     double seconds; /* seconds of the mesh's best trial; 0: not tried, since it promises to be slower than others */

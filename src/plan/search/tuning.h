@@ -154,7 +154,13 @@ enum { SPLIT_STEPS = 16 /* steps from no chunk on the device to all */, SPLIT_TR
 #define MESH_WORLD_WAITS 0.08
 #define MESH_ULYSSES_WAITS 0.6
 #define MESH_RING_WAITS 0.03
-#define MESH_EP_WAITS 0.5 /* experts wait for a chunk's rows, while those of other chunks travel */
+/* Rows of slices are gathered before a block's maps, and summed behind them: 91% of 0.8 s of 70b at 1k tokens, tp=4 on 1,024 H100. */
+#define MESH_TP_WAITS 0.9
+/* Part of a micro-batch beside which slices' state of ZeRO 1 is sent: parameters beside its forward pass alone, gradients beside its backward
+ * pass. 70b at 1k tokens, 256 sequences on 256 H100, tp=8: 1.91 s, of which 1.0 s are messages of the state. */
+#define MESH_STATE_BESIDE (1.0 / 3)
+#define MESH_ADD_BYTES 12.0 /* moved to add a micro-batch's gradient of an element to those of others */
+#define MESH_EP_WAITS 0.5   /* experts wait for a chunk's rows, while those of other chunks travel */
 /* Ratio of the largest to the mean work of the ring's members (as in seqpar/degrees.c). */
 #define MESH_RING_UNEVEN 1.01
 /* Passes over the rows of the stream and of the MLP in a layer's step; instructions of a layer for each row chunk and ring member. */
@@ -182,6 +188,19 @@ enum { STEP_LAYERS = 3 };
 /* Gain of more sequences in a micro-batch that is sure: 4 together promised 9% in brief trials of 8b at 8k, 512 sequences on 64 H100,
  * where the whole plan was 3% slower. */
 #define MESH_PACKED 0.1
+
+/* --- Slices and stages of layers (parts.c, hybrid.c) --------------------------------------------------------------------------
+ */
+
+/* Share of the plain mesh's step in which no rank computes, below which parts of layers are not weighed: these spare no compute. */
+#define PARTS_WAITS 0.1
+/* Ratio of the seconds of parts to the plain mesh's in closed form, below which parts are tried; of parts to the best parts'. */
+#define PARTS_BELOW 1.1
+#define PARTS_WITHIN 1.2
+/* Share by which a mesh with parts is ordered as slower for each doubling of the ranks that share a sequence: of tp=8 meshes that promise
+ * the same, those with fewer such ranks were up to 30% faster as plans. */
+#define PARTS_SHARING 0.02
+enum { PARTS_TRIES = 2 };
 
 /* --- Mesh, ZeRO stage and grid (key.c) ----------------------------------------------------------------------------------
  */

@@ -1,0 +1,143 @@
+/* Choosing slices and stages of layers by brief plans. */
+#include "plan/hybrid.h"
+
+#include "base/hurry.h"
+#include "plan/lower/mesh.h"
+#include "plan/lower/mesh_parts.h"
+#include "plan/roles.h"
+#include "plan/search/parts.h"
+#include "plan/search/tuning.h"
+
+/* Makes the request for a mesh with parts. */
+static struct plan_request request_with(const struct plan_request *s, const struct mesh_weighed *w)
+{
+    struct plan_request r = *s;
+    plan_take_mesh(&r, &w->mesh, w->packed);
+    r.open_degrees = r.open_parts = 0;
+    r.packing_is_open = 0;
+    if (mesh_degree(&w->mesh, MESH_PP) == 1 || w->seconds > 0)
+        r.zero = w->zero;
+    else if (s->zero_is_unsaid)
+        r.zero = AUTO;
+    return r;
+}
+
+static enum status plan_stage(const struct model *m, const struct plan_request *s, int place, const int64_t limit[TIERS],
+                              struct plan **out)
+{
+    const int stage = place / (int)(mesh_ranks(&s->mesh) / mesh_degree(&s->mesh, MESH_PP));
+    return plan_stages_create(m, s, stage, limit, out);
+}
+
+/* Plans briefly, and notes the seconds of a plan that fits. */
+static enum status try_briefly(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                               struct mesh_weighed *w)
+{
+    struct plan_request brief = *s;
+    struct plan *p;
+    brief.effort = EFFORT_QUICK;
+    TRY(plan_stage(m, &brief, 0, limit, &p));
+    w->seconds = plan_step_seconds(p);
+    w->fits = p->fits;
+    w->zero = p->strategy.key.zero;
+    w->mesh = p->strategy.key.mesh;
+    w->packed = p->strategy.key.packed;
+    plan_destroy(p);
+    return OK;
+}
+
+/* Returns the fastest plan that fits among the meshes with parts that were tried; NULL: the plain mesh is as fast. */
+static struct mesh_weighed *fastest_of(struct parts_weighed *x)
+{
+    struct mesh_weighed *best = NULL;
+    for (int i = 0; i < x->n; i++) {
+        struct mesh_weighed *w = &x->of[i];
+        const struct mesh_weighed *before = best ? best : &x->plain;
+        if (w->fits && (!before->fits || w->seconds < (1 - MESH_EQUAL) * before->seconds))
+            best = w;
+    }
+    return best;
+}
+
+/* Tries twice and half as many slices of sequences as the fastest pipeline has, as long as that gains. */
+static enum status try_slices(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                              struct parts_weighed *x)
+{
+    struct mesh_weighed *best = fastest_of(x);
+    for (int up = 1; up >= 0 && best; up--)
+        while (mesh_degree(&best->mesh, MESH_PP) > 1 && !hurry_asked()) {
+            struct mesh_weighed next = *best;
+            int *slices = &next.mesh.degree[MESH_SLICES], known = 0;
+            next.seconds = 0;
+            *slices = up ? *slices * 2 : *slices / 2;
+            for (int i = 0; i < x->n; i++)
+                known |= x->of[i].seconds > 0 && mesh_equal(&x->of[i].mesh, &next.mesh);
+            if (known || *slices < 1 || (up && !mesh_may_slice(s, &next.mesh)))
+                break;
+            const struct plan_request r = request_with(s, &next);
+            TRY(try_briefly(m, &r, limit, &next));
+            if (!next.fits || next.seconds >= (1 - MESH_EQUAL) * best->seconds)
+                break;
+            *best = next;
+        }
+    return OK;
+}
+
+/* Tells whether two meshes differ in slices of sequences at most. */
+static int same_but_slices(const struct mesh *a, const struct mesh *b)
+{
+    struct mesh like = *a;
+    like.degree[MESH_SLICES] = b->degree[MESH_SLICES];
+    return mesh_equal(&like, b);
+}
+
+/* Tries the plain mesh and the most promising ones with parts. */
+static enum status try_parts(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                             struct parts_weighed *x)
+{
+    struct plan_request plain = *s;
+    plain.open_parts = 0;
+    TRY(try_briefly(m, &plain, limit, &x->plain));
+    for (int i = 0, tried = 0; i < x->n && tried < PARTS_TRIES && !hurry_asked(); i++) {
+        struct mesh_weighed *w = &x->of[i];
+        const struct plan_request r = request_with(s, w);
+        if (w->guess > PARTS_WITHIN * x->of[0].guess)
+            break;
+        if (i > 0 && same_but_slices(&w->mesh, &x->of[0].mesh))
+            continue;
+        TRY(try_briefly(m, &r, limit, w));
+        tried++;
+    }
+    return try_slices(m, s, limit, x);
+}
+
+/* Notes the meshes that were weighed in a plan: the plain one and those with parts. */
+static void note_meshes(const struct parts_weighed *x, struct plan *p)
+{
+    struct meshes *all = &p->meshes;
+    *all = (struct meshes){.of = {x->plain}, .n = 1, .legal = x->legal};
+    for (int i = 0; i < x->n && all->n < MESHES_CLOSE; i++)
+        if (x->of[i].seconds > 0)
+            all->of[all->n++] = x->of[i];
+}
+
+enum status plan_ranks_create(const struct model *m, const struct plan_request *s, int place, const int64_t limit[TIERS],
+                              struct plan **out)
+{
+    struct plan_request r = *s;
+    struct parts_weighed x = {.n = 0};
+    struct mesh_weighed *best = NULL;
+    if (s->open_parts)
+        TRY(parts_weigh(m, s, limit, &x));
+    if (x.n > 0 && (x.of[0].guess < PARTS_BELOW * x.plain.guess || x.plain.excess > 1)) {
+        TRY(try_parts(m, s, limit, &x));
+        best = fastest_of(&x);
+    }
+    r.open_parts = 0;
+    if (best)
+        r = request_with(s, best);
+    TRY(plan_stage(m, &r, place, limit, out));
+    if (best)
+        note_meshes(&x, *out);
+    return OK;
+}

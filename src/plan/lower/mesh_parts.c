@@ -1,0 +1,142 @@
+/* Parts of the layers along a mesh: checks and choices. */
+#include "plan/lower/mesh_parts.h"
+
+#include "base/num.h"
+#include "machine/hardware.h"
+#include "model/part.h"
+#include "program/target.h"
+
+int mesh_on_gpus(const struct plan_request *s)
+{
+    return s->target && s->target->capability > 0;
+}
+
+enum status mesh_check_slices(const struct model *m, const struct plan_request *s)
+{
+    const int tp = mesh_degree(&s->mesh, MESH_TP);
+    if (tp == 1)
+        return OK;
+    if (mesh_degree(&s->mesh, MESH_EP) > 1)
+        return status_fail(ERR_INVALID,
+                           "--mesh: tp=%d and ep=%d: experts are shared out between whole layers only: leave one out", tp,
+                           mesh_degree(&s->mesh, MESH_EP));
+    if (s->row_chunk > 0 && s->row_chunk % tp)
+        return status_fail(ERR_INVALID, "--tiles: rows=%lld is not divided by tp=%d: take rows=%lld", (long long)s->row_chunk, tp,
+                           (long long)round_up(s->row_chunk, tp));
+    if (s->optim_dtype != F32)
+        return status_fail(ERR_INVALID,
+                           "--optim-dtype %s with --mesh tp=%d: rounding of moments would depend on the slices: take fp32, or "
+                           "leave tp out",
+                           dtype_name(s->optim_dtype), tp);
+    return model_slices_check(m->whole, tp);
+}
+
+enum status mesh_check_stages(const struct model *m, const struct plan_request *s)
+{
+    const int pp = mesh_degree(&s->mesh, MESH_PP);
+    struct model_part part;
+    if (pp == 1)
+        return OK;
+    if (mesh_on_gpus(s) && !s->machine)
+        return status_fail(ERR_INVALID, "--mesh: pp=%d: stages do not run on GPUs yet: leave pp out, or --device cpu", pp);
+    if (s->evaluation || s->eval_before || s->eval_every > 0)
+        return status_fail(ERR_INVALID,
+                           "--mesh: pp=%d: stages train only: evaluate what they have saved by ltrain eval on another mesh", pp);
+    if (s->weighted)
+        return status_fail(ERR_INVALID, "--mesh: pp=%d: stages do not weigh tokens' losses yet: leave pp out", pp);
+    if (model_has_rows(m))
+        return status_fail(ERR_INVALID,
+                           "--mesh: pp=%d: stages do not train rows of tokens (--lora tokens=...): leave out one of them", pp);
+    if (s->zero == 0)
+        return status_fail(ERR_INVALID, "--mesh: pp=%d: all stages share the embedding and the head: take --zero 1, 2 or 3", pp);
+    if (mesh_degree(&s->mesh, MESH_TP) > 1)
+        return status_fail(ERR_INVALID, "--mesh: pp=%d and tp=%d do not go together yet: leave one out", pp,
+                           mesh_degree(&s->mesh, MESH_TP));
+    return model_stage(m, 0, pp, 0, 1, &part);
+}
+
+/* Least tokens of a slice on one rank, and the most that pieces may wait for each other as a part of them, where slices are chosen. */
+enum { SLICE_ROWS = 512, SLICE_WAITS = 8 };
+
+/* Returns the number of slices that keeps stages busy: the least power of two with which they stand still for an eighth of the pieces
+ * at most, as long as slices are not too short. */
+static int choose_slices(const struct plan_request *s)
+{
+    const int64_t fill = (int64_t)SLICE_WAITS * (mesh_degree(&s->mesh, MESH_PP) - 1),
+                  rows = s->micro_batch * s->seq_len / s->mesh.degree[MESH_ULYSSES];
+    int slices = 1;
+    while (slices * s->grad_accum < fill && rows / (2 * slices) >= SLICE_ROWS)
+        slices *= 2;
+    return s->mesh.degree[MESH_RING] > 1 ? 1 : slices;
+}
+
+enum status mesh_settle_slices(struct plan_request *s)
+{
+    const int pp = mesh_degree(&s->mesh, MESH_PP), ulysses = s->mesh.degree[MESH_ULYSSES], ring = s->mesh.degree[MESH_RING];
+    int *slices = &s->mesh.degree[MESH_SLICES];
+    if (*slices <= 0)
+        *slices = pp > 1 ? choose_slices(s) : 1;
+    if (*slices == 1)
+        return OK;
+    if (pp == 1)
+        return status_fail(ERR_INVALID, "--mesh: slices=%d: only stages take a sequence in slices: give pp, too, or leave it out",
+                           *slices);
+    if (ring > 1)
+        return status_fail(ERR_INVALID, "--mesh: slices=%d and ring=%d: the ranks of a stage share a slice by heads: take ring=1",
+                           *slices, ring);
+    if (*slices > s->seq_len / ulysses)
+        return status_fail(ERR_INVALID, "--mesh: slices=%d are more than the %lld tokens that a rank has of a sequence", *slices,
+                           (long long)(s->seq_len / ulysses));
+    return OK;
+}
+
+int mesh_may_slice(const struct plan_request *s, const struct mesh *mesh)
+{
+    const int64_t rows = s->micro_batch * s->seq_len / mesh_degree(mesh, MESH_ULYSSES), slices = mesh_degree(mesh, MESH_SLICES);
+    return slices == 1 || (mesh_degree(mesh, MESH_PP) > 1 && mesh_degree(mesh, MESH_RING) == 1 && rows / slices >= SLICE_ROWS);
+}
+
+unsigned mesh_open_parts(const struct plan_request *s, int ranks, int per_host)
+{
+    const struct hardware *h = s->hardware;
+    unsigned open = 0;
+    for (int d = 0; d < MESH_DIMS; d++)
+        if (s->mesh.degree[d] > 0)
+            return 0;
+    if (!s->machine || !h || s->evaluation || per_host < 1 || ranks % per_host)
+        return 0;
+    if (!h->cpu && per_host > 1)
+        open |= 1u << MESH_TP;
+    if (ranks > per_host)
+        open |= 1u << MESH_PP;
+    return open;
+}
+
+/* Adds a mesh of slices and stages whose ranks share sequences as the search may still change, unless it is refused. */
+static void add_parts(const struct model *m, const struct plan_request *s, int tp, int pp, struct mesh *out, int most, int *n)
+{
+    struct plan_request r = *s;
+    r.mesh = mesh_uniform(1);
+    r.mesh.degree[MESH_TP] = tp;
+    r.mesh.degree[MESH_PP] = pp;
+    r.zero = pp > 1 && r.zero_is_unsaid ? AUTO : r.zero;
+    if (mesh_check_slices(m, &r) != OK || mesh_check_stages(m, &r) != OK)
+        return;
+    r.mesh.degree[MESH_RING] = (int)(mesh_ranks(&s->mesh) / (tp * pp));
+    if (*n < most)
+        out[*n] = r.mesh;
+    ++*n;
+}
+
+int mesh_list_parts(const struct model *m, const struct plan_request *s, struct mesh *out, int most)
+{
+    const int nodes = (int)mesh_ranks(&s->mesh) / s->per_host;
+    int n = 0;
+    for (int tp = 2; s->open_parts >> MESH_TP & 1 && tp <= s->per_host; tp++)
+        if (s->per_host % tp == 0)
+            add_parts(m, s, tp, 1, out, most, &n);
+    for (int pp = 2; s->open_parts >> MESH_PP & 1 && pp <= min_i64(nodes, m->config.layers); pp++)
+        if (nodes % pp == 0)
+            add_parts(m, s, 1, pp, out, most, &n);
+    return n;
+}

@@ -1,0 +1,27 @@
+/* Parts of the layers along a mesh: slices (tp), stages (pp), and the slices of sequences that stages take. Private to src/plan. */
+#ifndef LTRAIN_PLAN_LOWER_MESH_PARTS_H
+#define LTRAIN_PLAN_LOWER_MESH_PARTS_H
+
+#include "base/status.h"
+#include "model/model.h"
+#include "settings/settings.h"
+
+/* Tells whether the plan's programs run on GPUs. */
+int mesh_on_gpus(const struct plan_request *s);
+/* Refuses slices of layers, or stages, that the model or other settings do not allow. */
+enum status mesh_check_slices(const struct model *m, const struct plan_request *s);
+enum status mesh_check_stages(const struct model *m, const struct plan_request *s);
+/* Decides in how many slices stages take a sequence, and refuses a number that cannot be. */
+enum status mesh_settle_slices(struct plan_request *s);
+
+/* Returns the degrees of parts (a bit each, MESH_TP and MESH_PP) that planning may choose: none if any degree is given. Both are chosen
+ * for machines that --machine describes only: slices among GPUs of a node, stages of whole nodes. */
+unsigned mesh_open_parts(const struct plan_request *s, int ranks, int per_host);
+
+/* Lists a mesh for each choice of slices or stages that s->open_parts leaves open and that neither model nor settings refuse. tp divides
+ * a node's ranks, pp the nodes; the ranks of a part are all in the ring. Returns their number; `out` has the first `most` of them. */
+int mesh_list_parts(const struct model *m, const struct plan_request *s, struct mesh *out, int most);
+/* Tells whether planning may choose the mesh's slices of sequences: they are not too short, and no ring shares them. */
+int mesh_may_slice(const struct plan_request *s, const struct mesh *mesh);
+
+#endif

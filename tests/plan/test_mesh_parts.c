@@ -1,0 +1,144 @@
+/* Slices and stages of layers are chosen where they are faster, and never where they are refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "extent.h"
+#include "plan/hybrid.h"
+#include "plan/lower/mesh.h"
+#include "plan/lower/mesh_parts.h"
+#include "plan/roles.h"
+#include "plan/search/parts.h"
+#include "plan/search/requests.h"
+
+/* A request for nodes of A100 whose links between nodes have `across` bytes a second. */
+struct slow {
+    struct hardware h;
+    struct plan_request s;
+    struct model *m;
+    int64_t limit[TIERS];
+};
+
+static void open_slow(int64_t tokens, int64_t batch, double across, struct slow *x)
+{
+    x->m = preset_of("8b", 8, tokens, "32xa100-80", &x->h, &x->s);
+    x->h.across = across;
+    x->s.machine = (char *)"slow.yaml";
+    x->s.zero = 3;
+    x->s.zero_is_unsaid = 1;
+    x->s.effort = EFFORT_QUICK;
+    x->s.batch = batch;
+    x->s.stage_ahead = AUTO;
+    x->s.mesh = mesh_uniform(AUTO);
+    hardware_limits(&x->h, 32, x->limit);
+}
+
+static void settle(struct slow *x)
+{
+    assert_int_equal(plan_mesh(x->m, &x->s, 32, 8), OK);
+}
+
+static void plan_of(struct slow *x, struct plan **out)
+{
+    if (plan_ranks_create(x->m, &x->s, 0, x->limit, out) != OK)
+        fail_msg("%s", status_message());
+    assert_true((*out)->fits);
+}
+
+/* Stages are taken where the network between nodes is slow, and the plan says which mesh of whole layers was weighed. */
+static void slow_network(void **state)
+{
+    (void)state;
+    struct slow x;
+    struct plan *chosen, *plain;
+    open_slow(65536, 1, 3.25e8, &x);
+    settle(&x);
+    plan_of(&x, &chosen);
+    x.s.open_parts = 0;
+    plan_of(&x, &plain);
+    assert_int_equal(strategy_stages(&chosen->strategy), 4);
+    assert_int_equal(chosen->strategy.key.zero, 1);
+    assert_true(plan_step_seconds(chosen) < plain->seconds / 2); /* 2.2 and 8.6 s when this was written */
+    assert_true(chosen->meshes.n > 1 && mesh_equal(&chosen->meshes.of[0].mesh, &plain->strategy.key.mesh));
+    plan_destroy(chosen);
+    plan_destroy(plain);
+    model_destroy(x.m);
+}
+
+/* A fast network, where compute hides messages, costs nothing: no mesh with parts is weighed. */
+static void fast_network(void **state)
+{
+    (void)state;
+    struct slow x;
+    struct parts_weighed weighed;
+    open_slow(1 << 19, 1, 2.5e10, &x);
+    settle(&x);
+    assert_int_equal(parts_weigh(x.m, &x.s, x.limit, &weighed), OK);
+    assert_int_equal(weighed.n, 0);
+    model_destroy(x.m);
+}
+
+static int lists(const struct slow *x, enum mesh_dim d)
+{
+    struct mesh list[64];
+    const int n = mesh_list_parts(x->m, &x->s, list, 64);
+    assert_true(n <= 64);
+    for (int i = 0; i < n; i++)
+        if (list[i].degree[d] > 1)
+            return 1;
+    return 0;
+}
+
+/* Parts that other settings refuse are not weighed; given degrees, and machines that nobody describes, leave none open. */
+static void refused(void **state)
+{
+    (void)state;
+    struct slow x;
+    open_slow(65536, 1, 3.25e8, &x);
+    settle(&x);
+    assert_true(lists(&x, MESH_TP) && lists(&x, MESH_PP));
+    x.s.eval_every = 10;
+    assert_true(lists(&x, MESH_TP) && !lists(&x, MESH_PP));
+    x.s.optim_dtype = BF16;
+    assert_true(!lists(&x, MESH_TP) && !lists(&x, MESH_PP));
+    model_destroy(x.m);
+    open_slow(65536, 1, 3.25e8, &x);
+    x.s.mesh.degree[MESH_RING] = 4;
+    settle(&x);
+    assert_int_equal(x.s.open_parts, 0);
+    x.s.mesh = mesh_uniform(AUTO);
+    x.s.machine = NULL;
+    settle(&x);
+    assert_int_equal(x.s.open_parts, 0);
+    model_destroy(x.m);
+}
+
+/* Slices are taken where few tokens of a rank hide no message of whole layers' state. */
+static void few_tokens(void **state)
+{
+    (void)state;
+    struct slow x;
+    struct plan *chosen, *plain;
+    open_slow(256, 4, 2.5e10, &x);
+    settle(&x);
+    plan_of(&x, &chosen);
+    x.s.open_parts = 0;
+    plan_of(&x, &plain);
+    assert_int_equal(mesh_degree(&chosen->strategy.key.mesh, MESH_TP), 8);
+    assert_true(chosen->seconds < 0.9 * plain->seconds);
+    plan_destroy(chosen);
+    plan_destroy(plain);
+    model_destroy(x.m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slow_network),
+        cmocka_unit_test(fast_network),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(few_tokens),
+    };
+    return cmocka_run_group_tests_name("mesh_parts", tests, NULL, NULL);
+}
