@@ -1,6 +1,7 @@
 /* The table of commands: keys, help and what runs. */
 #include "cli/commands.h"
 
+#include "base/num.h"
 #include "base/prose.h"
 #include "base/watch.h"
 #include "check/check.h"
@@ -22,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- usage ---- */
 
@@ -241,10 +243,16 @@ void command_help(const struct command *x)
 }
 
 /* Starts the ranks. From here on this process touches no drive, and signals are for the thread that waits for the ranks. */
-static enum status start_ranks(const struct settings *s, char **argv, int *code)
+static enum status start_ranks(const struct settings *s, int with_dashboard, char **argv, int *code)
 {
     watch_stop();
-    return ranks_start(s->plan.ranks, argv, s->json ? stderr : stdout, code);
+    return ranks_start((int)max_i64(1, s->plan.ranks), with_dashboard, argv, s->json ? stderr : stdout, code);
+}
+
+/* Tells whether this process shows a run that it starts for that. */
+static int shows_dashboard(const struct command *x, const struct settings *s, const struct comm *c)
+{
+    return s->dashboard && x->run == run_train && comm_size(c) == 1 && isatty(STDOUT_FILENO) && !ranks_are_started();
 }
 
 enum status command_run(const struct command *x, struct comm *c, const struct command_line *line, int *code)
@@ -254,7 +262,9 @@ enum status command_run(const struct command *x, struct comm *c, const struct co
     watch_set_timeouts(s.drive_timeout, s.device_timeout);
     FILE *notes = s.json || (x->is & ANSWERS) ? stderr : stdout;
     const char *instead = "give the model's directory by --model, and the adapter by --adapter";
-    const int passes_on = comm_size(c) == 1 && s.plan.ranks > 1 && (x->is & STARTS_RANKS); /* the ranks print the notes */
+    const int with_dashboard = shows_dashboard(x, &s, c);
+    const int passes_on = /* the ranks print the notes */
+        with_dashboard || (comm_size(c) == 1 && s.plan.ranks > 1 && (x->is & STARTS_RANKS));
     struct call call = {.s = &s, .comm = c, .line = line};
     enum status st = train_resolve_model(&s, instead, comm_rank(c) == 0 && !passes_on ? notes : NULL);
     if (st == OK && (x->is & TAKES_TEXTS))
@@ -262,7 +272,7 @@ enum status command_run(const struct command *x, struct comm *c, const struct co
     if (st != OK)
         st = comm_agree(c, st);
     else
-        st = passes_on ? start_ranks(&s, line->argv, code) : x->run(&call);
+        st = passes_on ? start_ranks(&s, with_dashboard, line->argv, code) : x->run(&call);
     st = train_blame_pruned(&s, st);
     if (call.signal_number)
         *code = call.signal_number == WALLTIME_SIGNAL ? WALLTIME_EXIT : 128 + call.signal_number;

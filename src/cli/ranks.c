@@ -7,6 +7,7 @@
 #include "base/process.h"
 #include "cli/mpi_defaults.h"
 #include "cli/relay.h"
+#include "train/live.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -26,8 +27,14 @@ void ranks_hush(const struct launch *l)
         fclose(stdout);
 }
 
-/* Becomes mpiexec, in a process group of its own: a terminal's ^C goes to the parent, which passes it on. */
-static void become_mpiexec(char **args, const sigset_t *mask, const int ends[2])
+/* Tells whether a command line is that of mpiexec, not of a single process. */
+static int runs_mpiexec(char **args)
+{
+    return strcmp(args[0], "mpiexec") == 0;
+}
+
+/* Becomes mpiexec or the run, in a process group of its own: a terminal's ^C goes to the parent, which passes it on. */
+static void become_started(char **args, const sigset_t *mask, const int ends[2])
 {
     dup2(ends[0], STDOUT_FILENO);
     dup2(ends[1], STDERR_FILENO);
@@ -37,7 +44,10 @@ static void become_mpiexec(char **args, const sigset_t *mask, const int ends[2])
         fclose(stdin);
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(args[0], args);
-    fprintf(stderr, "ltrain: --ranks %s: cannot start mpiexec: %s (Debian package openmpi-bin)\n", args[2], strerror(errno));
+    if (runs_mpiexec(args))
+        fprintf(stderr, "ltrain: --ranks %s: cannot start mpiexec: %s (Debian package openmpi-bin)\n", args[2], strerror(errno));
+    else
+        fprintf(stderr, "ltrain: --dashboard: cannot start %s: %s\n", args[0], strerror(errno));
     _exit(2);
 }
 
@@ -73,22 +83,38 @@ static void tell(pid_t mpiexec, struct stop *s, int64_t now)
     s->next_ns = now + s->pause_ns;
 }
 
-/* Waits for mpiexec's end and returns its wait status; meanwhile it takes signals of `wanted`, which are blocked. */
-static int wait_for(pid_t mpiexec, const sigset_t *wanted, FILE *notes, struct stop *s)
+/* Notes for the user that the processes are asked to stop. */
+static void say_stopping(FILE *notes, struct dashboard *d)
+{
+    static const char text[] = "ltrain: the ranks are told to stop; once more to stop at once\n";
+    if (d) {
+        dashboard_take(d, STDOUT_FILENO, text, sizeof text - 1);
+        return;
+    }
+    fprintf(notes, "\n%s", text);
+    fflush(notes);
+}
+
+/* Waits for mpiexec's end and returns its wait status; meanwhile it takes signals of `wanted`, which are blocked, and draws the
+ * dashboard, if there is one. */
+static int wait_for(pid_t mpiexec, const sigset_t *wanted, FILE *notes, struct dashboard *d, struct stop *s)
 {
     const struct timespec moment = {.tv_nsec = SECOND / 20};
     int state = 0;
     while (waitpid(mpiexec, &state, WNOHANG) == 0) {
         int number = sigtimedwait(wanted, NULL, &moment);
         int64_t now = clock_ns();
-        if (number > 0 && number != SIGCHLD && asks(s, number, now)) {
+        if (number == SIGTSTP) {
+            dashboard_pause(d);
+        } else if (number > 0 && number != SIGCHLD && asks(s, number, now)) {
             *s = (struct stop){.number = number, .times = s->times + 1, .came_ns = now};
             if (s->times == 1) {
                 process_pass_on(number);
-                fprintf(notes, "\nltrain: the ranks are told to stop; once more to stop at once\n");
+                say_stopping(notes, d);
             }
-            fflush(notes);
         }
+        if (d)
+            dashboard_draw(d);
         tell(mpiexec, s, clock_ns());
     }
     return state;
@@ -100,31 +126,26 @@ static int is_crash(int number)
     return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT;
 }
 
-/* Prints the signal that ended a rank. The other ranks say which rank has died, if they are connected by then, but not by which
+/* Prints the signal that ended `which`. The other ranks say which rank has died, if they are connected by then, but not by which
  * signal. */
-static void say_signal(int number)
+static void say_signal(const char *which, int number, const char *others)
 {
-    fprintf(
-        stderr,
-        "ltrain: a rank was ended by signal %d (%s)%s, and the others with it; what has been saved continues with --resume RUN\n",
-        number, strsignal(number), number == SIGKILL ? ", by hand or by the kernel for want of memory (dmesg)" : "");
+    fprintf(stderr, "ltrain: %s was ended by signal %d (%s)%s%s; what has been saved continues with --resume RUN\n", which,
+            number, strsignal(number), number == SIGKILL ? ", by hand or by the kernel for want of memory (dmesg)" : "", others);
 }
 
-/* Returns the exit code for mpiexec's wait status. mpiexec exits with 128 + n if a rank has ended by signal n; a rank's crash
+/* Returns the exit code for the wait status of mpiexec, or of a single process. mpiexec exits with 128 + n if a rank has ended by signal n; a rank's crash
  * counts as a crash, whatever was asked for.
  *
  * If mpiexec itself ends by a signal after a request to stop, the requested signal counts: Open MPI 4.1's mpiexec crashes when a
  * rank goes while it connects. */
-static int end_code(int state, const struct stop *s)
+static int end_code(int state, int of_mpiexec, const struct stop *s)
 {
     int killed = WIFSIGNALED(state), code = killed ? 128 + WTERMSIG(state) : WEXITSTATUS(state);
     if (killed && s->times == 0)
-        fprintf(stderr,
-                "ltrain: mpiexec was ended by signal %d (%s), and the ranks with it; what has been saved continues with --resume "
-                "RUN\n",
-                WTERMSIG(state), strsignal(WTERMSIG(state)));
-    else if (s->times == 0 && (code == 128 + SIGKILL || is_crash(code - 128)))
-        say_signal(code - 128);
+        say_signal(of_mpiexec ? "mpiexec" : "the run", WTERMSIG(state), of_mpiexec ? ", and the ranks with it" : "");
+    else if (of_mpiexec && s->times == 0 && (code == 128 + SIGKILL || is_crash(code - 128)))
+        say_signal("a rank", code - 128, ", and the others with it");
     if (s->times > 0 && (killed || code == 128 + SIGUSR1 || (s->times > 1 && code != 0 && !is_crash(code - 128))))
         code = 128 + s->number;
     return code;
@@ -146,19 +167,21 @@ static void choose_signals(sigset_t *wanted)
 }
 
 /* Starts mpiexec with pipes for its output, and waits for it; *code: its exit status. */
-static enum status run_piped(char **args, struct relay relay[2], const int ends[2], FILE *notes, int *code)
+static enum status run_piped(char **args, struct relay relay[2], const int ends[2], FILE *notes, struct dashboard *d, int *code)
 {
     sigset_t wanted, mask;
     struct stop stop = {0};
     enum status st = OK;
     fflush(stdout);
     choose_signals(&wanted);
+    if (d)
+        sigaddset(&wanted, SIGTSTP);
     sigprocmask(SIG_BLOCK, &wanted, &mask); /* signals stay blocked until the end, so that none is lost */
     signal(SIGPIPE, SIG_IGN);               /* here and in mpiexec: output that nobody reads ends nothing */
     signal(SIGCHLD, SIG_DFL);               /* a parent may have left it ignored, which would lose mpiexec's status */
     pid_t pid = fork();
     if (pid == 0)
-        become_mpiexec(args, &mask, ends);
+        become_started(args, &mask, ends);
     if (pid < 0) {
         st = status_fail(ERR_NOMEM, "--ranks %s: cannot start mpiexec: %s", args[2], strerror(errno));
     } else if (relay_start(&relay[0]) != 0 || relay_start(&relay[1]) != 0) {
@@ -168,33 +191,45 @@ static enum status run_piped(char **args, struct relay relay[2], const int ends[
         relay_end(&relay[0]);
         relay_end(&relay[1]);
     } else {
-        int state = wait_for(pid, &wanted, notes, &stop);
+        int state = wait_for(pid, &wanted, notes, d, &stop);
         relay_end(&relay[0]);
         relay_end(&relay[1]);
-        *code = end_code(state, &stop);
+        dashboard_close(d);
+        d = NULL;
+        *code = end_code(state, runs_mpiexec(args), &stop);
     }
+    dashboard_close(d);
     sigprocmask(SIG_SETMASK, &mask, NULL);
     return st;
 }
 
-static enum status run_mpiexec(char **args, FILE *notes, int *code)
+static enum status run_started(char **args, int with_dashboard, FILE *notes, int *code)
 {
     struct relay relay[2] = {
         {.unread = "ltrain: standard output is closed or full: the run goes on, and its metrics.jsonl has every step\n"}, {0}};
     int ends[2];
+    struct dashboard *d = NULL;
     if (relay_open(&relay[0], STDOUT_FILENO, &ends[0]) != 0 || relay_open(&relay[1], STDERR_FILENO, &ends[1]) != 0)
         return status_fail(ERR_NOMEM, "--ranks %s: cannot make pipes: %s", args[2], strerror(errno));
-    enum status st = run_piped(args, relay, ends, notes, code);
+    enum status st = with_dashboard ? dashboard_open(&d) : OK;
+    relay[0].dashboard = relay[1].dashboard = d;
+    if (st == OK)
+        st = run_piped(args, relay, ends, notes, d, code);
     close(ends[0]);
     close(ends[1]);
     return st;
 }
 
-enum status ranks_start(int n, char **argv, FILE *notes, int *code)
+int ranks_are_started(void)
+{
+    return getenv(STARTED) != NULL;
+}
+
+enum status ranks_start(int n, int with_dashboard, char **argv, FILE *notes, int *code)
 {
     char count[16], self[4096];
     int argc = 0;
-    if (getenv(STARTED))
+    if (ranks_are_started())
         return status_fail(ERR_INVALID,
                            "mpiexec (--ranks %d) started a process that finds no rank in its environment: is it the mpiexec of "
                            "Open MPI?",
@@ -209,15 +244,18 @@ enum status ranks_start(int n, char **argv, FILE *notes, int *code)
     }
     self[length] = 0;
     snprintf(count, sizeof count, "%d", n);
-    args[0] = "mpiexec";
-    args[1] = "-n";
-    args[2] = count;
-    args[3] = self;
-    memcpy(args + 4, argv + 1, (size_t)(argc - 1) * sizeof *args);
-    mpi_defaults_set(n, notes);
+    if (n > 1) {
+        memcpy(args, (char *[]){"mpiexec", "-n", count}, 3 * sizeof *args);
+        mpi_defaults_set(n, notes);
+    }
+    const int own = n > 1 ? 3 : 0;
+    args[own] = self;
+    memcpy(args + own + 1, argv + 1, (size_t)(argc - 1) * sizeof *args);
     setenv(STARTED, count, 1);
+    if (with_dashboard)
+        setenv(LIVE_VARIABLE, "1", 1);
     process_will_pass_on();
-    enum status st = run_mpiexec(args, notes, code);
+    enum status st = run_started(args, with_dashboard, notes, code);
     free(args);
     return st;
 }

@@ -56,7 +56,9 @@ static void *pass_on(void *arg)
         ssize_t n = read(r->from, text, sizeof text);
         if (n == 0 || (n < 0 && errno != EINTR))
             return NULL;
-        if (n > 0 && !failed && put(r->to, text, (size_t)n) != 0) {
+        if (n > 0 && r->dashboard)
+            dashboard_take(r->dashboard, r->to, text, (size_t)n);
+        else if (n > 0 && !failed && put(r->to, text, (size_t)n) != 0) {
             failed = 1;
             if (r->unread)
                 (void)put(STDERR_FILENO, r->unread, strlen(r->unread));

@@ -1,6 +1,9 @@
-/* Passing on mpiexec's output. mpiexec ends its ranks when its output is closed; a relay goes on reading. Private to src/cli. */
+/* Passing on started processes' output. mpiexec ends its ranks when its output is closed; a relay goes on reading. Private to
+ * src/cli. */
 #ifndef LTRAIN_CLI_RELAY_H
 #define LTRAIN_CLI_RELAY_H
+
+#include "cli/dashboard.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,8 +11,9 @@
 struct relay {
     int from, to; /* descriptors: of a pipe, of this process */
     int started;
-    const char *unread; /* message on stderr once nothing can be written to `to` any more, or NULL */
-    atomic_int over;    /* 1: nothing more will come into the pipe */
+    struct dashboard *dashboard; /* receiver of the text instead of `to`, or NULL; borrowed */
+    const char *unread;          /* message on stderr once nothing can be written to `to` any more, or NULL */
+    atomic_int over;             /* 1: nothing more will come into the pipe */
     pthread_t thread;
 };
 

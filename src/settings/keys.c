@@ -322,6 +322,8 @@ const struct settings_key settings_keys[] = {
      .help = "on SIGTERM and the like: now (an update is finished, an unfinished step thrown away), or after the step"},
     {"walltime", KEY_STRING, AT(walltime), .arg = "TIME", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "the job's limit, counted from the start: 8h, 90m, [days-]hh:mm:ss; the run saves before it and ends with status 75; none (default: Slurm's, if it says one)"},
+    {"dashboard", KEY_SWITCH, AT(dashboard), "false", .shown = TRAIN, .scope = SCOPE_TRAINING,
+     .help = "a full-screen view of the run on a terminal: loss, memory, lanes, time to go; elsewhere lines as ever"},
     {"tensorboard", KEY_SWITCH, AT(tensorboard), "false", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "the numbers of metrics.jsonl as event files for TensorBoard, too, in RUN/tensorboard"},
     {"metrics-file", KEY_STRING, AT(metrics_file), .arg = "FILE", .shown = TRAIN, .scope = SCOPE_TRAINING,

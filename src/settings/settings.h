@@ -183,6 +183,7 @@ struct settings {
     enum on_nan on_nan;
     int64_t verify_every; /* steps from one that is computed twice to the next; 0: none is */
     int64_t trace;        /* step whose lanes are written as a Chrome trace; AUTO: none */
+    int dashboard;        /* 1: a terminal shows a view of the run */
     int tensorboard;      /* 1: event files are written */
     char *metrics_file;   /* file for Prometheus, replaced after steps; NULL: none */
     char *walltime;       /* text of --walltime, which train/walltime.h reads; NULL: auto */

@@ -96,8 +96,10 @@ enum status run_finish_metrics(struct run *r, struct step_metrics *m)
     m->nvme_bytes = p->arena[TIER_NVME];
     m->hidden = metrics_hidden(lanes, m->seconds);
     m->stall_seconds = (double)lanes[LANE_COMPUTE].waited_ns * 1e-9;
-    for (int l = 0; l < LANES; l++)
+    for (int l = 0; l < LANES; l++) {
         memcpy(m->stalled[l], lanes[l].stalled, sizeof m->stalled[l]);
+        m->busy[l] = (double)lanes[l].busy_ns * 1e-9;
+    }
     m->planned_seconds = p->seconds;
     m->loss_above = spikes_add(&r->measured.spikes.loss, m->loss);
     m->norm_above = spikes_add(&r->measured.spikes.norm, m->grad_norm);

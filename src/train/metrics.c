@@ -63,6 +63,11 @@ void metrics_print(const struct step_metrics *m, FILE *f, int terminal)
             units_format_short(m->host_bytes, host), units_format_short(m->nvme_bytes, nvme), hidden,
             expert_stats_text(&m->experts, load), (long long)(eta / 3600), (long long)(eta / 60 % 60), (long long)(eta % 60),
             terminal ? "\x1b[K" : "\n");
+    metrics_print_events(m, f, terminal);
+}
+
+void metrics_print_events(const struct step_metrics *m, FILE *f, int terminal)
+{
     if (m->evaluated) {
         fputs(terminal ? "\n" : "", f);
         metrics_print_evaluation(m, f);

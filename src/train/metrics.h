@@ -31,6 +31,7 @@ struct step_metrics {
     double hidden;                         /* share of transfer time behind compute; NaN: next to nothing moved */
     double stall_seconds, planned_seconds; /* seconds without compute; planned seconds of the whole step */
     double stalled[LANES][CLASSES];        /* this rank's seconds without compute, by the lane and the class waited for */
+    double busy[LANES];                    /* this rank's seconds of work, by lane */
     struct lane_submission submission;     /* submissions to this rank's GPU; zero: no GPU */
     double loss_above, norm_above;         /* standard deviations above the mean of the steps before; NaN: unknown */
     double eta_seconds;
@@ -41,6 +42,9 @@ struct step_metrics {
 double metrics_hidden(const struct lane_stats lanes[LANES], double seconds);
 /* Prints the line of a step; a terminal's line is rewritten in place. */
 void metrics_print(const struct step_metrics *m, FILE *f, int terminal);
+/* Prints only what a step has besides its figures: an evaluation, spikes, the reason why it was skipped. terminal: 1: the step's
+ * line stands unfinished on a terminal. */
+void metrics_print_events(const struct step_metrics *m, FILE *f, int terminal);
 /* Prints the line of an evaluation, with NaN and infinities, too. */
 void metrics_print_evaluation(const struct step_metrics *m, FILE *f);
 /* Makes the object of a line; to be freed by json_decref; NULL: no memory. */

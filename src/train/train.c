@@ -9,6 +9,7 @@
 #include "settings/read.h"
 #include "train/board.h"
 #include "train/evaluate.h"
+#include "train/live.h"
 #include "train/metrics_file.h"
 #include "train/nonfinite.h"
 #include "train/observe.h"
@@ -179,6 +180,18 @@ static void say_numerics(struct run *r, struct step_metrics *m)
     m->settings = r->s;
 }
 
+/* Prints a step for people, or for a dashboard, which is told all steps and keeps the last one's line. */
+static void print_step(const struct run *r, const struct step_metrics *m, int terminal)
+{
+    const int live = live_is_read() && comm_rank(r->comm) == 0;
+    if (live)
+        live_print_step(m);
+    if (live && m->step < m->steps)
+        metrics_print_events(m, tell_stream(), 0);
+    else
+        metrics_print(m, tell_stream(), terminal);
+}
+
 enum status run_next(struct run *r, struct step_metrics *m, int *cut)
 {
     const struct settings *s = r->s;
@@ -209,7 +222,7 @@ enum status run_next(struct run *r, struct step_metrics *m, int *cut)
             tell("%sthe evaluation after step %lld is left out\n", terminal ? "\n" : "", (long long)r->progress.at.step);
         m->evaluated = !unevaluated;
     }
-    metrics_print(m, tell_stream(), terminal);
+    print_step(r, m, terminal);
     check_output(r);
     TRY(add_line(r, m));
     TRY(stops ? stop_at_nan(r, m, bad) : check_skipped(r));
@@ -288,6 +301,8 @@ enum status run_prepare(struct run *r)
     TRY(comm_agree(c, leads ? run_open_files(r) : OK));
     if (leads)
         run_remember_data(r);
+    if (leads)
+        live_print_run(r);
     return OK;
 }
 
