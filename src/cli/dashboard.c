@@ -29,7 +29,7 @@ struct dashboard {
     pthread_mutex_t lock;
     struct screen screen;
     struct view view;
-    struct begun begun[2]; /* of standard output and standard error */
+    struct begun begun[2]; /* standard output's and standard error's */
     struct view_line lines[LINES];
     int64_t dropped;           /* lines that are not kept any more */
     int64_t came_ns, drawn_ns; /* times of the newest data line and of the last frame */
