@@ -8,7 +8,7 @@ BUILD = os.environ.get("LTRAIN_GPU_BUILD", os.path.join(os.path.dirname(__file__
 
 F32, BF16, I8 = 0, 1, 2
 OPS = ["copy", "fill", "embed", "embed_grad", "scatter", "put_columns", "take_columns", "norm", "norm_grad", "gemm", "bias", "bias_grad", "add", "rope", "swiglu",
-       "swiglu_grad", "gelu", "gelu_grad", "route", "permute", "experts", "experts_grad", "gated", "gated_grad",
+       "swiglu_grad", "gelu", "gelu_grad", "route", "permute", "experts_keep", "experts", "experts_grad", "gated", "gated_grad",
        "combine", "arrive", "spread", "route_grad", "attn_fwd", "attn_bwd", "attn_delta", "heads_join", "heads_split", "attn_merge", "attn_sink",
        "attn_sink_grad", "conv", "conv_grad", "decay", "decay_grad", "scan", "scan_grad", "scan_sum", "scan_grad_sum", "scan_fold", "cast", "multiply", "dequantise", "columns", "dropout", "loss", "accum", "sumsq", "clip", "adamw", "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "exchange", "shift", "deal", "collect", "dispatch", "return"]
 RMS, LAYER = 0, 1

@@ -53,7 +53,7 @@ static enum status move(const struct decoder *d, const struct binding *b, enum s
     return access == STATE_READ ? exec_read(x, buf->tier, at, d->block, bytes) : exec_write(x, buf->tier, at, d->block, bytes);
 }
 
-/* Zeroes the caches. Kernels also read rows that were never written, where a block has fewer tokens, and multiply them by zero. */
+/* Zeroes the caches, and the tables of experts in slots. Kernels also read rows that were never written, where a block has fewer tokens, and multiply them by zero. */
 static enum status clear(struct decoder *d)
 {
     const struct program *p = plan_any(d->s->plan);
@@ -100,6 +100,23 @@ void decoder_destroy(struct decoder *d)
 int64_t decoder_length(const struct decoder *d)
 {
     return d->length;
+}
+
+enum status decoder_experts(const struct decoder *d, struct decoder_experts *out)
+{
+    const struct program *p = plan_any(d->s->plan);
+    *out = (struct decoder_experts){.slots = d->strategy->expert_slots, .experts = d->s->model->config.experts};
+    for (int i = 0; i < p->n_live_in; i++) {
+        int32_t counts[KEEP_SLOTS];
+        const struct binding *b = &p->live_in[i];
+        if (b->kind != BINDING_EXPERTS)
+            continue;
+        TRY(exec_read(&d->s->context, p->buffers[b->buffer].tier, p->buffers[b->buffer].address + b->offset, counts,
+                      sizeof counts));
+        out->hits += counts[KEEP_HITS];
+        out->misses += counts[KEEP_MISSES];
+    }
+    return OK;
 }
 
 int64_t decoder_ready(const struct decoder *d)

@@ -17,6 +17,15 @@ int64_t decoder_length(const struct decoder *d);        /* tokens of the text */
 int64_t decoder_capacity(const struct decoder *d);      /* most tokens that the text may have */
 const int32_t *decoder_tokens(const struct decoder *d); /* valid until the next call */
 
+/* Experts of a model that are kept on the device, if they do not all fit there (plan/sampling.h): slots of each layer and the number of
+ * its experts; hits: choices of an expert that was there, misses: that was brought. slots 0: there are no slots. */
+struct decoder_experts {
+    int64_t slots, experts, hits, misses;
+};
+/* Counts the choices so far of programs that take experts from slots: those of single tokens, and of prompts if there are slots for all
+ * that these can choose. Other prompts take whole layers. */
+enum status decoder_experts(const struct decoder *d, struct decoder_experts *out);
+
 /* Returns the tokens at the text's beginning that the next feed does not read again. */
 int64_t decoder_ready(const struct decoder *d);
 

@@ -3,6 +3,7 @@
 
 #include "base/sys.h"
 #include "base/watch.h"
+#include "engine/exec_keep.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +92,8 @@ enum status exec_instr(const struct exec_context *x, const struct program *p, co
     int64_t offset[OP_MAX_ARGS];
     void *arg[OP_MAX_ARGS];
     find_arguments(x, p, in, offset, arg);
+    if (in->op == OP_EXPERTS_KEEP)
+        return exec_experts_keep(x, in->lane, &call->attrs, arg, offset[3]);
     switch (in->lane) {
     case LANE_READ:
         return store_read(x->store, offset[0], arg[1], call->attrs.copy.bytes);

@@ -19,6 +19,7 @@ struct exec_context {
     const uint8_t *predicates;         /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
     op_kernel *host_kernels[OP_COUNT]; /* kernels of the host lane */
     struct cpu_stream *host_stream;    /* stream of the host lane */
+    void *staging;                     /* host memory of a group, for the read lane */
 };
 
 /* Returns the device or host address of an instruction's argument, with its bytes. For nvme operands it returns NULL and sets

@@ -190,6 +190,20 @@ static enum status wait_oldest(struct executor *e, enum lane lane, enum store_di
     return OK;
 }
 
+/* Executes an instruction that is no request of its own, unless it is skipped. */
+static enum status run_alone(struct executor *e, enum lane lane, int i, int skipped)
+{
+    const int64_t start = clock_ns();
+    if (skipped) {
+        note_skipped(e, i);
+    } else {
+        TRY(exec_instr(&e->x, e->p, &e->p->instrs[i]));
+        note(e, lane, i, start);
+    }
+    retire(e, lane, i);
+    return OK;
+}
+
 static enum status run_pipelined(struct executor *e, enum lane lane)
 {
     const struct program *p = e->p;
@@ -204,11 +218,11 @@ static enum status run_pipelined(struct executor *e, enum lane lane)
         while (f.n > 0 && (f.n == IN_FLIGHT || !tickets_ready(&e->tickets, p, in)))
             TRY_GOTO(wait_oldest(e, lane, d, &f), out);
         TRY_GOTO(tickets_wait(&e->tickets, lane, p, in), out);
-        if (is_left_out(e, i) || !exec_holds(&e->x, in->predicate)) {
+        const int skipped = is_left_out(e, i) || !exec_holds(&e->x, in->predicate);
+        if (skipped || in->op != OP_COPY) { /* nothing else is in flight then */
             while (f.n > 0)
                 TRY_GOTO(wait_oldest(e, lane, d, &f), out);
-            note_skipped(e, i);
-            retire(e, lane, i);
+            TRY_GOTO(run_alone(e, lane, i, skipped), out);
             continue;
         }
         int64_t nvme, bytes, unused;

@@ -78,6 +78,7 @@ static enum status make_staging(struct session *x)
     if (!x->staging)
         return status_fail(ERR_NOMEM, "out of memory for the session");
     memset(x->staging, 0, (size_t)(2 * x->staging_bytes)); /* resident before the first step */
+    x->context.staging = x->staging;
     return OK;
 }
 

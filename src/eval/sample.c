@@ -118,7 +118,8 @@ struct answer {
     const char *ended; /* "eos", "length", "context", "stop-at", "interrupted" */
     int64_t prompt;    /* tokens */
     double prefill, seconds;
-    int64_t read; /* tokens of the prompt that were not read before */
+    int64_t read;                   /* tokens of the prompt that were not read before */
+    struct decoder_experts experts; /* experts on the device, and choices of them while the answer was written */
 };
 
 static void hand_on(struct job *j, struct stream_text *t, size_t end)
@@ -179,6 +180,8 @@ static enum status answer(struct job *j, const struct ids *prompt, struct answer
     while (same < before && same < (int64_t)prompt->n - 1 && decoder_tokens(d)[same] == prompt->id[same])
         same++;
     a->read = (int64_t)prompt->n - same;
+    struct decoder_experts experts;
+    TRY(decoder_experts(d, &experts));
     enum status st = decoder_read(d, prompt->id, (int64_t)prompt->n, interrupts_flag(), j->x->logits);
     a->prefill = clock_seconds() - began;
     if (st == OK)
@@ -190,6 +193,10 @@ static enum status answer(struct job *j, const struct ids *prompt, struct answer
         st = stream_text_end(&a->text, &end);
     if (st == OK)
         hand_on(j, &a->text, end);
+    if (st == OK)
+        st = decoder_experts(d, &a->experts);
+    a->experts.hits -= experts.hits;
+    a->experts.misses -= experts.misses;
     return st;
 }
 
@@ -205,9 +212,24 @@ static enum status print_json(const struct answer *a)
     json_object_set_new(o, "prefill_tokens", json_integer(a->read));
     json_object_set_new(o, "prefill_seconds", json_real(a->prefill));
     json_object_set_new(o, "seconds", json_real(a->seconds));
+    if (a->experts.slots > 0)
+        json_object_set_new(o, "experts",
+                            json_pack("{s:I, s:I, s:I, s:I}", "kept", (json_int_t)a->experts.slots, "of",
+                                      (json_int_t)a->experts.experts, "hits", (json_int_t)a->experts.hits, "misses",
+                                      (json_int_t)a->experts.misses));
     int failed = json_dumpf(o, stdout, JSON_COMPACT) != 0 || fputc('\n', stdout) == EOF || fflush(stdout) != 0;
     json_decref(o);
     return failed ? status_fail(ERR_IO, "cannot write the answer: standard output is full or closed") : OK;
+}
+
+/* Prints how many experts of each layer the device has, and how often the chosen ones were there. */
+static void print_experts(const struct decoder_experts *e)
+{
+    const int64_t chosen = e->hits + e->misses;
+    if (e->slots > 0)
+        printf("[%lld of %lld experts of a layer kept on the device: %lld of %lld chosen ones were there (%.0f%%)]\n",
+               (long long)e->slots, (long long)e->experts, (long long)e->hits, (long long)chosen,
+               chosen > 0 ? 100.0 * (double)e->hits / (double)chosen : 0.0);
 }
 
 static enum status print_end(const struct job *j, const struct answer *a)
@@ -215,6 +237,8 @@ static enum status print_end(const struct job *j, const struct answer *a)
     if (j->s->json)
         return print_json(a);
     fputc('\n', stdout);
+    if (j->s->verbose)
+        print_experts(&a->experts);
     if (j->s->verbose)
         printf("[%lld of %lld tokens read in %.2f s (%.0f a second), %zu written in %.2f s (%.1f a second): %s]\n",
                (long long)a->read, (long long)a->prompt, a->prefill, (double)a->read / a->prefill, a->text.ids.n, a->seconds,

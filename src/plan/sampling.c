@@ -4,6 +4,7 @@
 #include "machine/rank_cost.h"
 #include "plan/lower/strategy.h"
 #include "plan/lower/fixed.h"
+#include "plan/lower/slots.h"
 #include "plan/program_set.h"
 #include "plan/schedule/prefetch.h"
 
@@ -52,8 +53,28 @@ static struct strategy with_rows(const struct strategy *s, int64_t rows)
 
 struct option {
     enum residency params, cached;
+    enum residency
+        experts;    /* tier of experts that slots on the device take as tokens choose them; RES_NONE: there are no slots */
     double seconds; /* seconds for which one token's bytes travel to the device */
 };
+
+/* Tells whether drives can be read in pieces of that many elements: whole pages, and not too many of them in a unit. */
+static int are_extents(const struct model *m, int64_t piece, enum dtype type)
+{
+    enum { PIECES = 2048 };
+    int64_t most = 0;
+    for (int u = 0; u < m->n_units; u++)
+        most = max_i64(most, m->units[u].elements);
+    return piece * dtype_size(type) % BUFFER_ALIGN == 0 && most / piece < PIECES;
+}
+
+/* Tells whether slots can take the model's experts from a tier. */
+static int may_slot(const struct model *m, const struct plan_request *s, enum residency experts)
+{
+    const int64_t piece = slots_piece(m);
+    return piece > 0 && m->config.experts > m->config.experts_used && s->target->capability == 0 &&
+           (experts == RES_HOST || (experts == RES_NVME && are_extents(m, piece, s->dtype)));
+}
 
 static int is_allowed(enum offload given, enum residency r)
 {
@@ -64,9 +85,10 @@ static int is_allowed(enum offload given, enum residency r)
 static int by_seconds(const void *a, const void *b)
 {
     const struct option *x = a, *y = b;
-    return x->seconds != y->seconds ? (x->seconds > y->seconds) - (x->seconds < y->seconds)
-           : x->params != y->params ? (int)x->params - (int)y->params
-                                    : (int)x->cached - (int)y->cached;
+    return x->seconds != y->seconds   ? (x->seconds > y->seconds) - (x->seconds < y->seconds)
+           : x->params != y->params   ? (int)x->params - (int)y->params
+           : x->experts != y->experts ? (int)x->experts - (int)y->experts
+                                      : (int)x->cached - (int)y->cached;
 }
 
 /* Returns the bytes of the cache. all: 1 with blocks that are being filled and states of a whole text, 0 whole blocks only. */
@@ -85,17 +107,58 @@ static double cache_bytes(const struct model *m, const struct strategy *s, int a
     return bytes;
 }
 
-enum { OPTIONS = 9 };
+/* Returns the elements of all experts. */
+static double expert_elements(const struct model *m)
+{
+    double n = 0;
+    for (int u = 0; u < m->n_units; u++)
+        n += model_unit_has_experts(m, u) ? (double)m->units[u].elements : 0;
+    return n;
+}
+
+/* Returns the seconds for which an option's parameters travel: all, or of experts in slots those that a token chooses. */
+static double parameter_seconds(const struct model *m, const struct plan_request *s, const struct option *o)
+{
+    const double size = (double)dtype_size(s->dtype), experts = expert_elements(m), rest = (double)m->total_params - experts;
+    const enum residency given = s->experts == OFFLOAD_AUTO ? o->params : (enum residency)(s->experts - OFFLOAD_NONE);
+    const double chosen = o->experts == RES_NONE
+                              ? seconds_a_byte[given]
+                              : seconds_a_byte[o->experts] * (double)m->config.experts_used / (double)m->config.experts;
+    return size * (rest * seconds_a_byte[o->params] + experts * chosen);
+}
+
+/* Tells whether an option may have its experts in a tier, apart from its other parameters. */
+static int experts_may_be(const struct plan_request *s, const struct option *o, enum residency experts)
+{
+    if (s->experts != OFFLOAD_AUTO)
+        return is_allowed(s->experts, experts);
+    return experts == o->params || (experts > o->params && s->params == OFFLOAD_AUTO);
+}
+
+/* Adds an option without slots, and those that differ from it in slots alone. cache: seconds for which cached keys travel. */
+static int add_options(const struct model *m, const struct plan_request *s, struct option o, double cache, struct option *out)
+{
+    int n = 0;
+    out[n++] = o;
+    for (o.experts = RES_HOST; o.experts <= RES_NVME; o.experts++)
+        if (experts_may_be(s, &o, o.experts) && may_slot(m, s, o.experts))
+            out[n++] = o;
+    for (int i = 0; i < n; i++)
+        out[i].seconds = parameter_seconds(m, s, &out[i]) + cache;
+    return n;
+}
+
+enum { OPTIONS = 9 * 3 };
 /* Lists the placements that the settings leave open, the fastest first. Returns their number. */
 static int list_options(const struct model *m, const struct plan_request *s, const struct strategy *fixed,
                         struct option out[OPTIONS])
 {
     int n = 0;
-    double params = (double)m->total_params * (double)dtype_size(s->dtype), cache = cache_bytes(m, fixed, 1);
+    double cache = cache_bytes(m, fixed, 1);
     for (enum residency p = RES_DEVICE; p <= RES_NVME; p++)
         for (enum residency c = RES_DEVICE; c <= RES_NVME; c++)
             if (is_allowed(s->params, p) && is_allowed(s->acts, c))
-                out[n++] = (struct option){p, c, params * seconds_a_byte[p] + cache * seconds_a_byte[c]};
+                n += add_options(m, s, (struct option){p, c, RES_NONE, 0}, cache * seconds_a_byte[c], &out[n]);
     qsort(out, (size_t)n, sizeof *out, by_seconds);
     return n;
 }
@@ -167,6 +230,19 @@ static enum status make_programs(const struct model *m, const struct strategy *s
     return OK;
 }
 
+/* Sets an option's placement, with the fewest slots. Groups are as large as drives read them by. */
+static void place(const struct model *m, const struct option *o, struct strategy *s)
+{
+    s->placement.params = o->params;
+    s->placement.cached = o->cached;
+    if (o->experts == RES_NONE)
+        return;
+    s->placement.experts_at = 1 + (int)o->experts;
+    s->expert_slots = m->config.experts_used;
+    if (o->experts == RES_NVME)
+        s->key.group = slots_piece(m);
+}
+
 /* Chooses the fastest placement that fits if nothing is fetched ahead; if none fits, the smallest one. *fits: 1 if it fits.
  * Programs of texts whose cache alone exceeds its tier are not made: for a text of a billion tokens they take long. */
 static enum status choose(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct strategy *out,
@@ -182,8 +258,7 @@ static enum status choose(const struct model *m, const struct plan_request *s, c
         struct strategy next = fixed;
         int64_t bytes[TIERS];
         double excess = 0;
-        next.placement.params = option[i].params;
-        next.placement.cached = option[i].cached;
+        place(m, &option[i], &next);
         if (!cache_exceeds(m, &next, limit, bytes))
             TRY(fits_serially(m, &next, limit, bytes, fits));
         for (int t = 0; t < TIERS; t++)
@@ -217,6 +292,22 @@ static enum status promote(const struct model *m, const int64_t limit[TIERS], st
     return OK;
 }
 
+/* Gives the memory that is left to slots of experts. */
+static enum status add_slots(const struct model *m, const int64_t limit[TIERS], struct strategy *s)
+{
+    int64_t low = s->expert_slots, high = low > 0 ? m->config.experts : 0;
+    while (low < high) {
+        int64_t need[TIERS];
+        int fits;
+        s->expert_slots = (low + high + 1) / 2;
+        TRY(fits_serially(m, s, limit, need, &fits));
+        low = fits ? s->expert_slots : low;
+        high = fits ? high : s->expert_slots - 1;
+    }
+    s->expert_slots = low;
+    return OK;
+}
+
 enum status plan_sampling(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct strategy chosen;
@@ -231,6 +322,8 @@ enum status plan_sampling(const struct model *m, const struct plan_request *s, c
     TRY_GOTO(choose(m, s, limit, &chosen, need, &fits), fail);
     if (fits)
         TRY_GOTO(promote(m, limit, &chosen), fail);
+    if (fits)
+        TRY_GOTO(add_slots(m, limit, &chosen), fail);
     plan->tokens = plan->sequences = plan->micro_batches = 1;
     TRY_GOTO(make_programs(m, &chosen, plan), fail);
     if (!fits)

@@ -67,6 +67,14 @@ enum { CONV_TAPS = 8, SCAN_CHUNK = 64 };
  * added. KEEPS: the product is written, and the columns beside it keep their values. */
 enum gemm_result { GEMM_WRITES, GEMM_ADDS, GEMM_KEEPS };
 
+/* Words of the table of OP_EXPERTS_KEEP: counts, then for each slot the number of its expert plus 1 (0: empty), then for each slot the call that
+ * chose it last. Zeros are an empty table. */
+enum { KEEP_CALLS, KEEP_HITS, KEEP_MISSES, KEEP_SLOTS };
+static inline int64_t experts_keep_words(int64_t slots)
+{
+    return KEEP_SLOTS + 2 * slots;
+}
+
 /* Attributes of an instruction's op, zero where unused (value numbers hash them as bytes). */
 struct op_attrs {
     union {
@@ -165,6 +173,12 @@ struct op_attrs {
              * made of a gathered one; transposed: 1: matrices are stored [out,in], else [in,out]; result: enum gemm_result;
              * y_type: of y or dy; gathers: enum experts_gather; padded: as of GATED */
         } experts;
+        struct {
+            int64_t rows, bytes[2], extent;
+            int32_t experts, slots;
+            /* EXPERTS_KEEP. rows: of ids; bytes: of an expert's matrix in each stack, 0: there is no second stack; extent: bytes that a
+             * drive reads as one, of which an expert's matrices are whole multiples */
+        } keep;
         struct {
             int64_t rows, dim, width;
             int32_t k, experts, dtype, kind, interleaved;

@@ -154,6 +154,12 @@ OP(ROUTE, route, ELEMENTWISE, NEVER, F32, 6.0 * a->route.rows * a->route.experts
 OP(PERMUTE, permute, ELEMENTWISE, NEVER, F32, 0,
    OUT(order, I32), OUT(place, I32), OUT(offsets, I32), IN(ids, I32))
 
+/* Brings the experts that tokens chose into a layer's slots, each in place of the one that was chosen least recently: slots [rows]:
+ * slot of each of ids [rows]; kept: all matrices of the experts in slots, stack after stack; table [..]: which these are
+ * (KEEP_CALLS, ...); home: matrices of all experts. Executed by the lane that reads the home's tier */
+CPU_OP(EXPERTS_KEEP, experts_keep, ELEMENTWISE, NEVER, F32, 0,
+   INOUT(kept, BYTES), INOUT(table, I32), OUT(slots, I32), IN(home, BYTES), IN(ids, I32))
+
 /* y (+)= each expert's rows of x times its matrix (+ bias); x has all n rows or, with an order, those of tokens, row order[i] / per.
  * A row's bits do not depend on the number of rows: y [n,out], x [..,in], w [count,out,in] or [count,in,out], bias [count,out] */
 OP(EXPERTS, experts, MATRIX, NEVER, a->experts.x_type == BF16 || a->experts.w_type == BF16 ? BF16 : F32,

@@ -160,7 +160,8 @@ enum binding_kind {
     BINDING_CACHE_V,
     BINDING_TAIL_K,
     BINDING_TAIL_V, /* keys and values of earlier tokens */
-    BINDING_STATE   /* numbers that summarise the text so far */
+    BINDING_STATE,  /* numbers that summarise the text so far */
+    BINDING_EXPERTS /* experts in slots on the device: which these are (OP_EXPERTS_KEEP) */
 };
 
 /* Contents of a persistent buffer when a program starts (version 0) or ends (the last version). kind, sharded and unit follow

@@ -103,6 +103,21 @@ static const char *tier_fault(const struct program *p, enum lane lane, int write
     }
 }
 
+/* Returns the lane that brings experts from a tier into slots on the device; LANES: there is none. */
+static enum lane keeping_lane(enum tier home)
+{
+    return home == TIER_HOST ? LANE_H2D : home == TIER_NVME ? LANE_READ : LANES;
+}
+
+/* Returns NULL, or why bringing experts into slots may not touch this tier: their home is that of the lane, all else on the device. */
+static const char *keeping_fault(enum lane lane, int arg, enum tier t)
+{
+    enum { HOME = 3 };
+    if (arg == HOME ? keeping_lane(t) == lane : t == TIER_DEVICE)
+        return NULL;
+    return "experts come to the device from the tier that their lane reads";
+}
+
 static enum status check_use(const struct site *s, int k, const struct operand *o)
 {
     enum op_use use = op_arg_use(s->in->op, o->arg, &program_call(s->p, s->in)->attrs);
@@ -131,10 +146,11 @@ static enum status check_operand(const struct site *s, int k, const struct opera
     const char *fault = range_fault(p, o->buffer, o->offset, o->bytes);
     if (fault)
         return reject(s, k, "%s (buffer %d, bytes %lld + %lld)", fault, o->buffer, (long long)o->offset, (long long)o->bytes);
-    fault = tier_fault(p, s->in->lane, o->access != ACCESS_READ, p->buffers[o->buffer].tier);
+    const enum tier tier = p->buffers[o->buffer].tier;
+    fault = s->in->op == OP_EXPERTS_KEEP ? keeping_fault(s->in->lane, o->arg, tier)
+                                         : tier_fault(p, s->in->lane, o->access != ACCESS_READ, tier);
     if (fault)
-        return reject(s, k, "%s, not %s %s memory", fault, o->access == ACCESS_READ ? "from" : "to",
-                      tier_name(p->buffers[o->buffer].tier));
+        return reject(s, k, "%s, not %s %s memory", fault, o->access == ACCESS_READ ? "from" : "to", tier_name(tier));
     TRY(check_use(s, k, o));
     if (o->tensor == -1) {
         if (o->access != ACCESS_WRITE || s->in->op == OP_COPY)
@@ -264,7 +280,10 @@ static enum status check_instr(const struct site *s, int64_t *issued)
         return reject(s, -1, "its operands lie outside the table");
     if ((op_class(in->op) == OPS_COLLECTIVE) != lane_is_comm(in->lane))
         return reject(s, -1, lane_is_comm(in->lane) ? "comm lanes execute collectives only" : "collectives need a comm lane");
-    if (in->op != OP_COPY && in->lane != LANE_COMPUTE && in->lane != LANE_HOST && !lane_is_comm(in->lane))
+    if (in->op == OP_EXPERTS_KEEP && in->lane != LANE_H2D && in->lane != LANE_READ)
+        return reject(s, -1, "only the h2d and the read lane bring experts");
+    if (in->op != OP_COPY && in->op != OP_EXPERTS_KEEP && in->lane != LANE_COMPUTE && in->lane != LANE_HOST &&
+        !lane_is_comm(in->lane))
         return reject(s, -1, "this lane executes copies only");
     TRY(check_waits(s, issued));
     issued[in->lane]++;

@@ -131,6 +131,14 @@ static const char *describe_predicate(int predicate, char *text, size_t size)
     return text;
 }
 
+/* Returns the extent that the instruction reads at an address of an argument: all of it, or of experts one of equal extents. */
+static struct extent extent_at(const struct verifier *v, int arg, int64_t at)
+{
+    struct extent e = argument_extent(v->p, v->in, arg);
+    const int64_t each = v->in->op == OP_EXPERTS_KEEP ? program_call(v->p, v->in)->attrs.keep.extent : 0;
+    return each > 0 ? (struct extent){e.begin + (at - e.begin) / each * each, each} : e;
+}
+
 static enum status check_content(struct verifier *v, int k)
 {
     const struct program *p = v->p;
@@ -151,7 +159,7 @@ static enum status check_content(struct verifier *v, int k)
         if (c->predicate != 0 && c->predicate != verify_read_predicate(v->p, v->in))
             return reject(v, k, "reads %s, which is only there if predicate %d holds, %s", p->tensors[o->tensor].name,
                           c->predicate, describe_predicate(verify_read_predicate(v->p, v->in), text, sizeof text));
-        if (tier == TIER_NVME && !extent_matches(v, c, argument_extent(p, v->in, o->arg)))
+        if (tier == TIER_NVME && !extent_matches(v, c, extent_at(v, (int)o->arg, m->at[i])))
             return reject(v, k, "reads nvme bytes %#llx + %lld, which were not written as one extent", (unsigned long long)begin,
                           (long long)o->bytes);
     }

@@ -232,6 +232,16 @@ same "the template that adapters were trained with" by-tuned by-other
 same "the same of a checkpoint" by-saved by-other
 ! cmp -s by-own by-other || fail "templates make no difference"
 
+# Of experts that do not all fit on the device some are kept there, and the answer is the same.
+sample --model moe-20m --prompt abc --json --max-new-tokens 8 || { fail "experts"; cat err; }
+ids >all
+sample --model moe-20m --prompt abc --json --max-new-tokens 8 --device cpu:discrete --device-mem 40M || { fail "experts that are kept"; cat err; }
+says out '"experts":{"kept":4,"of":32,"hits":'
+ids >kept
+same "experts that are kept" all kept
+sample --model moe-20m --prompt abc --verbose --max-new-tokens 8 --device-mem 40M || { fail "experts that are said"; cat err; }
+says out "[4 of 32 experts of a layer kept on the device: "
+
 # Adapters trained on bytes read bytes, even beside a base with a tokenizer.
 "$ltrain" --model chatty --data text --tokenizer bytes --seq-len 64 --lora r=2 --steps 1 --save-every 1 --threads 1 --device cpu --effort quick \
     --out bytes >log 2>&1 || { fail "adapters of bytes"; cat log; }

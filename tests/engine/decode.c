@@ -27,7 +27,10 @@ static enum status start(struct decode_rig *r, const char *name)
     char path[600], adapter[700], base[256];
     const char *root = getenv("LTRAIN_SOURCE_ROOT"), *scratch = r->scratch;
     snprintf(path, sizeof path, "%s/tests/golden/%s", root ? root : ".", name);
-    TRY(model_config_read(path, &config));
+    if (r->config)
+        config = *r->config;
+    else
+        TRY(model_config_read(path, &config));
     config.positions = r->settings.plan.seq_len;
     snprintf(adapter, sizeof adapter, "%s/adapter", path);
     if (adapter_config_is_there(adapter))
@@ -43,7 +46,10 @@ static enum status start(struct decode_rig *r, const char *name)
     if (!mkdtemp(r->scratch))
         return status_fail(ERR_IO, "cannot make a scratch directory");
     TRY(session_create(r->model, &plan, 1, &r->settings, NULL, &scratch, 1, &r->session));
-    TRY(session_load_adapted(r->session, path, config.lora.rank > 0 ? adapter : NULL, 0));
+    if (r->config)
+        TRY(session_initialise(r->session, 1));
+    else
+        TRY(session_load_adapted(r->session, path, config.lora.rank > 0 ? adapter : NULL, 0));
     return decoder_create(r->session, r->settings.plan.seq_len, &r->decoder);
 }
 

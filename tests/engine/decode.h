@@ -9,7 +9,8 @@
 struct decode_rig {
     struct settings settings;
     struct target target;
-    enum model_base base; /* storage format of frozen matrices if the files name none */
+    const struct model_config *config; /* a model with initial values, in place of a folder's; NULL: none */
+    enum model_base base;              /* storage format of frozen matrices if the files name none */
     struct model *model;
     struct session *session;
     struct decoder *decoder;
@@ -19,7 +20,7 @@ struct decode_rig {
 
 /* Sets defaults: fp32, everything on cpu, rows and blocks of 8, room for 96 tokens. Settings are changed before decode_start. */
 void decode_defaults(struct decode_rig *r);
-/* Starts a run. name: a folder of tests/golden. Writes a sentence to stderr if it fails. */
+/* Starts a run. name: a folder of tests/golden, or of a model with initial values what it is called. Writes a sentence to stderr if it fails. */
 enum status decode_start(struct decode_rig *r, const char *name);
 void decode_stop(struct decode_rig *r);
 

@@ -2,6 +2,7 @@
 
 #include "plan/lower/ends.h"
 #include "plan/lower/layers.h"
+#include "plan/lower/slots.h"
 #include "plan/lower/visit.h"
 
 /* Creates a persistent host buffer that the engine fills before a program, or reads after it. */
@@ -10,6 +11,36 @@ static int io_value(struct lowering *L, struct value *v, const char *name, int64
     value_create(L, v, name, CLASS_IO, rows, row_bytes, rows, RES_HOST);
     home_create(L, v, -1, RES_HOST);
     return v->tiles ? v->tiles[0].home.buffer : 0;
+}
+
+/* Creates a persistent value of one tile on the device. */
+static void device_value(struct lowering *L, struct value *v, const char *name, int64_t rows, int64_t row_bytes)
+{
+    value_create(L, v, name, CLASS_PARAM, rows, row_bytes, rows, RES_DEVICE);
+    home_create_apart(L, v, RES_DEVICE);
+}
+
+/* Creates the slots of experts that are not on the device, and the tables that say what is in them. */
+static void create_slots(struct lowering *L)
+{
+    for (int u = 0; u < L->m->n_units && L->st == OK; u++) {
+        struct unit_values *v = &L->units[u];
+        char name[48];
+        if (L->s.expert_slots == 0 || !model_unit_has_experts(L->m, u) || unit_residency(L, u, CLASS_PARAM) == RES_DEVICE)
+            continue;
+        snprintf(name, sizeof name, "unit%d.kept", u);
+        device_value(L, &v->kept, name, slots_elements(L, u), dtype_size(L->s.key.dtype));
+        snprintf(name, sizeof name, "unit%d.table", u);
+        device_value(L, &v->kept_table, name, experts_keep_words(L->s.expert_slots), sizeof(int32_t));
+    }
+}
+
+static void bind_slots(struct lowering *L, int end)
+{
+    for (int u = 0; u < L->m->n_units; u++) {
+        value_bind(L, &L->units[u].kept, end);
+        value_bind_as(L, &L->units[u].kept_table, BINDING_EXPERTS, u, end);
+    }
 }
 
 void decode_create(struct lowering *L, struct io_buffers *io)
@@ -32,6 +63,7 @@ void decode_create(struct lowering *L, struct io_buffers *io)
     io->logits = io_value(L, &L->logits, "logits", 1, lower_logits_ld(L) * 4);
     value_create(L, &L->last, "last", CLASS_WORK, 1, dim * size, 1, RES_NONE);
     value_create(L, &L->last_n, "last_n", CLASS_WORK, 1, dim * size, 1, RES_NONE);
+    create_slots(L);
     L->p->predicates = cached_predicates(L->m, &L->s);
     if (L->st == OK)
         layers_cache_create(L);
@@ -40,6 +72,7 @@ void decode_create(struct lowering *L, struct io_buffers *io)
 static void bind_all(struct lowering *L, int end)
 {
     units_bind(L, end);
+    bind_slots(L, end);
     layers_cache_bind(L, end);
     if (end) {
         value_bind(L, &L->logits, 1);

@@ -7,6 +7,7 @@
 #include "plan/lower/linear.h"
 #include "plan/lower/param.h"
 #include "plan/lower/program.h"
+#include "plan/lower/slots.h"
 #include "plan/lower/stage.h"
 #include "plan/lower/update.h"
 #include "plan/lower/visit.h"
@@ -211,17 +212,19 @@ void layers_cache_bind(struct lowering *L, int end)
 
 /* --- Units of experts --- */
 
-/* Fetches the router and the experts of a layer, if it has some. */
+/* Fetches the router and, unless slots have them, the experts of a layer, if it has some. */
 static void experts_fetch(struct lowering *L, int l)
 {
     for (int i = 0; i < L->layers[l].n_own; i++)
-        unit_fetch(L, L->layers[l].own[i]);
+        if (!slots_serve(L, L->layers[l].own[i]))
+            unit_fetch(L, L->layers[l].own[i]);
 }
 
 static void experts_drop(struct lowering *L, int l)
 {
     for (int i = 0; i < L->layers[l].n_own; i++)
-        unit_drop(L, L->layers[l].own[i]);
+        if (!slots_serve(L, L->layers[l].own[i]))
+            unit_drop(L, L->layers[l].own[i]);
 }
 
 /* Begins the backward pass of a layer's experts. */

@@ -2,6 +2,7 @@
 
 #include "plan/lower/emit.h"
 #include "plan/lower/param.h"
+#include "plan/lower/slots.h"
 
 #define DEV TIER_DEVICE
 
@@ -21,9 +22,9 @@ int64_t stack_dequantised(const struct model_param *p)
 struct stack_part stack_next(const struct lowering *L, int param, const struct stack_part *part)
 {
     const struct model_param *p = param_of(L, param);
-    const int64_t first = part->first + part->count,
-                  most = p->packed_bytes > 0 ? L->units[p->unit].dequantised.rows / elements_of_expert(p) : p->experts;
-    return (struct stack_part){first, min_i64(most, p->experts - first)};
+    const int64_t first = part->first + part->count, experts = slots_experts(L, p->unit, p->experts),
+                  most = p->packed_bytes > 0 ? L->units[p->unit].dequantised.rows / elements_of_expert(p) : experts;
+    return (struct stack_part){first, min_i64(most, experts - first)};
 }
 
 struct stack_part stack_first(const struct lowering *L, int param)
@@ -62,6 +63,10 @@ void arg_stack(struct lowering *L, struct op_attrs *a, int arg, const struct mod
     const int64_t each = elements_of_expert(p);
     a->experts.first = (int32_t)part->first;
     a->experts.count = (int32_t)part->count;
+    if (slots_serve(L, p->unit)) {
+        arg_slots(L, arg, w->weight);
+        return;
+    }
     if (p->packed_bytes == 0) {
         arg_param(L, arg, w->weight);
         return;

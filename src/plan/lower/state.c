@@ -95,6 +95,12 @@ static void group_rows(const struct lowering *L, const struct value *v, int unit
     *end = min_i64(v->sharded ? g.shard_end : g.end, v->rows);
 }
 
+/* Tells whether a home has no gaps between groups: on the device, and on the host where single experts are read from it. */
+static int is_flat(const struct lowering *L, int unit, enum residency r)
+{
+    return r == RES_DEVICE || (r == RES_HOST && unit >= 0 && L->s.expert_slots > 0 && model_unit_has_experts(L->m, unit));
+}
+
 void home_create(struct lowering *L, struct value *v, int unit, enum residency r)
 {
     if (v->n_tiles == 0)
@@ -105,7 +111,7 @@ void home_create(struct lowering *L, struct value *v, int unit, enum residency r
         b = v->rows;
         if (unit >= 0)
             group_rows(L, v, unit, index++, &a, &b);
-        bytes = r == RES_DEVICE ? a * v->row_bytes : round_up(bytes, BUFFER_ALIGN);
+        bytes = is_flat(L, unit, r) ? a * v->row_bytes : round_up(bytes, BUFFER_ALIGN);
         for (; tile < v->n_tiles && v->tiles[tile].row0 < b; tile++) {
             v->tiles[tile].home.offset = bytes + (v->tiles[tile].row0 - a) * v->row_bytes;
             v->tiles[tile].extent_offset = bytes;

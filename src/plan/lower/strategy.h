@@ -69,6 +69,7 @@ struct strategy {
     /* only for programs that continue a text (decode.h), with keys and values of earlier tokens cached in blocks */
     int64_t cached_tokens; /* most tokens that are cached, whole blocks; 0: training */
     int64_t cache_block;   /* tokens of one block of the cache */
+    int64_t expert_slots;  /* experts of a layer that are kept on the device, if theirs are elsewhere (slots.h); 0: none */
     int64_t
         input_rows; /* tokens of the set's largest program, for which inputs have room; `rows` belongs to the present program */
 };

@@ -6,6 +6,7 @@
 #include "plan/lower/blocks/rows.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/param.h"
+#include "plan/lower/slots.h"
 #include "plan/lower/visit.h"
 
 #define DEV TIER_DEVICE
@@ -18,7 +19,7 @@ struct op_attrs *experts_emit(struct lowering *L, const struct block *b, enum op
     a->experts.rows = rows * e->used;
     a->experts.in = w->in;
     a->experts.out = w->out;
-    a->experts.experts = a->experts.count = (int32_t)e->experts;
+    a->experts.experts = a->experts.count = slots_experts(L, param_of(L, w->weight)->unit, e->experts);
     a->experts.per = (int32_t)e->used;
     a->experts.transposed = w->transposed;
     a->experts.x_type = a->experts.w_type = a->experts.y_type = (int32_t)L->s.key.dtype;

@@ -10,6 +10,7 @@
 #include "plan/lower/load.h"
 #include "plan/lower/param.h"
 #include "plan/lower/pieces.h"
+#include "plan/lower/slots.h"
 #include "plan/lower/value.h"
 #include "plan/lower/visit.h"
 
@@ -182,22 +183,30 @@ static void router_backward(struct lowering *L, const struct block *b, int c)
 
 /* --- Pairs --- */
 
-/* Sorts the chunk's pairs by expert. */
+/* Sorts the chunk's pairs by expert, or by the slots that have the experts. */
 static void sort_pairs(struct lowering *L, const struct block *b, int c)
 {
     struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
     const struct expert_rows r = experts_rows_of(b, c);
+    const int unit = param_of(L, experts_weights(b)->down.weight)->unit;
     if (value_on_device(&W->order, c))
         return;
     value_get(L, &x->ids, c);
-    emit_route(L, b, OP_PERMUTE, r.n);
+    struct value *by = &x->ids;
+    if (slots_serve(L, unit)) {
+        slots_fill(L, unit, &x->ids, &W->slots, c);
+        by = &W->slots;
+    }
+    emit_route(L, b, OP_PERMUTE, r.n)->route.experts = slots_experts(L, unit, experts_weights(b)->experts);
     experts_write(L, 0, &W->order, &r, c);
     experts_write(L, 1, &W->place, &r, c);
     value_new(L, &W->offsets, c);
     arg_write(L, 2, &W->offsets, c, c + 1, DEV);
-    experts_read(L, 3, &x->ids, &r);
+    experts_read(L, 3, by, &r);
     emit_done(L, 0);
+    if (by == &W->slots)
+        value_drop(L, by, c);
 }
 
 /* --- Forward --- */
@@ -361,6 +370,8 @@ static void chunk_values(struct lowering *L)
     experts_value(L, &W->order, "order", c->experts_used, I32);
     experts_value(L, &W->place, "place", c->experts_used, I32);
     value_create(L, &W->offsets, "offsets", CLASS_WORK, L->n_chunks, (c->experts + 1) * dtype_size(I32), 1, RES_NONE);
+    if (L->s.expert_slots > 0)
+        experts_value(L, &W->slots, "slots", c->experts_used, I32);
     if (L->ep > 1) {
         sent_values(L, b);
     } else {

@@ -31,6 +31,7 @@ struct experts_work {
     struct value input;                 /* fp32: the router's input, in bf16 runs or if it has a norm of its own */
     struct value logits;                /* fp32, then their gradient */
     struct value order, place, offsets; /* pairs sorted by expert (ops/permute.h) */
+    struct value slots;                 /* each pair's slot (slots.h); only if there are slots */
     struct value act, dact;             /* columns between an expert's maps, by pair, if a rank has all experts */
     struct value y;                     /* outputs of experts, or gradients of their inputs, by pair */
     struct value dp;                    /* gradient of p */
