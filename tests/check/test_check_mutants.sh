@@ -90,6 +90,8 @@ printf "$(head -c 2000 data.txt | od -An -v -tu1 -w1 | awk '{printf "\\%03o\\000
         later 0 routed-0 '^check: pass' $routed
         later 11 routed-11 'check: step 1: the gradient of model.layers.1.block_sparse_moe.gate.weight differs' $routed
         later 12 routed-12 'check: step 1: \(the gradient of .*experts.down_proj differs\|in layer 2 of the 2 .* choices of an expert differ\)' $routed
+        later 0 shared-0 '^check: pass' $routed --mesh dp=2,ep=2 --batch 2
+        later 14 shared-14 'check: step 1: in layer 2 of the 2 with experts, .* choices of an expert differ' $routed --mesh dp=2,ep=2 --batch 2
         later 13 routed-13 'check: step 1: in layer 1 of the 2 with experts, .* choices of an expert differ' $routed
     }
     wait
@@ -108,7 +110,7 @@ two="--steps 1 --ranks 2 --offload none --zero 3"
 }
 wait
 failures=$((failures + $(find . -name failed | wc -l)))
-n=$((n + 4 + 3))
+n=$((n + 4 + 4))
 [ "$n" = "$(grep -c '^\[' "$list")" ] || { echo "not ok: $n faults are tried, $list has others"; failures=$((failures + 1)); }
 echo "$n faults, $failures not named"
 [ "$failures" = 0 ]

@@ -19,6 +19,8 @@
 enum { RANKS = 4, PATIENCE = 500 };
 #define SAVED "--ranks 4 --comm-timeout 20 --steps 8 --save-every 1" TINY
 #define SAVED_ON_CPU SAVED DISCRETE
+#define SAVED_WITH_EXPERTS \
+    "--ranks 4 --comm-timeout 20 --steps 8 --save-every 1 --mesh dp=4,ep=4 --router-bias-rate 0.125 --dtype bf16 --model model" IDS
 #define SAVED_ON_CUDA SAVED " --offload nvme --device cuda --comm nccl "
 
 static uint64_t random_state;
@@ -216,13 +218,14 @@ static void hit(int number, int started, const char *what, const struct curve *r
     goes_on(reference);
 }
 
-static void hit_at_random_moments(int number, const char *what)
+/* Sends the signal to ranks of the disturbed run, whose options are these beside its directory. */
+static void hit_at_random_moments(int number, const char *what, const char *options, int trials)
 {
-    int trials = number == SIGSTOP ? extent(1, 1, 50) : extent(2, 3, 50);
     const char *seed = getenv("LTRAIN_SEED");
     random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     print_message("LTRAIN_SEED=%llu\n", (unsigned long long)random_state);
-    e2e_succeeds(&patient, SAVED_ON_CPU "--out reference");
+    e2e_remove("reference");
+    e2e_succeeds(&patient, "%s --out reference", options);
     struct curve reference = e2e_curve("reference");
     assert_int_equal(reference.n, 8);
     for (int trial = 0; trial < trials;
@@ -235,14 +238,24 @@ static void hit_at_random_moments(int number, const char *what)
 static void killed(void **state)
 {
     (void)state;
-    hit_at_random_moments(SIGKILL, "has died");
+    hit_at_random_moments(SIGKILL, "has died", SAVED_ON_CPU, extent(2, 3, 50));
+}
+
+/* Experts that ranks share out, their states, and biases that choose them come back with the bits that they had. */
+static void killed_with_experts(void **state)
+{
+    (void)state;
+    e2e_experts_model("minimax-m2", "model");
+    saved = SAVED_WITH_EXPERTS "--out run";
+    hit_at_random_moments(SIGKILL, "has died", SAVED_WITH_EXPERTS, extent(1, 1, 50));
+    saved = SAVED_ON_CPU "--out run";
 }
 
 static void stopped(void **state)
 {
     (void)state;
     saved = SAVED_BRIEFLY; /* other ranks wait for a stopped one as long as the timeout says */
-    hit_at_random_moments(SIGSTOP, "is stopped");
+    hit_at_random_moments(SIGSTOP, "is stopped", SAVED_ON_CPU, extent(1, 1, 50));
     saved = SAVED_ON_CPU "--out run";
 }
 
@@ -290,7 +303,7 @@ static void cuda_killed(void **state)
     (void)state;
     use_twin("devices=4,seed=1");
     saved = SAVED_ON_CUDA "--out run";
-    hit_at_random_moments(SIGKILL, "has died");
+    hit_at_random_moments(SIGKILL, "has died", SAVED_ON_CPU, extent(2, 3, 50));
     saved = SAVED_ON_CPU "--out run";
 }
 
@@ -545,11 +558,20 @@ int main(int argc, char **argv)
         return 77;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(edge_cases),       TEST(terminated),    TEST(terminated_while_starting),
-        TEST(resumed_on_fewer), TEST(killed),        TEST(stopped),
-        TEST(diverged),         TEST(cuda_carriers), TEST(cuda_killed),
-        TEST(cuda_terminated),  TEST(stages),        TEST(replayed),
+        TEST(edge_cases),
+        TEST(terminated),
+        TEST(terminated_while_starting),
+        TEST(resumed_on_fewer),
+        TEST(killed),
+        TEST(stopped),
+        TEST(diverged),
+        TEST(cuda_carriers),
+        TEST(cuda_killed),
+        TEST(cuda_terminated),
+        TEST(stages),
+        TEST(replayed),
         TEST(verified),
+        TEST(killed_with_experts),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }
