@@ -53,8 +53,6 @@ static enum status take_stage(struct run *r)
     struct model_part part;
     if (stages == 1)
         return OK;
-    if (r->s->trace > 0)
-        return status_fail(ERR_INVALID, "--trace: the programs of stages are not traced yet: leave it out, or --mesh pp");
     TRY(model_stage(r->model, comm_member(r->comm, LANE_PP), stages, 0, 1, &part));
     return model_part_create(r->model, &part, &r->stage);
 }

@@ -272,50 +272,61 @@ enum status metrics_cut(const char *path, int64_t step, struct spikes *kept, int
                                                               : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
-static void write_event(FILE *f, const struct timeline *t, int i, const struct trace_event *event)
+static void write_event(const struct trace_file *x, const struct timeline *t, int i, const struct trace_event *event,
+                        int64_t at_ns)
 {
+    FILE *f = x->f;
+    const double at = (double)at_ns * 1e-3;
     const struct program *p = t->p;
     const struct instr *in = &p->instrs[i];
     const struct operand *first = in->n_operands > 0 ? &p->operands[in->first_operand] : NULL;
     double ready;
     int by = stalls_released_by(t, i, &ready);
     fprintf(f,
-            "{\"name\":\"%s "
-            "%s\",\"cat\":\"%c\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"instruction\":%d,"
+            "%s{\"name\":\"%s "
+            "%s\",\"cat\":\"%c\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"instruction\":%lld,"
             "\"unit\":%d,\"bytes\":%lld,\"ready\":%.3f,\"released_by\":",
-            op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "",
-            in->phase ? phase_letter(in->phase) : '-', in->lane, (double)event->start_ns * 1e-3,
-            (double)(event->end_ns - event->start_ns) * 1e-3, i, in->unit, (long long)program_call(p, in)->bytes, ready * 1e6);
+            x->instrs + i > 0 ? ",\n" : "", op_name(in->op), first && first->tensor >= 0 ? p->tensors[first->tensor].name : "",
+            in->phase ? phase_letter(in->phase) : '-', in->lane, at + (double)event->start_ns * 1e-3,
+            (double)(event->end_ns - event->start_ns) * 1e-3, (long long)x->instrs + i, in->unit,
+            (long long)program_call(p, in)->bytes, at + ready * 1e6);
     if (by < 0)
         fprintf(f, "null");
     else
-        fprintf(f, "{\"lane\":\"%s\",\"ticket\":%d,\"instruction\":%d}", lane_name((enum lane)p->instrs[by].lane),
-                (int)p->instrs[by].ticket, by);
-    fprintf(f, ",\"planned_start_us\":%.1f,\"planned_us\":%.1f", in->start * 1e6, (in->end - in->start) * 1e6);
+        fprintf(f, "{\"lane\":\"%s\",\"ticket\":%d,\"instruction\":%lld}", lane_name((enum lane)p->instrs[by].lane),
+                (int)p->instrs[by].ticket, (long long)x->instrs + by);
+    fprintf(f, ",\"planned_start_us\":%.1f,\"planned_us\":%.1f", at + in->start * 1e6, (in->end - in->start) * 1e6);
     if (event->submit_ns > 0)
         fprintf(f, ",\"submit_us\":%.3f", (double)event->submit_ns * 1e-3);
     fprintf(f, "}}");
 }
 
-enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events)
+enum status metrics_trace_begin(const char *path, struct trace_file *out)
+{
+    *out = (struct trace_file){.f = sys_write_text(path)};
+    if (!out->f)
+        return status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));
+    fprintf(out->f, "{\"traceEvents\":[\n");
+    for (int l = 0; l < LANES; l++)
+        fprintf(out->f, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", l,
+                lane_name((enum lane)l));
+    return OK;
+}
+
+enum status metrics_trace_add(struct trace_file *t, const struct program *p, const struct trace_event *events, int64_t at_ns)
 {
     struct lane_index index;
     TRY(lane_index_make(p, &index));
-    struct timeline t = executor_timeline(p, &index, events);
-    FILE *f = sys_write_text(path);
-    int error = f ? 0 : errno;
-    if (f) {
-        fprintf(f, "{\"traceEvents\":[\n");
-        for (int l = 0; l < LANES; l++)
-            fprintf(f, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", l,
-                    lane_name((enum lane)l));
-        for (int i = 0; i < p->n_instrs; i++) {
-            write_event(f, &t, i, &events[i]);
-            fprintf(f, "%s\n", i + 1 < p->n_instrs ? "," : "");
-        }
-        fprintf(f, "]}\n");
-        error = fclose(f) == 0 ? 0 : errno;
-    }
+    const struct timeline line = executor_timeline(p, &index, events);
+    for (int i = 0; i < p->n_instrs; i++)
+        write_event(t, &line, i, &events[i], at_ns);
+    t->instrs += p->n_instrs;
     lane_index_free(&index);
-    return error == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, sys_strerror(error));
+    return OK;
+}
+
+enum status metrics_trace_end(struct trace_file *t, const char *path)
+{
+    fprintf(t->f, "\n]}\n");
+    return fclose(t->f) == 0 ? OK : status_fail(ERR_IO, "cannot write the trace %s: %s", path, strerror(errno));
 }

@@ -56,8 +56,15 @@ enum status metrics_append(const struct step_metrics *m, FILE *f);
  * kept: gets loss and norm of the steps whose lines stay. *last: the last step with a line, or `step` if that is later. A missing
  * file has no lines. */
 enum status metrics_cut(const char *path, int64_t step, struct spikes *kept, int64_t *last);
-/* Writes the lanes of one program as a Chrome trace. Each instruction has the time at which all its needs were met (`ready`, in
- * us as `ts`), and the one met last (`released_by`). */
-enum status metrics_write_trace(const char *path, const struct program *p, const struct trace_event *events);
+/* Chrome trace of one or more programs. Each instruction has the time at which all its needs were met (`ready`, in us as `ts`), and the
+ * one met last (`released_by`); instructions are numbered through all programs. */
+struct trace_file {
+    FILE *f;
+    int64_t instrs; /* number of instructions that were written */
+};
+enum status metrics_trace_begin(const char *path, struct trace_file *out);
+/* Adds the lanes of a program that began at_ns after the first one. ERR_NOMEM */
+enum status metrics_trace_add(struct trace_file *t, const struct program *p, const struct trace_event *events, int64_t at_ns);
+enum status metrics_trace_end(struct trace_file *t, const char *path);
 
 #endif

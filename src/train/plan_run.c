@@ -143,7 +143,7 @@ static enum status plan_prepared(struct settings *s, const struct machine_ranks 
     }
     TRY(plan_mesh(m, &s->plan, p->ranks, p->per_host));
     adapt_tiles(s);
-    if (s->verify_every > 0 || s->trace > 0)
+    if (s->verify_every > 0)
         s->plan.open_parts &= ~(1u << MESH_PP); /* refused for pipelines */
     enum status st = plan_lengths(s, p, m, out);
     if (st != OK)

@@ -74,22 +74,64 @@ enum status run_flush(struct run *r)
 
 /* ---- steps ---- */
 
-static enum status run_traced(struct run *r, enum plan_program which, int64_t step)
+/* A step's trace, which rank 0 writes; a fault ends the trace and not the run. */
+struct tracing {
+    struct trace_file file;
+    char path[4096];
+    int64_t step, began; /* began: ns of clock_ns at the first program's start; 0: none has begun */
+    int open;
+};
+
+/* Notes how writing the trace went. */
+static void note_trace(struct tracing *x, enum status st)
+{
+    if (st == OK)
+        return;
+    if (x->open)
+        fclose(x->file.f);
+    x->open = 0;
+    tell("step %lld: there is no trace: %s\n", (long long)x->step, status_message());
+}
+
+static void begin_trace(struct run *r, int64_t step, struct tracing *x)
+{
+    *x = (struct tracing){.step = step};
+    if (comm_rank(r->comm) != 0)
+        return;
+    snprintf(x->path, sizeof x->path, "%s/trace-%06lld.json", r->s->out, (long long)step);
+    enum status st = r->place.lock ? run_lock_check(r->place.lock) : OK;
+    if (st == OK)
+        st = metrics_trace_begin(x->path, &x->file);
+    x->open = st == OK;
+    note_trace(x, st);
+}
+
+static void end_trace(struct tracing *x)
+{
+    if (!x->open)
+        return;
+    x->open = 0;
+    note_trace(x, metrics_trace_end(&x->file, x->path));
+    if (x->file.instrs == 0) /* the step was cut before any program ended */
+        sys_unlink(x->path);
+}
+
+/* Runs a program, of a pipeline with the operands of `half` (else NULL), and adds it to the trace. trace: NULL if the step is not
+ * traced. */
+static enum status run_program(struct run *r, enum plan_program which, const struct half_run *half, struct tracing *trace)
 {
     const struct program *p = r->session->plan->programs[which];
-    char path[4096];
-    struct trace_event *events = sys_calloc((size_t)p->n_instrs, sizeof *events);
-    if (!events)
-        return status_fail(ERR_NOMEM, "out of memory for the trace");
-    enum status st = session_run(r->session, which, events);
-    snprintf(path, sizeof path, "%s/trace-%06lld.json", r->s->out, (long long)step);
-    if (st == OK && comm_rank(r->comm) == 0 && !comm_is_cut(r->comm)) {
-        enum status kept = r->place.lock ? run_lock_check(r->place.lock) : OK;
-        if (kept == OK)
-            kept = metrics_write_trace(path, p, events);
-        if (kept != OK)
-            tell("step %lld: there is no trace: %s\n", (long long)step, status_message());
+    const int64_t began = clock_ns();
+    struct trace_event *events = NULL;
+    if (trace) {
+        trace->began = trace->began ? trace->began : began;
+        events = sys_calloc((size_t)p->n_instrs, sizeof *events);
+        if (!events)
+            return status_fail(ERR_NOMEM, "out of memory for the trace");
     }
+    const enum status st = half ? session_run_half(r->session, which, half, events) : session_run(r->session, which, events);
+    if (st == OK && trace && trace->open && !comm_is_cut(r->comm))
+        note_trace(trace, metrics_trace_add(&trace->file, p, events, began - trace->began));
     free(events);
     return st;
 }
@@ -133,6 +175,7 @@ static void note_thrown(struct run *r, int64_t micro_batch)
 /* Sums of a step's programs. experts: counts of experts' tokens, and behind them the balancing loss. */
 struct sums {
     double loss, *experts;
+    struct tracing *trace; /* NULL: the step is not traced */
 };
 
 /* Tells whether a program computes layers of a piece, not an end of the model. */
@@ -177,7 +220,7 @@ static enum status run_tick(struct run *r, const struct ticks *t, int64_t tick, 
         };
         if (w->piece >= 0)
             TRY(lay_out(r, t, w, targets, laid_out));
-        TRY(session_run_half(r->session, w->program, &half, NULL));
+        TRY(run_program(r, w->program, &half, sum->trace));
         if (w->program >= PLAN_HEAD_FIRST && w->program <= PLAN_HEAD_LAST)
             sum->loss += session_loss(r->session);
         note_thrown(r, 1 + sequence);
@@ -192,7 +235,7 @@ static enum status run_ticks(struct run *r, int64_t targets, struct sums *sum)
     int64_t laid_out = -1;
     if (r->progress.pending) {
         run_fill_record(r, 0, 0);
-        TRY(session_run(r->session, PLAN_FLUSH, NULL));
+        TRY(run_program(r, PLAN_FLUSH, NULL, sum->trace));
     }
     for (int64_t k = 0; k < ticks_count(&t) && !run_is_over(r); k++)
         TRY(run_tick(r, &t, k, targets, &laid_out, sum));
@@ -212,10 +255,7 @@ static enum status run_micro_batches(struct run *r, int64_t targets, struct sums
         enum plan_program which = i == 0                        ? (r->progress.pending ? PLAN_UPDATE_STEP : PLAN_STEP)
                                   : i == s->plan.grad_accum - 1 ? PLAN_LAST
                                                                 : PLAN_MORE;
-        if (i == 0 && s->trace == r->progress.at.step + 1)
-            TRY(run_traced(r, which, s->trace));
-        else
-            TRY(session_run(r->session, which, NULL));
+        TRY(run_program(r, which, NULL, i == 0 ? sum->trace : NULL));
         observe_program(r);
         sum->loss += session_loss(r->session);
         if (sum->experts) {
@@ -252,10 +292,20 @@ static enum status move_biases(struct run *r, const struct sums *sum)
     return r->s->router_bias_rate > 0 && !norm->skip ? router_bias_move(r->session, r->s->router_bias_rate, sum->experts) : OK;
 }
 
-/* Runs the step's programs, which the ranks begin together. *cut: a signal ended them. */
+/* Runs the step's programs, which the ranks begin together. A traced step's trace has all of a pipeline's, else the first micro-batch's.
+ * *cut: a signal ended them. */
 static enum status run_programs(struct run *r, int64_t targets, struct sums *sum, int *cut)
 {
-    TRY((strategy_stages(&r->session->plan->strategy) > 1 ? run_ticks : run_micro_batches)(r, targets, sum));
+    struct tracing trace;
+    if (r->s->trace == r->progress.at.step + 1) {
+        begin_trace(r, r->s->trace, &trace);
+        sum->trace = &trace;
+    }
+    enum status st = (strategy_stages(&r->session->plan->strategy) > 1 ? run_ticks : run_micro_batches)(r, targets, sum);
+    if (sum->trace)
+        end_trace(&trace);
+    sum->trace = NULL;
+    TRY(st);
     return comm_section_end(r->comm, cut);
 }
 

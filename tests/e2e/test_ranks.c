@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include "extent.h"
+#include "program/program.h"
 
 #include <dirent.h>
 #include <jansson.h>
@@ -458,6 +459,31 @@ static void edge_cases(void **state)
     none_left_behind();
 }
 
+/* A pipeline's trace has the programs of all ticks of the first stage, one behind another. */
+static void check_trace(const char *path)
+{
+    json_t *root = json_load_file(path, 0, NULL), *event;
+    double end_of_lane[LANES] = {0};
+    int64_t next = 0, to_stages = 0;
+    size_t i;
+    assert_non_null(root);
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event)
+    {
+        const json_t *args = json_object_get(event, "args"), *number = json_object_get(args, "instruction");
+        const int lane = (int)json_integer_value(json_object_get(event, "tid"));
+        const double from = json_number_value(json_object_get(event, "ts"));
+        if (!number)
+            continue;
+        assert_int_equal(json_integer_value(number), next++);
+        assert_true(from >= end_of_lane[lane] - 0.002 &&
+                    json_number_value(json_object_get(args, "ready")) >= 0); /* us, with three digits */
+        end_of_lane[lane] = from + json_number_value(json_object_get(event, "dur"));
+        to_stages += lane == LANE_PP;
+    }
+    assert_true(to_stages >= 2 * 2 * 3); /* outputs and gradients of six pieces */
+    json_decref(root);
+}
+
 /* Stages train as one rank does, bit for bit wherever values are; runs go on on other meshes, and after a kill or SIGTERM. */
 static void stages(void **state)
 {
@@ -478,8 +504,10 @@ static void stages(void **state)
     for (int ahead = 0; ahead < 2; ahead++) /* messages a tick ahead change no bit */
         e2e_succeeds(
             &patient,
-            "--ranks 2 --mesh pp=2,slices=3 --stage-ahead %d --batch 2 --lora r=4 --steps 2 --save-every 2 --out %s" TINY, ahead,
-            ahead ? "later" : "at-once");
+            "--ranks 2 --mesh pp=2,slices=3 --stage-ahead %d --batch 2 --lora r=4 --steps 2 --save-every 2 --trace 2 --out %s" TINY,
+            ahead, ahead ? "later" : "at-once");
+    check_trace("later/trace-000002.json");
+    check_trace("at-once/trace-000002.json");
     e2e_same_file("later/checkpoints/step-000002/digests.txt", "at-once/checkpoints/step-000002/digests.txt");
     saved = "--steps 8 --save-every 1 --out run " SLICED DISCRETE;
     e2e_succeeds(&patient, "--steps 8 --save-every 4 --keep 9 --out reference " SLICED);
