@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The mesh that `ltrain plan` chooses beside every mesh given by hand: `bench/planner/mesh_table.py LTRAIN [OUT]`.
 
-Each of the 60 requests is planned without --mesh, and with every --mesh that is legal for it, on data sheet machines; seconds are the
+Each of the 80 requests is planned without --mesh, and with every --mesh that is legal for it, on data sheet machines; seconds are the
 plans' own, of a step. Meshes that cannot be the best are not planned: every micro-batch gathers and reduces the same bytes among all
 ranks on every mesh, and messages share one stream, so that a mesh takes at least its micro-batches times what the plan chosen spends on
 these messages in one. At `--effort normal` (which is hours of work; quick is minutes) those whose quick plan takes more than FAR times
-the best quick plan are left out, too. `--only N` of the requests, evenly spread, `--jobs N` at once, `--keep FILE` keeps what was planned
+the best quick plan are left out, too. The last 20 requests are of nodes with slow links and of few tokens a rank: there meshes
+with slices (tp) or stages (pp) of layers are given by hand, too: tp with ZeRO 1, pp without a ring, in the four largest numbers of slices. `--only N` of the requests, evenly spread, `--jobs N` at once, `--keep FILE` keeps what was planned
 for the next start.
 """
 import argparse
@@ -19,6 +20,7 @@ import threading
 
 PLAN_SECONDS = 1200
 FAR = 1.6
+SLICE_ROWS = 512
 K, M = 1 << 10, 1 << 20
 
 
@@ -59,9 +61,26 @@ REQUESTS = [
     ("70b", 128 * K, 2, 64, "h200", ""), ("70b", 1 * M, 1, 64, "h100", ""), ("70b", 8 * K, 32, 16, "h100", LORA),
 ]
 
+# Machines with slow links, as files: sheet, nodes, devices of a node, bytes a second of a device to another node.
+MACHINES = {"4x8xa100-80 at 2.6 GB/s": ("a100-80", 4, 8, 3.25e8), "4x4xrtx4090 over 10 GbE": ("rtx4090", 4, 4, 3.125e8),
+            "2x8xh100 over 25 GbE": ("h100", 2, 8, 3.9e8), "8x8xa100-80 over 100 GbE": ("a100-80", 8, 8, 1.56e9)}
+PARTS = [
+    ("8b", 128 * K, 1, 32, "4x8xa100-80 at 2.6 GB/s", ""), ("8b", 32 * K, 1, 32, "4x8xa100-80 at 2.6 GB/s", ""),
+    ("8b", 8 * K, 64, 32, "4x8xa100-80 at 2.6 GB/s", ""), ("70b", 128 * K, 1, 32, "4x8xa100-80 at 2.6 GB/s", ""),
+    ("1b", 256 * K, 1, 32, "4x8xa100-80 at 2.6 GB/s", ""), ("8b", 1 * M, 1, 32, "4x8xa100-80 at 2.6 GB/s", ""),
+    ("8b", 128 * K, 1, 16, "4x4xrtx4090 over 10 GbE", ""), ("8b", 32 * K, 4, 16, "4x4xrtx4090 over 10 GbE", ""),
+    ("8b", 8 * K, 1, 16, "4x4xrtx4090 over 10 GbE", ""), ("1b", 64 * K, 1, 16, "4x4xrtx4090 over 10 GbE", ""),
+    ("8b", 420 * K, 1, 16, "4x4xrtx4090 over 10 GbE", ""),
+    ("8b", 64 * K, 1, 16, "2x8xh100 over 25 GbE", ""), ("8b", 4 * K, 128, 16, "2x8xh100 over 25 GbE", ""),
+    ("32b", 128 * K, 1, 16, "2x8xh100 over 25 GbE", ""),
+    ("8b", 64 * K, 1, 64, "8x8xa100-80 over 100 GbE", ""), ("70b", 32 * K, 8, 64, "8x8xa100-80 over 100 GbE", ""),
+    ("70b", 1 * K, 128, 1024, "h100", ""), ("8b", 1 * K, 8, 64, "h100", ""), ("70b", 32 * K, 1, 64, "h100", ""), ("1b", 512, 64, 512, "h100", ""),
+]
+LAYERS = {"1b": 16, "8b": 32}
+
 
 def length(tokens):
-    return f"{tokens // M}m" if tokens % M == 0 else f"{tokens // K}k"
+    return f"{tokens // M}m" if tokens % M == 0 else f"{tokens // K}k" if tokens % K == 0 else str(tokens)
 
 
 def heads_of(model):
@@ -70,26 +89,51 @@ def heads_of(model):
     return CONFIGS[model]["num_attention_heads"], CONFIGS[model]["num_key_value_heads"]
 
 
-def meshes(request):
-    """Every legal mesh: no more sequences side by side than the batch has, ulysses that divides the heads."""
-    model, _, batch, devices, _, _ = request
-    heads, kv = heads_of(model)
+def shares(request, ranks, slices=1):
+    """Every legal (dp, ulysses, ring) of some ranks: no more sequences side by side than the batch has, ulysses that divides the heads."""
+    model, _, batch, _, _, _ = request
+    heads, kv = (n // slices for n in heads_of(model))
     found = []
-    for dp in range(1, devices + 1):
-        if devices % dp or dp > batch:
+    for dp in range(1, ranks + 1):
+        if ranks % dp or dp > batch:
             continue
-        sharing = devices // dp
+        sharing = ranks // dp
         found += [(dp, u, sharing // u) for u in range(1, sharing + 1) if sharing % u == 0 and heads % u == 0 and (kv % u == 0 or u % kv == 0)]
+    return found
+
+
+def meshes(request):
+    """Every legal mesh (dp, ulysses, ring), and of requests in PARTS those with slices or stages of layers (.., tp, pp, slices)."""
+    model, tokens, _, devices, sheet, _ = request
+    found = shares(request, devices)
+    if request not in PARTS:
+        return found
+    nodes, each = (MACHINES[sheet][1:3] if sheet in MACHINES else (devices // 8, 8))
+    layers = LAYERS[model] if model in LAYERS else CONFIGS[model]["num_hidden_layers"]
+    for tp in range(2, each + 1):
+        if each % tp == 0 and heads_of(model)[1] % tp == 0:
+            found += [share + (tp, 1, 1) for share in shares(request, devices // tp, tp)]
+    for pp in range(2, min(nodes, layers) + 1):
+        for share in shares(request, devices // pp) if nodes % pp == 0 else []:
+            most = max(1, tokens // share[1] // SLICE_ROWS).bit_length() - 1
+            if share[2] == 1:
+                found += [share + (1, pp, 1 << i) for i in range(max(0, most - 3), most + 1)]
     return found
 
 
 def text_of(request):
     model, tokens, batch, devices, sheet, more = request
-    return f"{model} {length(tokens)} x {batch} on {devices}x{sheet}{' ' + more if more else ''}"
+    machine = sheet if sheet in MACHINES else f"{devices}x{sheet}"
+    return f"{model} {length(tokens)} x {batch} on {machine}{' ' + more if more else ''}"
 
 
 def mesh_text(mesh):
-    return f"{mesh[0]}/{mesh[1]}/{mesh[2]}"
+    text = f"{mesh[0]}/{mesh[1]}/{mesh[2]}"
+    if len(mesh) > 3 and mesh[3] > 1:
+        text += f" t{mesh[3]}"
+    if len(mesh) > 3 and mesh[4] > 1:
+        text += f" p{mesh[4]}/{mesh[5]}"
+    return text
 
 
 class Planner:
@@ -109,10 +153,12 @@ class Planner:
         key = (text_of(request), mesh_text(mesh) if mesh else "auto", effort)
         if key in self.known:
             return self.known[key]
+        machine = self.machine_file(sheet) if sheet in MACHINES else f"{devices}x{sheet}"
         command = [self.ltrain, "plan", "--json", "--model", model, "--seq-len", str(tokens), "--batch", str(batch), "--machine",
-                   f"{devices}x{sheet}", "--effort", effort, *more.split()]
+                   machine, "--effort", effort, *more.split()]
         if mesh:
-            command += ["--mesh", "dp={},ulysses={},ring={}".format(*mesh)]
+            command += ["--mesh", "dp={},ulysses={},ring={}".format(*mesh[:3]) + (",tp={},pp={},slices={}".format(*mesh[3:]) if len(mesh) > 3 else "")]
+            command += ["--zero", "1"] if len(mesh) > 3 and mesh[3] > 1 else []
         value = self.read(command)
         with self.lock:
             self.known[key] = value
@@ -120,6 +166,15 @@ class Planner:
                 with open(self.keep, "a") as f:
                     f.write(json.dumps([key, value]) + "\n")
         return value
+
+    def machine_file(self, name):
+        sheet, nodes, devices, across = MACHINES[name]
+        path = os.path.join(self.directory, name.replace(" ", "-").replace("/", "-") + ".yaml")
+        with self.lock:
+            if not os.path.exists(path):
+                with open(path, "w") as f:
+                    f.write(f"like: {sheet}\nnodes: {nodes}\ndevices: {devices}\nacross: {across:g}\n")
+        return path
 
     def read(self, command):
         try:
@@ -131,7 +186,8 @@ class Planner:
         p = json.loads(done.stdout)
         s = p["strategy"]
         world = p["lanes"]["world"]["busy_seconds"] if "world" in p["lanes"] and s["input_every"] == 1 else 0
-        return {"seconds": p["step"]["seconds"] if p["fits"] else None, "mesh": (s["dp"], s["ulysses"], s["ring"]), "world": world}
+        return {"seconds": p["step"]["seconds"] if p["fits"] else None, "world": world,
+                "mesh": (s["dp"], s["ulysses"], s["ring"], s.get("tp") or 1, s.get("pp") or 1, s.get("slices") or 1)}
 
 
 def seconds_of(value):
@@ -144,7 +200,7 @@ def micro_batches(request, mesh):
 
 def may_be_best(request, chosen, mesh):
     """By the bound of messages among all ranks."""
-    if seconds_of(chosen) == float("inf"):
+    if seconds_of(chosen) == float("inf") or len(mesh) > 3 or max(chosen["mesh"][3:]) > 1:
         return True
     each = chosen["world"] / micro_batches(request, chosen["mesh"])
     return each * micro_batches(request, mesh) <= chosen["seconds"]
@@ -173,8 +229,8 @@ def compare(planner, request, effort):
 def line_of(row):
     chosen = mesh_text(row["chosen"]["mesh"]) if isinstance(row["chosen"], dict) else row["chosen"]
     if row["mesh"] is None:
-        return f"{row['request']:44} {chosen:>10} {row['own']:9.4g}          -         -       - {row['planned']:3} of {row['legal']}"
-    return (f"{row['request']:44} {chosen:>10} {row['own']:9.4g} {mesh_text(row['mesh']):>10} {row['best']:9.4g} {row['own'] / row['best']:7.3f}"
+        return f"{row['request']:46} {chosen:>15} {row['own']:9.4g}          -         -       - {row['planned']:3} of {row['legal']}"
+    return (f"{row['request']:46} {chosen:>15} {row['own']:9.4g} {mesh_text(row['mesh']):>15} {row['best']:9.4g} {row['own'] / row['best']:7.3f}"
             f" {row['planned']:3} of {row['legal']}")
 
 
@@ -183,11 +239,14 @@ def main():
     options.add_argument("ltrain")
     options.add_argument("out", nargs="?")
     options.add_argument("--effort", default="normal", choices=["quick", "normal", "best"])
-    options.add_argument("--only", type=int, default=len(REQUESTS))
+    options.add_argument("--only", type=int, default=len(REQUESTS) + len(PARTS))
     options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--keep")
+    options.add_argument("--parts", action="store_true", help="the last 20 requests alone")
     a = options.parse_args()
-    asked = [REQUESTS[i * len(REQUESTS) // a.only] for i in range(min(a.only, len(REQUESTS)))]
+    requests = PARTS if a.parts else REQUESTS + PARTS
+    a.only = min(a.only, len(requests))
+    asked = [requests[i * len(requests) // a.only] for i in range(a.only)]
     lines = []
 
     def say(text):
@@ -200,8 +259,8 @@ def main():
             with open(os.path.join(directory, name, "config.json"), "w") as f:
                 json.dump(config, f)
         planner = Planner(os.path.abspath(a.ltrain), directory, a.keep)
-        say(f"meshes are dp/ulysses/ring; seconds of a step; effort {a.effort}; the last column: meshes planned at that effort, of those that are legal\n"
-            f"{'request':44} {'chosen':>10} {'seconds':>9} {'best':>10} {'seconds':>9} {'ratio':>7}")
+        say(f"meshes are dp/ulysses/ring tTP pSTAGES/SLICES; seconds of a step; effort {a.effort}; the last column: meshes planned at that effort, of those that are legal\n"
+            f"{'request':46} {'chosen':>15} {'seconds':>9} {'best':>15} {'seconds':>9} {'ratio':>7}")
         worst = 0
         with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
             for row in pool.map(lambda r: compare(planner, r, a.effort), asked):
