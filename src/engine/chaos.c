@@ -3,6 +3,8 @@
 
 #include "base/rng.h"
 #include "base/sys.h"
+#include "engine/bounce.h"
+#include "engine/comm_lanes.h"
 #include "engine/dead_bytes.h"
 
 #include <stdlib.h>
@@ -16,6 +18,7 @@ struct chaos_lane {
     int *instr; /* the lane's instructions, in order */
     int n, started, retired;
     char effect[IN_FLIGHT]; /* 1: the instruction has taken effect; by ticket modulo IN_FLIGHT */
+    int flying;             /* comm lanes; 1: the communicator has the instruction, which other ranks may keep from ending */
     uint32_t speed;
 };
 
@@ -79,10 +82,50 @@ static enum status poison_written(struct chaos *c, const struct instr *in)
     return st;
 }
 
-static enum status effect(struct chaos *c, struct chaos_lane *lane, int n)
+/* Hands a comm lane's instruction to the communicator. */
+static enum status comm_begin(const struct exec_context *x, const struct program *p, const struct instr *in,
+                              const struct exec_halves *h)
+{
+    void *arg[OP_MAX_ARGS];
+    int64_t offset, bytes;
+    for (int k = 0; k < OP_MAX_ARGS; k++)
+        arg[k] = exec_argument(x, p, in, k, &offset, &bytes);
+    if (x->bounce)
+        TRY(bounce_in(x, p, in, h->send, arg));
+    return comm_start(x->comm, in->lane, in->op, &program_call(p, in)->attrs, arg, h->send, h->receive);
+}
+
+/* Starts or polls a comm lane's instruction; *done: it has taken effect. */
+static enum status comm_effect(struct chaos *c, struct chaos_lane *lane, int i, int *done)
+{
+    const struct instr *in = &c->p->instrs[i];
+    const struct exec_halves h = exec_halves(c->x, c->p, in);
+    *done = !h.send && !h.receive; /* no bytes travel */
+    if (*done) {
+        comm_pass(c->x->comm, in->lane);
+        return OK;
+    }
+    enum status st = lane->flying ? OK : comm_begin(c->x, c->p, in, &h);
+    lane->flying = 1;
+    if (st == OK)
+        st = comm_poll(c->x->comm, in->lane, done);
+    if (st == OK && *done && c->x->bounce)
+        st = bounce_out(c->x, c->p, in, h.receive);
+    lane->flying = !*done;
+    return st == OK ? OK : comm_lanes_explain(c->p, i, st);
+}
+
+/* Lets an instruction take effect; *moved: it has. */
+static enum status effect(struct chaos *c, struct chaos_lane *lane, int n, int *moved)
 {
     int i = lane->instr[n];
-    TRY(exec_instr(c->x, c->p, &c->p->instrs[i]));
+    *moved = 1;
+    if (lane_is_comm(c->p->instrs[i].lane) && !c->x->carried)
+        TRY(comm_effect(c, lane, i, moved));
+    else
+        TRY(exec_instr(c->x, c->p, &c->p->instrs[i]));
+    if (!*moved)
+        return OK;
     TRY(ages_done(&c->ages, c->x, i));
     lane->effect[n % IN_FLIGHT] = 1;
     return OK;
@@ -102,10 +145,8 @@ static enum status lane_step(struct chaos *c, int l, int *moved)
         if (choice == 1 && flying > 0) {
             int n = lane->retired + (int)draw(c, (uint64_t)flying);
             for (int j = 0; j < flying; j++, n = n + 1 == lane->started ? lane->retired : n + 1)
-                if (!lane->effect[n % IN_FLIGHT]) {
-                    *moved = 1;
-                    return effect(c, lane, n);
-                }
+                if (!lane->effect[n % IN_FLIGHT])
+                    return effect(c, lane, n, moved);
         }
         if (choice == 2 && flying > 0 && lane->effect[lane->retired % IN_FLIGHT]) {
             *moved = 1;
@@ -160,6 +201,15 @@ static enum status poison_transient(const struct exec_context *x, const struct p
     return OK;
 }
 
+/* Tells whether other ranks are waited for. */
+static int is_flying(const struct chaos *c)
+{
+    int flying = 0;
+    for (int l = 0; l < LANES; l++)
+        flying |= c->lane[l].flying;
+    return flying;
+}
+
 enum status chaos_run(const struct exec_context *x, const struct program *p, uint64_t seed)
 {
     struct chaos c = {.x = x, .p = p, .seed = seed};
@@ -169,6 +219,7 @@ enum status chaos_run(const struct exec_context *x, const struct program *p, uin
     TRY_GOTO(lanes_make(&c), out);
     TRY_GOTO(poison_transient(x, p, &c.ages), out);
     int64_t steps = 3 * (int64_t)p->n_instrs; /* start, effect, retirement */
+    int idle = 0;
     for (int64_t done = 0; done < steps; done++) {
         int moved = 0;
         if (done % 256 == 0)
@@ -176,6 +227,12 @@ enum status chaos_run(const struct exec_context *x, const struct program *p, uin
         int l = draw_lane(&c);
         for (int k = 0; k < LANES && !moved; k++, l = (l + 1) % LANES)
             TRY_GOTO(lane_step(&c, l, &moved), out);
+        if (!moved && is_flying(&c)) {
+            comm_nap(&idle);
+            done--;
+            continue;
+        }
+        idle = 0;
         if (!moved) {
             st = status_fail(ERR_CORRUPT, "program %s: deadlock, every lane waits for another", p->name);
             goto out;

@@ -11,7 +11,7 @@
  *
  * Bytes to be overwritten are 0xff (NaN) from the start of their writer to its effect. Every arena byte is 0xff before its first
  * write in the program and after its last access, persistent homes excepted. So a missing wait, a kernel that reads what it
- * should write, or a hole in its output shows as NaN.
+ * should write, or a hole in its output shows as NaN. Ranks draw orders of their own; programs are never cut short.
  *
  * ERR_CORRUPT if no order finishes the program. */
 enum status chaos_run(const struct exec_context *x, const struct program *p, uint64_t seed);

@@ -54,7 +54,8 @@ enum status rig_start(struct rig *r, struct model *model)
     aim(r);
     enum status st = plan_create(model, &r->settings.plan, r->limit, &plan);
     if (st == OK) {
-        strcpy(r->scratch, "/tmp/ltrain-test-XXXXXX");
+        snprintf(r->scratch, sizeof r->scratch, "%s/ltrain-test-XXXXXX",
+                 r->memory && access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
         if (!mkdtemp(r->scratch))
             st = status_fail(ERR_IO, "cannot make a scratch directory");
     }
