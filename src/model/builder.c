@@ -42,6 +42,8 @@ static int build_param(struct builder *b, const char *name, const char *what, in
         return find(b, p.name);
     if (strncmp(p.name, "model.", 6) == 0)
         p.root = b->root;
+    for (const struct param_renaming *r = b->renamings; r && r->here && !p.renamed; r++)
+        p.renamed = strstr(p.name, r->here) ? r : NULL;
     if (b->pass == DECLARE)
         b->m->params[b->n_params] = p;
     return b->n_params++;
@@ -60,6 +62,14 @@ int build_vector(struct builder *b, const char *name, int64_t n, double std)
 int build_vector_of(struct builder *b, const char *name, int64_t n, enum param_init init)
 {
     return build_param(b, name, "", n, 0, init, 0);
+}
+
+int build_vector_of_heads(struct builder *b, const char *name, int64_t heads, enum param_init init)
+{
+    int i = build_param(b, name, "", heads, 0, init, 0);
+    if (b->pass == DECLARE)
+        b->m->params[i].of_heads = 1;
+    return i;
 }
 
 int build_conv(struct builder *b, const char *name, int64_t channels, int64_t width, double std)
@@ -127,6 +137,7 @@ static int build_adapter_matrix(struct builder *b, const char *name, const char 
     if (b->pass == DECLARE) {
         b->m->params[i].adapter = 1;
         b->m->params[i].root = NULL;
+        b->m->params[i].renamed = NULL;
     }
     return i;
 }
@@ -290,6 +301,7 @@ void build_stack_adapter(struct builder *b, const char *module, const char *stac
         return;
     struct model_param *down = &b->m->params[w->down], *up = &b->m->params[w->up];
     down->adapter = up->adapter = 1;
+    down->renamed = up->renamed = NULL;
     down->adapted = up->adapted = stack;
     down->form = STACK_BELOW;
     up->form = STACK_BESIDE;
@@ -337,6 +349,7 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     if (kind == BLOCK_RECURRENT) {
         block->recurrent.conv_bias = block->recurrent.skip = -1;
         block->recurrent.b = block->recurrent.second = block->recurrent.third = build_no_linear();
+        block->recurrent.z_low = block->recurrent.a_low = build_no_linear();
         block->recurrent.convs = 1;
         block->recurrent.strength = 1.0f;
         block->recurrent.heads_norm = no_norm();

@@ -20,7 +20,8 @@ struct builder {
     char prefix[64];       /* prefix of parameter names */
     const char *head_name; /* name of an untied head */
     int head_bias;
-    const char *root, *unadapted;       /* members of struct family */
+    const char *root, *unadapted; /* members of struct family */
+    const struct param_renaming *renamings;
     struct attention_shape shape;       /* heads of the attention begun last */
     const struct adapter_rules *rules;  /* NULL: no adapters */
     const struct experts_form *experts; /* experts of the family (family/experts.h); NULL: none */
@@ -42,6 +43,8 @@ int build_embedding(struct builder *b, const char *name, int64_t rows, int64_t c
 int build_vector(struct builder *b, const char *name, int64_t n, double std);
 /* Declares NAME itself, a vector with initial values of that kind. */
 int build_vector_of(struct builder *b, const char *name, int64_t n, enum param_init init);
+/* Declares NAME itself, a vector that files have as [1, 1, heads, 1]. */
+int build_vector_of_heads(struct builder *b, const char *name, int64_t heads, enum param_init init);
 /* Declares NAME.weight of a convolution over each channel's last `width` tokens, drawn with standard deviation std. */
 int build_conv(struct builder *b, const char *name, int64_t channels, int64_t width, double std);
 /* Declares NAME itself, a number that is 1 at first and never trained. Must come after all others of the unit. */

@@ -41,6 +41,7 @@ static int describe(struct model *m, const struct adapter_rules *rules, enum bui
                         .head_bias = f->head_bias,
                         .root = f->root,
                         .unadapted = f->unadapted,
+                        .renamings = f->renamings,
                         .rules = rules,
                         .experts = f->experts};
     m->pos_embed = m->embed_rows = m->head_rows = -1;

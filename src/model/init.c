@@ -15,13 +15,14 @@ void model_init_param(const struct model *m, int param, uint64_t seed, int64_t f
         some = model_param_span(p, first + at, n - at, &whole);
         if (p->init == INIT_NORMAL)
             rng_normals(seed, rng_stream(p->name), (uint64_t)whole, some, out + at);
-        if (p->init == INIT_UNIFORM || p->init == INIT_DECAY)
+        if (p->init == INIT_UNIFORM || p->init == INIT_DECAY || p->init == INIT_STEP)
             rng_uniforms(seed, rng_stream(p->name), (uint64_t)whole, some, out + at);
     }
     for (int64_t i = 0; i < n; i++)
         out[i] = p->init == INIT_NORMAL    ? out[i] * p->init_std
                  : p->init == INIT_UNIFORM ? (2.0f * out[i] - 1.0f) * p->init_std
                  : p->init == INIT_DECAY   ? logf(0.01f + 15.99f * out[i])
+                 : p->init == INIT_STEP    ? logf(expm1f(0.001f * powf(100.0f, out[i])))
                  : p->init == INIT_ONES    ? 1.0f
                                            : 0.0f;
 }

@@ -37,7 +37,7 @@
     X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) X(NEMOTRON_H, nemotron_h) X(LFM2, lfm2) X(LFM2_MOE, lfm2_moe) \
     X(OLMO_HYBRID, olmo_hybrid) X(FALCON_H1, falcon_h1) \
     X(YOUTU, youtu) X(MINICPM3, minicpm3) X(DEEPSEEK_V2, deepseek_v2) X(DEEPSEEK_V3, deepseek_v3) X(KIMI_K2, kimi_k2) \
-    X(GLM4_MOE_LITE, glm4_moe_lite) TEST_FAMILIES(X)
+    X(GLM4_MOE_LITE, glm4_moe_lite) X(KIMI_LINEAR, kimi_linear) TEST_FAMILIES(X)
 /* clang-format on */
 #define X(upper, lower) FAMILY_##upper,
 enum model_family { MODEL_FAMILIES(X) N_FAMILIES };
@@ -167,14 +167,21 @@ enum param_init {
     INIT_ZEROS,
     INIT_UNIFORM, /* uniform in (-init_std, init_std) */
     INIT_DECAY,   /* logarithms of numbers that are uniform in (0.01, 16) */
+    INIT_STEP,    /* numbers whose softplus is between 0.001 and 0.1, its logarithm uniform */
+};
+
+/* Words of a name of modules, and the words that files have for them. */
+struct param_renaming {
+    const char *here, *there; /* here NULL ends a list */
 };
 
 /* A parameter as Hugging Face names and shapes it. A run fetches, gathers and updates only the elements in use; files have all. */
 struct model_param {
     char name[96];
-    const char *root; /* word of files in place of the name's "model"; NULL: files have the name */
-    int64_t shape[2]; /* vectors: shape[1] = 0 */
-    int64_t elements; /* elements in use: the first ones */
+    const char *root;                     /* word of files in place of the name's "model"; NULL: files have the name */
+    const struct param_renaming *renamed; /* other words of files; NULL: none */
+    int64_t shape[2];                     /* vectors: shape[1] = 0 */
+    int64_t elements;                     /* elements in use: the first ones */
     /* Place in the whole model, of which this model is a part (model/part.h): the parameter's index there, its shape there and in
      * files, and the ranges of rows (by_columns: of columns) that are in this model, ascending; n_ranges 0: all. */
     int whole;
@@ -199,6 +206,7 @@ struct model_param {
     int64_t part_rows[PARAM_PARTS];
     int as_vector; /* 1: like a vector without weight decay, and multiplying no token: norm weights of shape [heads, head size] */
     int conv;      /* 1 (also as_vector): weights of a convolution of each channel, which files have as [channels, 1, width] */
+    int of_heads;  /* 1: a vector that files have as [1, 1, heads, 1] */
     int constant;  /* 1: never trained in any model */
     int trained;
     int adapter;         /* 1: part of an adapter: not in the files of the model's weights */
@@ -314,8 +322,10 @@ struct recurrent_block {
     /* maps to the columns behind them; weight -1: there are none. A product of its own makes each map's columns */
     struct model_linear second, third;
     struct model_linear z; /* map to the gates of the heads' outputs */
-    struct model_linear a; /* map to decays, before softplus */
-    struct model_linear b; /* map to the strengths of writing, before the sigmoid; weight -1: the step itself */
+    struct model_linear
+        a; /* map to decays, before softplus: one of each head, of RECURRENT_CHANNELS one of each channel of a key */
+    struct model_linear z_low, a_low; /* narrow maps whose outputs z and a read in place of the block's input; weight -1: none */
+    struct model_linear b;            /* map to the strengths of writing, before the sigmoid; weight -1: the step itself */
     struct model_linear out;
     int conv, conv_bias; /* param indices; conv_bias -1: none */
     int convs;           /* parameters, one behind another from `conv` on, that the convolution's weights are cut into */
@@ -324,7 +334,8 @@ struct recurrent_block {
     float least;         /* least step */
     float strength;      /* factor of the sigmoid of b */
     struct model_norm heads_norm; /* norm of each head, or of groups of heads; NORM_NONE: none */
-    int gates_first;              /* 1: heads are multiplied by silu(z) before the norm, 0: after it */
+    int gates_first;              /* 1: heads are multiplied by their gates before the norm, 0: after it */
+    enum gate_kind gate;          /* function of z */
 };
 
 /* A short convolution between two gates, without a state: out(after * conv(before * x)). */

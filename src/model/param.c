@@ -11,6 +11,16 @@ int64_t model_param_tensors(const struct model_param *p)
     return p->split > 0 ? p->experts * p->split : 1;
 }
 
+/* Returns the name with the words of files, in `text` if it has any. */
+static const char *rename_words(const struct model_param *p, char text[PARAM_NAME])
+{
+    const char *at = p->renamed ? strstr(p->name, p->renamed->here) : NULL;
+    if (!at)
+        return p->name;
+    snprintf(text, PARAM_NAME, "%.*s%s%s", (int)(at - p->name), p->name, p->renamed->there, at + strlen(p->renamed->here));
+    return text;
+}
+
 void model_param_tensor(const struct model_param *p, int64_t i, struct param_tensor *out)
 {
     const int beside = p->form == STACK_BESIDE, deep = p->form == STACK_DEEP;
@@ -18,12 +28,15 @@ void model_param_tensor(const struct model_param *p, int64_t i, struct param_ten
     *out = (struct param_tensor){.n_dims = 0};
     if (p->experts > 0 && p->split == 0 && deep)
         out->shape[out->n_dims++] = p->experts;
+    for (int k = 0; k < 2 * p->of_heads; k++)
+        out->shape[out->n_dims++] = 1;
     out->shape[out->n_dims++] = p->file_shape[0] / share;
-    if (p->conv)
+    if (p->conv || p->of_heads)
         out->shape[out->n_dims++] = 1;
     if (p->file_shape[1] > 0)
         out->shape[out->n_dims++] = p->file_shape[1] * (beside ? p->experts : 1);
-    const char *root = p->root ? p->root : "", *name = p->root ? strchr(p->name, '.') : p->name;
+    char renamed[PARAM_NAME];
+    const char *whole = rename_words(p, renamed), *root = p->root ? p->root : "", *name = p->root ? strchr(whole, '.') : whole;
     if (p->split == 0)
         snprintf(out->name, sizeof out->name, "%s%s", root, name);
     else

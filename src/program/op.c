@@ -160,7 +160,7 @@ enum dtype op_storage_type(enum op_kind kind, const struct op_attrs *a)
 /* Returns the operations of the products of OP_SCAN_SUM or OP_SCAN_GRAD_SUM, whose triangles count half. */
 static double op_scan_sum_flops(const struct op_attrs *a, int gradient)
 {
-    const double k = a->scan.key_dim, v = a->scan.value_dim, chunk = SCAN_CHUNK, delta = a->scan.kind == SCAN_DELTA;
+    const double k = a->scan.key_dim, v = a->scan.value_dim, chunk = SCAN_CHUNK, delta = a->scan.kind != SCAN_SSD;
     const double shared = (1 + delta) * 2 * chunk * k * a->scan.groups / a->scan.heads, wide = gradient ? v : v + k;
     const double state = 2 * (gradient ? 2 + delta : 1 + delta) * k * wide, pairs = chunk * (gradient ? 1 + delta : delta) * wide;
     return (double)a->scan.rows * a->scan.heads * (state + pairs + shared);
@@ -169,7 +169,7 @@ static double op_scan_sum_flops(const struct op_attrs *a, int gradient)
 /* Returns the operations of the products of OP_SCAN or OP_SCAN_GRAD, whose triangles count half. */
 static double op_scan_flops(const struct op_attrs *a, int gradient)
 {
-    const double k = a->scan.key_dim, v = a->scan.value_dim, chunk = SCAN_CHUNK, delta = a->scan.kind == SCAN_DELTA;
+    const double k = a->scan.key_dim, v = a->scan.value_dim, chunk = SCAN_CHUNK, delta = a->scan.kind != SCAN_SSD;
     const double state = k * v, shared = 2 * chunk * k * a->scan.groups / a->scan.heads;
     const double forward = 2 * (2 + delta) * state + chunk * (1 + delta) * v + (1 + delta) * shared;
     const double backward = 2 * (4 + 2 * delta) * state + chunk * v * (2 + 2 * delta) + chunk * k * (2 + 2 * delta);

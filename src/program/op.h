@@ -58,8 +58,9 @@ enum experts_gather { GATHERS_X, GATHERS_DY };
 /* Link of a row of linear attention to the row before it: ROW_FOLLOWS: the same document goes on; ROW_BEGINS: its token is a
  * document's first; ROW_NONE: it has no token. */
 enum row_link { ROW_NONE = -1, ROW_FOLLOWS, ROW_BEGINS };
-/* Recurrence of OP_SCAN: attrs.scan.kind. SCAN_DELTA: gated delta rule; SCAN_SSD: Mamba-2's. */
-enum scan_kind { SCAN_DELTA, SCAN_SSD };
+/* Recurrence of OP_SCAN: attrs.scan.kind. SCAN_DELTA: gated delta rule; SCAN_SSD: Mamba-2's; SCAN_CHANNELS: the delta rule with
+ * a decay of each channel of a key (Kimi delta attention). */
+enum scan_kind { SCAN_DELTA, SCAN_SSD, SCAN_CHANNELS };
 /* Most taps of OP_CONV, and tokens that OP_SCAN's products take at a time. */
 enum { CONV_TAPS = 8, SCAN_CHUNK = 64 };
 
@@ -209,10 +210,10 @@ struct op_attrs {
         } conv; /* CONV, CONV_GRAD. x has rows of ld elements, of which `cols` from `first` on are taken; width: taps */
         struct {
             int64_t rows;
-            int32_t heads, ld, a_first, b_first, x_type, dtype, accumulate;
+            int32_t heads, ld, a_first, b_first, x_type, dtype, accumulate, per;
             float least, factor;
             /* DECAY, DECAY_GRAD. a_first, b_first: columns of x at which a and b begin, b_first < 0: there is no b; dtype: type of
-             * a_log and dt_bias */
+             * a_log and dt_bias; per: decays of a head, 0: 1 */
         } decay;
         struct {
             int64_t rows;

@@ -266,7 +266,7 @@ OP(CONV_GRAD, conv_grad, RECURRENT, NEVER, a->conv.dtype, (6.0 * a->conv.width +
    IN(weight, T(conv)), OPT_IN(bias, T(conv)), IN(links, I32), OPT_IN(tail, T(conv)), WORK(work))
 
 /* g = -e^a_log step, step = softplus(a + dt_bias), at least `least`. beta = factor times the sigmoid of b (b_first >= 0), or the
- * step. a and b are columns of x: g, beta [rows,heads], x [rows,ld], a_log, dt_bias [heads] */
+ * step. a and b are columns of x: g [rows,heads*per], beta [rows,heads], x [rows,ld], a_log [heads], dt_bias [heads*per] */
 OP(DECAY, decay, RECURRENT, NEVER, F32, 8.0 * a->decay.rows * a->decay.heads,
    OUT(g, F32), OUT(beta, F32), IN(x, AS(decay.x_type)), IN(a_log, T(decay)), IN(dt_bias, T(decay)))
 
@@ -276,9 +276,9 @@ OP(DECAY_GRAD, decay_grad, RECURRENT, NEVER, F32, 16.0 * a->decay.rows * a->deca
    IN(dbeta, F32), IN(a_log, T(decay)), IN(dt_bias, T(decay)))
 
 /* For each head, token after token, S = e^g S + k u', o = S' q (+ skip v). SCAN_DELTA: u = beta (v - (e^g S)' k); SCAN_SSD: u =
- * beta v. S is 0 before a document. q, k and v are columns of qkv, q and k those of key head h groups / heads; with eps they are
+ * beta v; SCAN_CHANNELS: as SCAN_DELTA, with a g of each row of S. S is 0 before a document. q, k and v are columns of qkv, q and k those of key head h groups / heads; with eps they are
  * times 1 / sqrt(sum of squares + eps), then q is times `scale`. after: the state after the rows: o [rows,heads*value_dim], qkv
- * [rows,ld], g, beta [rows,heads], skip [heads] */
+ * [rows,ld], g [rows,heads], of SCAN_CHANNELS [rows,heads*key_dim], beta [rows,heads], skip [heads] */
 OP(SCAN, scan, RECURRENT, NEVER, a->scan.dtype, op_scan_flops(a, 0),
    OUT(o, T(scan)), OPT_OUT(after, F32), IN(qkv, T(scan)), IN(g, F32), IN(beta, F32), IN(links, I32), OPT_IN(before, F32),
    OPT_IN(skip, T(scan)), WORK(work))

@@ -13,7 +13,7 @@ void gates_find(const struct scan *s, int64_t head, int64_t first, int64_t n, st
     for (int64_t i = 0; i < g->c; i++) {
         const int32_t link = i < n ? s->links[first + i] : ROW_NONE;
         document += link == ROW_BEGINS;
-        if (link == ROW_FOLLOWS)
+        if (link == ROW_FOLLOWS && !has_channels(s))
             sum += (double)s->g[(first + i) * heads + head];
         g->document[i] = document;
         g->has_token[i] = link != ROW_NONE;
@@ -136,6 +136,14 @@ CLONES float rows_dot(const float *x, const float *y, int64_t n)
 void state_scale(const struct scan *s, float *state, float factor)
 {
     rows_scale(state, state, &factor, 1, state_floats(s));
+}
+
+void state_keep(const struct scan *s, const struct gates *g, const struct key_head *kh, float *state)
+{
+    if (has_channels(s))
+        rows_scale(state, state, kh->channels.keep, s->a->scan.key_dim, s->value);
+    else
+        state_scale(s, state, g->keep);
 }
 
 void state_load(const struct scan *s, float *state, const float *from)

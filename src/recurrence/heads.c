@@ -17,8 +17,8 @@ void key_heads_layout(struct scan *s, float *base, int64_t *at, int gradient)
 {
     const int64_t flat = packed_floats(CHUNK, s->key), tall = packed_floats(s->a->scan.key_dim, CHUNK);
     struct key_head none,
-        *heads = (struct key_head *)(void *)take_floats(base, at, s->a->scan.groups * (int64_t)(sizeof none / 4 + 1));
-    for (int64_t i = 0; i < s->a->scan.groups; i++) {
+        *heads = (struct key_head *)(void *)take_floats(base, at, scan_key_heads(s) * (int64_t)(sizeof none / 4 + 1));
+    for (int64_t i = 0; i < scan_key_heads(s); i++) {
         struct key_head *x = heads ? &heads[i] : &none;
         x->k = take_floats(base, at, TALL * s->key);
         x->q = take_floats(base, at, TALL * s->key);
@@ -30,6 +30,10 @@ void key_heads_layout(struct scan *s, float *base, int64_t *at, int gradient)
         x->q_right = take_floats(base, at, gradient ? packed_floats(s->key, CHUNK) : 0);
         x->kk = take_floats(base, at, TALL * CHUNK);
         x->qk = take_floats(base, at, TALL * CHUNK);
+        x->k_out = has_channels(s) && gradient ? take_floats(base, at, flat) : x->k_left;
+        x->k_in = has_channels(s) && gradient ? take_floats(base, at, tall) : x->k_across;
+        if (has_channels(s))
+            channels_layout(s, &x->channels, base, at);
     }
     s->keys = heads;
 }
@@ -50,14 +54,18 @@ void key_head_prepare(const struct scan *s, int64_t i, int64_t first, int64_t n,
 {
     struct key_head *x = &s->keys[i];
     const struct gemm_tile *t = s->tile;
-    const int64_t c = round_up(n, 4), k = s->a->scan.key_dim;
-    load_normed(s, x->k, x->k_norm, s->a->scan.k_first + i * k, 1.0f, first, n);
-    load_normed(s, x->q, x->q_norm, s->a->scan.q_first + i * k, s->a->scan.scale, first, n);
+    const int64_t c = round_up(n, 4), k = s->a->scan.key_dim, column = i * s->a->scan.groups / scan_key_heads(s) * k;
+    load_normed(s, x->k, x->k_norm, s->a->scan.k_first + column, 1.0f, first, n);
+    load_normed(s, x->q, x->q_norm, s->a->scan.q_first + column, s->a->scan.scale, first, n);
+    if (has_channels(s)) {
+        channels_prepare(s, i, x, first, n, gradient);
+        return;
+    }
     pack_left(t, x->k_left, x->k, s->key, c, k);
     pack_left(t, x->q_left, x->q, s->key, c, k);
     pack_left_across(t, x->k_across, x->k, s->key, c, k);
     pack_right_across(t, x->k_right, x->k, s->key, c, k);
-    if (s->a->scan.kind == SCAN_DELTA)
+    if (is_delta(s))
         multiply(t, WHOLE, c, c, k, x->k_left, x->k_right, x->kk, CHUNK, 0);
     multiply(t, WHOLE, c, c, k, x->q_left, x->k_right, x->qk, CHUNK, 0);
     if (!gradient)
@@ -69,7 +77,7 @@ void key_head_prepare(const struct scan *s, int64_t i, int64_t first, int64_t n,
 
 const struct key_head *key_head_of(const struct scan *s, int64_t head)
 {
-    return &s->keys[head * s->a->scan.groups / s->a->scan.heads];
+    return &s->keys[head * scan_key_heads(s) / s->a->scan.heads];
 }
 
 void forward_room_layout(const struct scan *s, struct forward_room *x, float *base, int64_t *at)
@@ -128,10 +136,11 @@ void chunk_values(const struct scan *s, const struct gates *g, int64_t head, int
 void chunk_state(const struct scan *s, const struct gates *g, int64_t head, float *state, const struct forward_room *x)
 {
     const int64_t k = s->a->scan.key_dim;
+    const struct key_head *kh = key_head_of(s, head);
     rows_scale(x->z, x->z, g->leave, g->c, s->value);
     pack_right(s->tile, x->right, x->z, s->value, g->c, s->value);
-    state_scale(s, state, g->keep);
-    multiply(s->tile, WHOLE, k, s->value, g->c, key_head_of(s, head)->k_across, x->right, state, s->value, 1);
+    state_keep(s, g, kh, state);
+    multiply(s->tile, WHOLE, k, s->value, g->c, kh->k_across, x->right, state, s->value, 1);
 }
 
 struct forward_memory forward_memory_of(const struct op_attrs *a, int64_t columns, const struct cpu_stream *stream,

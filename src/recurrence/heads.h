@@ -24,20 +24,31 @@ struct scan {
     const void *qkv, *skip;
     const float *g, *beta, *before;
     const int32_t *links;
-    struct key_head *keys; /* [groups] */
+    struct key_head *keys; /* [groups]; of SCAN_CHANNELS [heads] */
 };
 
-/* Keys and queries of a chunk, of one key head. */
+/* Decays of a chunk's channels, of one head: SCAN_CHANNELS only. */
+struct channels {
+    double *sum;          /* [CHUNK][key]: sums of g up to the row */
+    float *enter, *leave; /* [TALL][key]: f and r of recurrence.h */
+    const float *keep;    /* [key]: e^G_last, 0 where a document begins */
+    float *scaled;        /* [TALL][key]: room for rows times decays */
+};
+
+/* Keys and queries of a chunk, of one key head. SCAN_CHANNELS has one for each head, whose packed operands and pairs contain the
+ * decays: of f K, f Q and r K. Other kinds multiply rows of results by decays. */
 struct key_head {
     float *k, *q;                       /* [TALL][key]: after norm and scale */
-    float *k_left, *q_left;             /* packed [c,K] */
-    float *k_across, *q_across;         /* packed transposed, [K,c] */
+    float *k_left, *q_left;             /* packed [c,K]: f K, f Q */
+    float *k_out;                       /* packed [c,K]: r K */
+    float *k_across, *q_across, *k_in;  /* packed transposed, [K,c]: r K, f Q, f K */
     float *k_right, *q_right;           /* packed [c,K] as right operands; of the backward pass */
     float *kk, *qk;                     /* [TALL][CHUNK]: KK' and QK' */
     float k_norm[CHUNK], q_norm[CHUNK]; /* factors that made k and q */
+    struct channels channels;
 };
 
-/* Gates of a chunk's rows, of one head. */
+/* Gates of a chunk's rows, of one head. SCAN_CHANNELS: without decays, so that enter, leave and keep are 1 or 0. */
 struct gates {
     int64_t n, c;            /* rows; the same, rounded up to 4 */
     int32_t document[CHUNK]; /* number of the row's document within the chunk; 0: the one that goes on */
@@ -52,6 +63,22 @@ struct scan scan_of(const struct op_attrs *a, const struct cpu_stream *stream, c
 static inline int64_t scan_chunks(const struct scan *s)
 {
     return ceil_div(s->a->scan.rows, CHUNK);
+}
+
+static inline int is_delta(const struct scan *s)
+{
+    return s->a->scan.kind != SCAN_SSD;
+}
+
+static inline int has_channels(const struct scan *s)
+{
+    return s->a->scan.kind == SCAN_CHANNELS;
+}
+
+/* Returns the number of key heads that are prepared for each chunk. */
+static inline int64_t scan_key_heads(const struct scan *s)
+{
+    return has_channels(s) ? s->a->scan.heads : s->a->scan.groups;
 }
 
 static inline int64_t state_floats(const struct scan *s)
@@ -111,6 +138,8 @@ float rows_dot(const float *x, const float *y, int64_t n);
 
 /* Multiplies a state by a number, exactly 0 if that is 0. */
 void state_scale(const struct scan *s, float *state, float factor);
+/* Multiplies a state by the decays of the whole chunk. */
+void state_keep(const struct scan *s, const struct gates *g, const struct key_head *kh, float *state);
 /* Copies a state into scratch, or out of it. */
 void state_load(const struct scan *s, float *state, const float *from /* [key_dim,value_dim]; NULL: zeros */);
 void state_store(const struct scan *s, float *to /* [key_dim,value_dim] */, const float *state);
@@ -139,7 +168,7 @@ struct forward_memory {
 /* Lays out that scratch in `work`, with a state that has room for `columns` columns. */
 struct forward_memory forward_memory_of(const struct op_attrs *a, int64_t columns, const struct cpu_stream *stream,
                                         const struct gemm_tile *tile, void *work, int threads);
-/* Computes L into x->r and, if the kind is SCAN_DELTA, KK' L and -beta KK' L into x->a and x->system. */
+/* Computes L into x->r and, unless the kind is SCAN_SSD, KK' L and -beta KK' L into x->a and x->system. */
 void chunk_pairs(const struct scan *s, const struct gates *g, int64_t head, const struct forward_room *x);
 /* Computes Z of recurrence.h into x->z, from the state; error: where V - f K S goes, [TALL][value], NULL: nowhere. Leaves v in x->v,
  * and the results of chunk_pairs. */
@@ -149,6 +178,25 @@ void chunk_values(const struct scan *s, const struct gates *g, int64_t head, int
 void chunk_state(const struct scan *s, const struct gates *g, int64_t head, float *state, const struct forward_room *x);
 
 const struct key_head *key_head_of(const struct scan *s, int64_t head);
+
+/* Lays out the decays of a head's channels from *at on. */
+void channels_layout(const struct scan *s, struct channels *x, float *base, int64_t *at);
+/* Finds the decays of a head's rows [first, first + n), and kk, qk and the packed operands from k and q. */
+void channels_prepare(const struct scan *s, int64_t head, struct key_head *x, int64_t first, int64_t n, int gradient);
+/* Adds t = coefficient factor y to dx and sign t x to dsum, for each channel of n rows; a factor of 0 counts as 0 whatever y is.
+ * coefficient: of each row; NULL: 1. */
+void channels_add(const struct scan *s, int64_t n, const float *coefficient, const float *factor, const float *y, float *dx,
+                  const float *x, float *dsum, float sign);
+
+/* Gradients of a chunk's pairs of rows: of the weights KK' and QK' L (d_kk, d_qk [.][CHUNK], 0 elsewhere), and what they give. */
+struct pair_gradients {
+    const float *d_kk, *d_qk;
+    float *dk, *dq, *dsum;                  /* [TALL][key]: added to; dsum: of the channels' sums of g */
+    float *k_rows, *q_rows, *k_columns, *y; /* [TALL][key]: scratch */
+    float *left, *right;                    /* packed operands */
+};
+void channels_pairs_gradient(const struct scan *s, const struct gates *g, const struct key_head *kh,
+                             const struct pair_gradients *p);
 
 /* Returns the scratch bytes of a scan. */
 int64_t scan_workspace(const struct op_attrs *a, int threads);

@@ -10,6 +10,8 @@ struct room {
     float *error, *dz, *d_out, *scaled; /* [TALL][value] */
     float *y;                           /* [TALL][key] */
     float *da, *dr;                     /* [TALL][CHUNK] */
+    float *dsum;                        /* [TALL][key]: gradients of the channels' sums of g; SCAN_CHANNELS, as the next three */
+    float *k_rows, *q_rows, *k_columns; /* [TALL][key]: struct pair_gradients */
 };
 
 /* Gradients of a head: of its state, and of the chunk's keys and queries as it reads them, [TALL][key]. */
@@ -36,6 +38,12 @@ static void room_layout(const struct scan *s, struct room *x, float *base, int64
     x->y = take_floats(base, at, TALL * s->key);
     x->da = take_floats(base, at, TALL * CHUNK);
     x->dr = take_floats(base, at, TALL * CHUNK);
+    if (!has_channels(s))
+        return;
+    x->dsum = take_floats(base, at, TALL * s->key);
+    x->k_rows = take_floats(base, at, TALL * s->key);
+    x->q_rows = take_floats(base, at, TALL * s->key);
+    x->k_columns = take_floats(base, at, TALL * s->key);
 }
 
 /* Lays out scratch with room for the states before `chunks` chunks. */
@@ -88,20 +96,76 @@ struct gate_gradients {
     float beta[CHUNK], sum[CHUNK];
 };
 
-/* Computes x->dz, the gradient of Z, from those of the outputs and of the state after the chunk; for SCAN_DELTA that of beta (V - f K
+/* Computes x->dz, the gradient of Z, from those of the outputs and of the state after the chunk; of delta rules that of beta (V - f K
  * S). */
 static void values_gradient(const struct scan *s, const struct gates *g, const struct key_head *kh, const float *dstate,
                             const struct room *x)
 {
     pack_right(s->tile, x->f.right, dstate, s->value, s->a->scan.key_dim, s->value);
-    multiply(s->tile, WHOLE, g->c, s->value, s->a->scan.key_dim, kh->k_left, x->f.right, x->dz, s->value, 0);
+    multiply(s->tile, WHOLE, g->c, s->value, s->a->scan.key_dim, kh->k_out, x->f.right, x->dz, s->value, 0);
     rows_scale(x->dz, x->dz, g->leave, g->c, s->value);
     elements_multiply(x->dr, kh->qk, x->f.r, g->c * CHUNK);
     pack_left_across(s->tile, x->f.left, x->dr, CHUNK, g->c, g->c);
     pack_right(s->tile, x->f.right, x->d_out, s->value, g->c, s->value);
     multiply(s->tile, LEFT_UPPER, g->c, s->value, g->c, x->f.left, x->f.right, x->dz, s->value, 1);
-    if (s->a->scan.kind == SCAN_DELTA)
+    if (is_delta(s))
         solve_upper(s->tile, x->f.system, x->dz, g->c, s->value, x->f.left, x->f.right);
+}
+
+/* Computes dk = r y, and what it gives to sums of g. */
+static void leaving_keys(const struct scan *s, const struct gates *g, const struct key_head *kh, const struct head *h,
+                         const struct room *x, struct gate_gradients *d)
+{
+    const int64_t wide = s->key, last = (g->c - 1) * wide;
+    if (has_channels(s)) {
+        memset(h->dk, 0, (size_t)(g->c * wide) * sizeof *h->dk);
+        channels_add(s, g->c, NULL, kh->channels.leave, x->y, h->dk, kh->k, x->dsum, -1.0f);
+        for (int64_t i = 0; i < g->c; i++)
+            for (int64_t j = 0; j < wide; j++)
+                x->dsum[last + j] += h->dk[i * wide + j] * kh->k[i * wide + j];
+        return;
+    }
+    rows_scale(h->dk, x->y, g->leave, g->c, wide);
+    for (int64_t i = 0; i < g->c; i++) {
+        const float part = rows_dot(h->dk + i * wide, kh->k + i * wide, s->a->scan.key_dim);
+        d->sum[i] -= part;
+        d->sum[g->c - 1] += part;
+    }
+}
+
+/* Computes dq = f y, and what it gives to sums of g. */
+static void entering_queries(const struct scan *s, const struct gates *g, const struct key_head *kh, const struct head *h,
+                             const struct room *x, struct gate_gradients *d)
+{
+    const int64_t wide = s->key;
+    if (has_channels(s)) {
+        memset(h->dq, 0, (size_t)(g->c * wide) * sizeof *h->dq);
+        channels_add(s, g->c, NULL, kh->channels.enter, x->y, h->dq, kh->q, x->dsum, 1.0f);
+        return;
+    }
+    rows_scale(h->dq, x->y, g->enter, g->c, wide);
+    for (int64_t i = 0; i < g->c; i++)
+        d->sum[i] += rows_dot(h->dq + i * wide, kh->q + i * wide, s->a->scan.key_dim);
+}
+
+/* Adds -beta f y to dk, and what it gives to sums of g. */
+static void entering_keys(const struct scan *s, const struct gates *g, const struct key_head *kh, const struct head *h,
+                          const struct room *x, struct gate_gradients *d)
+{
+    const int64_t wide = s->key, k = s->a->scan.key_dim;
+    float factor[CHUNK];
+    for (int64_t i = 0; i < g->c; i++)
+        factor[i] = -g->beta[i] * g->enter[i];
+    if (has_channels(s)) {
+        channels_add(s, g->c, factor, kh->channels.enter, x->y, h->dk, kh->k, x->dsum, 1.0f);
+        return;
+    }
+    for (int64_t i = 0; i < g->c; i++) {
+        if (factor[i] == 0.0f)
+            continue;
+        d->sum[i] += factor[i] * rows_dot(x->y + i * wide, kh->k + i * wide, k);
+        elements_add(h->dk + i * wide, factor[i], x->y + i * wide, k);
+    }
 }
 
 /* Computes the parts of dk and dq that come from the states: dk = r Z dS' - beta f dZ S', dq = f dO S'. */
@@ -112,29 +176,16 @@ static void states_gradient(const struct scan *s, const struct gates *g, const s
     pack_left(s->tile, x->f.left, x->f.z, s->value, g->c, v);
     pack_right_across(s->tile, x->f.right, h->dstate, s->value, k, v);
     multiply(s->tile, WHOLE, g->c, k, v, x->f.left, x->f.right, x->y, wide, 0);
-    rows_scale(h->dk, x->y, g->leave, g->c, wide);
-    for (int64_t i = 0; i < g->c; i++) {
-        const float part = rows_dot(h->dk + i * wide, kh->k + i * wide, k);
-        d->sum[i] -= part;
-        d->sum[g->c - 1] += part;
-    }
+    leaving_keys(s, g, kh, h, x, d);
     pack_right_across(s->tile, x->f.right, state, s->value, k, v);
     pack_left(s->tile, x->f.left, x->d_out, s->value, g->c, v);
     multiply(s->tile, WHOLE, g->c, k, v, x->f.left, x->f.right, x->y, wide, 0);
-    rows_scale(h->dq, x->y, g->enter, g->c, wide);
-    for (int64_t i = 0; i < g->c; i++)
-        d->sum[i] += rows_dot(h->dq + i * wide, kh->q + i * wide, k);
-    if (s->a->scan.kind != SCAN_DELTA)
+    entering_queries(s, g, kh, h, x, d);
+    if (!is_delta(s))
         return;
     pack_left(s->tile, x->f.left, x->dz, s->value, g->c, v);
     multiply(s->tile, WHOLE, g->c, k, v, x->f.left, x->f.right, x->y, wide, 0);
-    for (int64_t i = 0; i < g->c; i++) {
-        const float factor = -g->beta[i] * g->enter[i];
-        if (factor == 0.0f)
-            continue;
-        d->sum[i] += factor * rows_dot(x->y + i * wide, kh->k + i * wide, k);
-        elements_add(h->dk + i * wide, factor, x->y + i * wide, k);
-    }
+    entering_keys(s, g, kh, h, x, d);
 }
 
 /* A row of the chunk's pairs: its weights, and the sums that pairs add to. */
@@ -175,7 +226,7 @@ static void pairs_gradient(const struct scan *s, const struct gates *g, const st
         p.d = x->dr + at;
         pair_row_gradient(&p, 1.0f, 1.0f, i + 1, g->c);
         d->sum[i] += rows_sum(p.part, CHUNK);
-        if (s->a->scan.kind != SCAN_DELTA)
+        if (!is_delta(s))
             continue;
         p.weights = x->f.a + at;
         p.products = kh->kk + at;
@@ -188,25 +239,54 @@ static void pairs_gradient(const struct scan *s, const struct gates *g, const st
         d->sum[i] -= column[i];
 }
 
+/* Turns x->da and x->dr into the gradients of KK' L and QK' L, and adds to dk, dq and the channels' sums what they give. */
+static void channels_gradient(const struct scan *s, const struct gates *g, const struct key_head *kh, const struct head *h,
+                              const struct room *x, struct gate_gradients *d)
+{
+    const struct pair_gradients p = {.d_kk = x->da,
+                                     .d_qk = x->dr,
+                                     .dk = h->dk,
+                                     .dq = h->dq,
+                                     .dsum = x->dsum,
+                                     .k_rows = x->k_rows,
+                                     .q_rows = x->q_rows,
+                                     .k_columns = x->k_columns,
+                                     .y = x->y,
+                                     .left = x->f.left,
+                                     .right = x->f.right};
+    for (int64_t i = 0; i < g->c; i++)
+        for (int64_t j = 0; j < g->c; j++) {
+            const int64_t at = i * CHUNK + j;
+            const int own = j < i && x->f.r[at] != 0.0f;
+            d->beta[i] -= own ? x->da[at] * x->f.a[at] : 0;
+            x->da[at] = own ? -g->beta[i] * x->da[at] : 0;
+            x->dr[at] = x->f.r[at] != 0.0f ? x->dr[at] : 0;
+        }
+    channels_pairs_gradient(s, g, kh, &p);
+}
+
 /* Adds to dk and dq what comes from pairs of the chunk's rows. */
 static void products_gradient(const struct scan *s, const struct gates *g, const struct key_head *kh, const struct head *h,
                               const struct room *x, struct gate_gradients *d)
 {
     const int64_t v = s->a->scan.value_dim, c = g->c;
-    const int is_delta = s->a->scan.kind == SCAN_DELTA;
     pack_right_across(s->tile, x->f.right, x->f.z, s->value, c, v);
     pack_left(s->tile, x->f.left, x->d_out, s->value, c, v);
     multiply(s->tile, WHOLE, c, c, v, x->f.left, x->f.right, x->dr, CHUNK, 0);
-    if (is_delta) {
+    if (is_delta(s)) {
         pack_left(s->tile, x->f.left, x->dz, s->value, c, v);
         multiply(s->tile, WHOLE, c, c, v, x->f.left, x->f.right, x->da, CHUNK, 0);
+    }
+    if (has_channels(s)) {
+        channels_gradient(s, g, kh, h, x, d);
+        return;
     }
     pairs_gradient(s, g, kh, x, d);
     pack_left(s->tile, x->f.left, x->dr, CHUNK, c, c);
     multiply(s->tile, LEFT_LOWER, c, s->key, c, x->f.left, kh->k_right, h->dq, s->key, 1);
     pack_left_across(s->tile, x->f.left, x->dr, CHUNK, c, c);
     multiply(s->tile, LEFT_UPPER, c, s->key, c, x->f.left, kh->q_right, h->dk, s->key, 1);
-    if (!is_delta)
+    if (!is_delta(s))
         return;
     for (int64_t i = 0; i < c; i++)
         for (int64_t j = i + 1; j < c; j++)
@@ -221,17 +301,49 @@ static void state_gradient(const struct scan *s, const struct gates *g, const st
 {
     const int64_t k = s->a->scan.key_dim;
     float factor[CHUNK];
-    state_scale(s, h->dstate, g->keep);
+    state_keep(s, g, kh, h->dstate);
     rows_scale(x->scaled, x->d_out, g->enter, g->c, s->value);
     pack_right(s->tile, x->f.right, x->scaled, s->value, g->c, s->value);
     multiply(s->tile, WHOLE, k, s->value, g->c, kh->q_across, x->f.right, h->dstate, s->value, 1);
-    if (s->a->scan.kind != SCAN_DELTA)
+    if (!is_delta(s))
         return;
     for (int64_t i = 0; i < g->c; i++)
         factor[i] = -g->beta[i] * g->enter[i];
     rows_scale(x->scaled, x->dz, factor, g->c, s->value);
     pack_right(s->tile, x->f.right, x->scaled, s->value, g->c, s->value);
-    multiply(s->tile, WHOLE, k, s->value, g->c, kh->k_across, x->f.right, h->dstate, s->value, 1);
+    multiply(s->tile, WHOLE, k, s->value, g->c, kh->k_in, x->f.right, h->dstate, s->value, 1);
+}
+
+/* Writes the gradients of g from those of its sums, [rows][1 or the key's channels]. */
+static void write_sums(const struct scan *s, const struct gates *g, int64_t head, int64_t first, const float *dsum, float *dg)
+{
+    const int64_t n = has_channels(s) ? s->a->scan.key_dim : 1, wide = has_channels(s) ? s->key : 1;
+    for (int64_t j = 0; j < n; j++) {
+        double sum = 0;
+        for (int64_t i = g->c - 1; i >= 0; i--) {
+            const int32_t link = i < g->n ? s->links[first + i] : ROW_NONE;
+            sum += (double)dsum[i * wide + j];
+            if (i < g->n)
+                dg[((first + i) * s->a->scan.heads + head) * n + j] = link == ROW_FOLLOWS ? (float)sum : 0.0f;
+            if (link == ROW_BEGINS)
+                sum = 0;
+        }
+    }
+}
+
+/* Adds what the state's own decay gives to the sums of g at the chunk's end. */
+static void keep_gradient(const struct scan *s, const struct gates *g, const struct key_head *kh, const struct head *h,
+                          const float *state, const struct room *x, struct gate_gradients *d)
+{
+    if (g->keep == 0.0f)
+        return;
+    if (!has_channels(s)) {
+        d->sum[g->c - 1] += g->keep * rows_dot(h->dstate, state, state_floats(s));
+        return;
+    }
+    for (int64_t j = 0; j < s->a->scan.key_dim; j++)
+        x->dsum[(g->c - 1) * s->key + j] +=
+            kh->channels.keep[j] * rows_dot(h->dstate + j * s->value, state + j * s->value, s->value);
 }
 
 /* Writes the gradients of v, beta and g of a head's rows. */
@@ -240,8 +352,7 @@ static void write_rows(const struct memory *m, const struct gates *g, int64_t he
 {
     const struct scan *s = &m->s;
     const int64_t v = s->a->scan.value_dim, heads = s->a->scan.heads;
-    const float *of_beta = s->a->scan.kind == SCAN_DELTA ? x->error : x->f.v;
-    double sum = 0;
+    const float *of_beta = is_delta(s) ? x->error : x->f.v;
     for (int64_t i = 0; i < g->c; i++)
         d->beta[i] += rows_dot(x->dz + i * s->value, of_beta + i * s->value, s->value);
     rows_scale(x->dz, x->dz, g->beta, g->c, s->value);
@@ -251,16 +362,9 @@ static void write_rows(const struct memory *m, const struct gates *g, int64_t he
             m->heads[head].dskip += (double)rows_dot(x->d_out + i * s->value, x->f.v + i * s->value, s->value);
     }
     rows_store(s, arg[0], s->a->scan.ld, s->a->scan.v_first + head * v, v, first, g->n, x->dz, s->value);
-    for (int64_t i = g->c - 1; i >= 0; i--) {
-        const int32_t link = i < g->n ? s->links[first + i] : ROW_NONE;
-        sum += (double)d->sum[i];
-        if (i < g->n) {
-            ((float *)arg[1])[(first + i) * heads + head] = link == ROW_FOLLOWS ? (float)sum : 0.0f;
-            ((float *)arg[2])[(first + i) * heads + head] = link == ROW_NONE ? 0.0f : d->beta[i];
-        }
-        if (link == ROW_BEGINS)
-            sum = 0;
-    }
+    for (int64_t i = 0; i < g->n; i++)
+        ((float *)arg[2])[(first + i) * heads + head] = s->links[first + i] == ROW_NONE ? 0.0f : d->beta[i];
+    write_sums(s, g, head, first, has_channels(s) ? x->dsum : d->sum, arg[1]);
 }
 
 static void head_gradient(const struct memory *m, const struct room *x, int64_t head, int64_t first, int64_t n, void *const *arg)
@@ -273,13 +377,14 @@ static void head_gradient(const struct memory *m, const struct room *x, int64_t 
     struct gates g;
     struct gate_gradients d = {0};
     gates_find(s, head, first, n, &g);
+    if (has_channels(s))
+        memset(x->dsum, 0, (size_t)(TALL * s->key) * sizeof *x->dsum);
     chunk_values(s, &g, head, first, state, &x->f, x->error);
     rows_load(s, x->d_out, s->value, arg[5], s->a->scan.heads * v, head * v, v, first, n);
     values_gradient(s, &g, kh, h->dstate, x);
     states_gradient(s, &g, kh, state, h, x, &d);
     products_gradient(s, &g, kh, h, x, &d);
-    if (g.keep != 0.0f)
-        d.sum[g.c - 1] += g.keep * rows_dot(h->dstate, state, state_floats(s));
+    keep_gradient(s, &g, kh, h, state, x, &d);
     state_gradient(s, &g, kh, h, x);
     write_rows(m, &g, head, first, x, &d, arg);
 }
@@ -302,8 +407,8 @@ static void write_keys(const struct memory *m, void *qkv, int64_t column, const 
 static void key_head_gradient(const struct memory *m, int64_t i, int64_t first, int64_t n, void *qkv)
 {
     const struct scan *s = &m->s;
-    const struct key_head *kh = &s->keys[i];
     const int64_t group = s->a->scan.heads / s->a->scan.groups, k = s->a->scan.key_dim;
+    const struct key_head *kh = key_head_of(s, i * group);
     struct head *to = &m->heads[i * group];
     for (int64_t h = 1; h < group; h++) {
         elements_add(to->dk, 1.0f, to[h].dk, n * s->key);
@@ -323,7 +428,7 @@ static void find_states(const struct memory *m, const struct room *x)
         state_load(s, state_of(m, 0, h), s->before ? s->before + h * state : NULL);
     for (int64_t first = 0; first + CHUNK < rows; first += CHUNK) {
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < s->a->scan.groups; i++)
+        for (int64_t i = 0; i < scan_key_heads(s); i++)
             if (!cpu_stops(s->stream))
                 key_head_prepare(s, i, first, CHUNK, 0);
 #pragma omp for schedule(static)
@@ -340,7 +445,7 @@ static void find_gradients(const struct memory *m, const struct room *x, void *c
     for (int64_t chunk = scan_chunks(s) - 1; chunk >= 0; chunk--) {
         const int64_t first = chunk * CHUNK, n = min_i64(CHUNK, s->a->scan.rows - first);
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < s->a->scan.groups; i++)
+        for (int64_t i = 0; i < scan_key_heads(s); i++)
             if (!cpu_stops(s->stream))
                 key_head_prepare(s, i, first, n, 1);
 #pragma omp for schedule(static)
@@ -417,7 +522,7 @@ void scan_grad_sum_run(const struct gemm_tile *tile, const struct op_attrs *a, v
         for (int64_t first = (ceil_div(a->scan.rows, CHUNK) - 1) * CHUNK; first >= 0; first -= CHUNK) {
             const int64_t n = min_i64(CHUNK, a->scan.rows - first);
 #pragma omp for schedule(static)
-            for (int64_t i = 0; i < a->scan.groups; i++)
+            for (int64_t i = 0; i < scan_key_heads(&m.s); i++)
                 if (!cpu_stops(stream))
                     key_head_prepare(&m.s, i, first, n, 1);
 #pragma omp for schedule(static)

@@ -67,7 +67,7 @@ void scan_sum_run(const struct gemm_tile *tile, const struct op_attrs *a, void *
         for (int64_t first = 0; first < a->scan.rows; first += CHUNK) {
             const int64_t n = min_i64(CHUNK, a->scan.rows - first);
 #pragma omp for schedule(static)
-            for (int64_t i = 0; i < a->scan.groups; i++)
+            for (int64_t i = 0; i < scan_key_heads(&m.s); i++)
                 if (!cpu_stops(stream))
                     key_head_prepare(&m.s, i, first, n, 0);
 #pragma omp for schedule(static)

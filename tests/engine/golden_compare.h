@@ -36,6 +36,7 @@ static inline double golden_compare(struct rig *r, struct st_file *f, enum state
             int64_t finite;
             struct model_param named = *p, rooted = *p;
             rooted.root = NULL; /* golden data have modules' names */
+            rooted.renamed = NULL;
             snprintf(named.name, sizeof named.name, "%.95s", name);
             assert_int_equal(p->form == STACK_BESIDE
                                  ? weights_read(f, &named, 0, p->elements, F32, want)

@@ -73,6 +73,7 @@ static enum status add_pieces(void *user, int unit, int64_t first, int64_t n, fl
         int64_t finite;
         struct model_param named = *p; /* matrices that files have side by side are read by name; results have names of modules */
         named.root = NULL;
+        named.renamed = NULL;
         const struct model_param plain = named;
         snprintf(named.name, sizeof named.name, "%.15s%.80s", prefix, p->name);
         enum status st = p->form == STACK_BESIDE
@@ -250,6 +251,7 @@ static const struct kind {
              {"hybrid/lfm2-moe", 2},
              {"hybrid/olmo-hybrid", 2},
              {"hybrid/falcon-h1", 2},
+             {"hybrid/kimi-linear", 2, 1},
              {"latent/youtu", 2},
              {"latent/deepseek-v3", 4}};
 

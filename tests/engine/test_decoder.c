@@ -218,6 +218,7 @@ static void test_parts(void **state)
     check_parts("qwen3-windows");
     check_parts("hybrid/qwen3_5");
     check_parts("hybrid/qwen3_5_moe");
+    check_parts("hybrid/kimi-linear");
     check_parts("latent/minicpm3");
 }
 

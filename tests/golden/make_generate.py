@@ -127,7 +127,7 @@ if __name__ == "__main__":
     if names:
         with open(path) as f:
             texts = json.load(f)
-    hybrids = [f"hybrid/{name}" for name in ("bamba", "falcon-h1", "granite", "granite-moe", "lfm2", "lfm2-moe", "nemotron-h", "nemotron-moe", "olmo-hybrid", "qwen3_5", "qwen3_5_moe", "qwen3_next")]
+    hybrids = [f"hybrid/{name}" for name in ("bamba", "falcon-h1", "granite", "granite-moe", "kimi-linear", "lfm2", "lfm2-moe", "nemotron-h", "nemotron-moe", "olmo-hybrid", "qwen3_5", "qwen3_5_moe", "qwen3_next")]
     hybrids += [f"latent/{name}" for name in ("youtu", "minicpm3", "deepseek-v3")]
     for name in names or sorted(d for d in os.listdir(HERE) + hybrids if os.path.exists(os.path.join(HERE, d, "config.json"))):
         texts[name] = generate(name)

@@ -29,6 +29,7 @@ FLOAT = torch.Tensor.float
 LINEAR, FULL = "linear_attention", golden.FULL
 ALIKE = dict(vocab_size=32, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24, max_position_embeddings=256,
              rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.5), tie_word_embeddings=True, pad_token_id=None, bos_token_id=None, eos_token_id=None)
+LATENT = dict(kv_lora_rank=14, q_lora_rank=None, qk_rope_head_dim=8, qk_nope_head_dim=12, v_head_dim=10)
 DELTA = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4)
 MAMBA = dict(mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=8, mamba_expand=2, mamba_chunk_size=16, rms_norm_eps=1e-5)
 FACTORS = dict(embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.25, logits_scaling=2.0)
@@ -73,6 +74,10 @@ EXPERTS = {
     # a dense layer, then experts behind a convolution and behind attention
     "lfm2-moe": ("lfm2_moe", dict(num_hidden_layers=3, layer_types=["conv", "conv", FULL], rope_parameters=golden.DEFAULT_ROPE, num_dense_layers=1, intermediate_size=24, num_experts=5,
                                   num_experts_per_tok=2, moe_intermediate_size=8, routed_scaling_factor=1.5), 4, [66, 1, 2]),
+    # decays of channels, a dense layer, latent attention without positions, experts from groups; three heads, so that ranks' shares differ
+    "kimi-linear": ("kimi_linear", dict(LATENT, num_hidden_layers=3, num_key_value_heads=2, layer_types=[LINEAR, FULL, LINEAR], mlp_layer_types=["dense", "sparse", "sparse"], intermediate_size=24,
+                                        linear_head_dim=8, linear_num_heads=3, num_local_experts=6, num_experts_per_tok=2, moe_intermediate_size=8, n_shared_experts=1, n_group=3, topk_group=2,
+                                        head_dim=None, rope_parameters=None, tie_word_embeddings=False), -1, [70, 1, 2, 33]),
 }
 
 
@@ -105,7 +110,7 @@ def randomize_scans(model, seed):
                 p.copy_(0.5 * noise)
             elif name.endswith(("conv1d.weight", "conv.conv.weight")):
                 p.copy_(0.4 * noise)
-            elif name.endswith(("linear_attn.norm.weight", "linear_attn.o_norm.weight", "mamba.norm.weight", "mixer.norm.weight", ".D")):
+            elif name.endswith(("linear_attn.norm.weight", "o_norm.weight", "mamba.norm.weight", "mixer.norm.weight", ".D")):
                 p.copy_(1 + 0.1 * noise)
 
 
@@ -128,7 +133,7 @@ def use_fp64(model):
 
 
 def decays(name, p):
-    return p.ndim >= 2 and not any(part in name for part in ("norm", "conv1d", "conv.conv"))
+    return p.ndim >= 2 and not any(part in name for part in ("norm", "conv1d", "conv.conv", "A_log"))
 
 
 def make_case(name, family, keys, lengths, seed):
@@ -180,6 +185,31 @@ def publish_olmo(folder, config):
     with open(path) as f:
         info = json.load(f)
     info["trained"] = sorted(published_olmo({name: torch.zeros(1) if "conv1d" not in name else torch.zeros(2 * 16 + 64) for name in info["trained"]}, config))
+    with open(path, "w") as f:
+        json.dump(info, f, indent=1)
+        f.write("\n")
+
+
+def published_kimi(tensors, in_files):
+    """Returns tensors of Kimi Linear, by names of modules, as ltrain has them: a convolution of queries, keys and values apart. in_files: as transformers 5.24 saves them, which calls a
+    dense MLP as it calls experts; published files call it mlp."""
+    found = {}
+    for name, x in tensors.items():
+        if "conv1d" in name and not in_files:
+            found |= {name.replace("conv1d", f"{c}_conv1d"): part.contiguous() for c, part in zip("qkv", x.chunk(3))}
+        else:
+            found[re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", name)] = x
+    return found
+
+
+def publish_kimi(folder):
+    for file in ("model.safetensors", "golden.safetensors"):
+        path = os.path.join(folder, file)
+        save_file(published_kimi(load_file(path), file == "model.safetensors"), path, metadata=dict(format="pt"))
+    path = os.path.join(folder, "golden.json")
+    with open(path) as f:
+        info = json.load(f)
+    info["trained"] = sorted(published_kimi({name: torch.zeros(3) for name in info["trained"]}, False))
     with open(path, "w") as f:
         json.dump(info, f, indent=1)
         f.write("\n")
@@ -289,7 +319,7 @@ def use_experts():
     random, fp64 = moe.randomize, moe.use_fp64
     moe.ALIKE = {key: value for key, value in ALIKE.items() if key != "intermediate_size"}
     names = moe.names_in_files
-    moe.names_in_files = lambda model: {key: re.sub(r"^backbone\.", "model.", name) for key, name in names(model).items()}
+    moe.names_in_files = lambda model: {key: key if model.config.model_type == "kimi_linear" else re.sub(r"^backbone\.", "model.", name) for key, name in names(model).items()}
     moe.randomize = lambda model, dead, seed: (random(model, dead, seed), randomize_scans(model, seed))
     moe.use_fp64 = lambda model: use_fp64(fp64(model))
 
@@ -315,6 +345,8 @@ if __name__ == "__main__":
             use_torch()
             seed += 1
             assert seed % 1000 < 100, case
+        if case in asked and case == "kimi-linear":
+            publish_kimi(os.path.join(HERE, case))
     if "wrapped" in asked:
         make_wrapped("wrapped", "qwen3_5", "Qwen3_5", CASES["qwen3_5"][1], mtp_num_hidden_layers=1)
     if "wrapped-moe" in asked:

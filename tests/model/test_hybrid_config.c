@@ -88,6 +88,7 @@ static const struct published {
     {"hybrid/Olmo-Hybrid-7B", 7430870688, 24},
     {"hybrid/Falcon-H1-0.5B-Base", 521411104, 36},
     {"hybrid/Falcon-H1-7B-Base", 7585513568, 44},
+    {"hybrid/Kimi-Linear-48B-A3B-Instruct", 49122681728, 20},
     {"latent/Youtu-LLM-2B", 1961560064, 0},
     {"latent/MiniCPM3-4B", 4073875968, 0},
     {"latent/DeepSeek-V2-Lite", 15706484224, 0},
@@ -137,7 +138,7 @@ static const char *const golden[] = {"hybrid/qwen3_5",         "hybrid/qwen3_5_m
                                      "hybrid/lfm2-moe",        "hybrid/olmo-hybrid",     "hybrid/falcon-h1",
                                      "hybrid/falcon-h1-after", "hybrid/falcon-h1-plain", "latent/youtu",
                                      "latent/minicpm3",        "latent/deepseek-v2",     "latent/deepseek-v3",
-                                     "latent/glm4-moe-lite"};
+                                     "latent/glm4-moe-lite",   "hybrid/kimi-linear"};
 
 /* Makes sure that the file has the parameter's tensors in their shapes; returns their number. */
 static int check_tensors(struct st_file *f, const struct model_param *p)

@@ -3,8 +3,9 @@
 
 /* A token of a head: q and k after norm and scale, and the factors that made them. */
 struct token {
-    double q[256], k[256], q_norm, k_norm, keep, beta;
+    double q[256], k[256], q_norm, k_norm, keep[256], beta; /* keep: of each channel of a key */
     const double *v;
+    int begins; /* 1: nothing of the state before is used */
 };
 
 static double norm_row(const struct oracle *x, double *out, const double *in, double scale)
@@ -28,12 +29,21 @@ static int64_t value_column(const struct oracle *x, int64_t t, int h)
     return t * x->a.scan.ld + x->a.scan.v_first + h * x->a.scan.value_dim;
 }
 
+/* Returns the element of g that is the decay of channel i. */
+static int64_t decay_of(const struct oracle *x, int64_t t, int h, int i)
+{
+    const int64_t at = t * x->a.scan.heads + h;
+    return x->a.scan.kind == SCAN_CHANNELS ? at * x->a.scan.key_dim + i : at;
+}
+
 static void token_of(const struct oracle *x, int64_t t, int h, struct token *to)
 {
     to->q_norm = norm_row(x, to->q, x->qkv + key_column(x, t, h, x->a.scan.q_first), (double)x->a.scan.scale);
     to->k_norm = norm_row(x, to->k, x->qkv + key_column(x, t, h, x->a.scan.k_first), 1);
     to->v = x->qkv + value_column(x, t, h);
-    to->keep = x->links[t] == ROW_BEGINS ? 0 : exp(x->g[t * x->a.scan.heads + h]);
+    to->begins = x->links[t] == ROW_BEGINS;
+    for (int i = 0; i < x->a.scan.key_dim; i++)
+        to->keep[i] = to->begins ? 0 : exp(x->g[decay_of(x, t, h, i)]);
     to->beta = x->beta[t * x->a.scan.heads + h];
 }
 
@@ -43,8 +53,8 @@ static void update_of(const struct oracle *x, const struct token *t, const doubl
     const int kd = x->a.scan.key_dim, vd = x->a.scan.value_dim;
     for (int j = 0; j < vd; j++) {
         double e = t->v[j];
-        for (int i = 0; i < kd && x->a.scan.kind == SCAN_DELTA && t->keep > 0; i++)
-            e -= t->keep * state[i * vd + j] * t->k[i];
+        for (int i = 0; i < kd && x->a.scan.kind != SCAN_SSD && !t->begins; i++)
+            e -= t->keep[i] * state[i * vd + j] * t->k[i];
         u[j] = t->beta * e;
         if (error)
             error[j] = e;
@@ -58,7 +68,7 @@ static void step(const struct oracle *x, const struct token *t, double *state)
     update_of(x, t, state, u, NULL);
     for (int i = 0; i < kd; i++)
         for (int j = 0; j < vd; j++)
-            state[i * vd + j] = (t->keep > 0 ? t->keep * state[i * vd + j] : 0) + t->k[i] * u[j];
+            state[i * vd + j] = (t->begins ? 0 : t->keep[i] * state[i * vd + j]) + t->k[i] * u[j];
 }
 
 void oracle_scan(struct oracle *x)
@@ -102,7 +112,7 @@ static void step_gradient(struct oracle *x, int64_t r, int h, const double *befo
 {
     const int kd = x->a.scan.key_dim, vd = x->a.scan.value_dim, heads = x->a.scan.heads;
     const double *d_out = x->d_out + (r * heads + h) * vd;
-    double u[256], error[256], du[256] = {0}, dq[256] = {0}, dk[256] = {0}, dg = 0, dbeta = 0;
+    double u[256], error[256], du[256] = {0}, dq[256] = {0}, dk[256] = {0}, dbeta = 0;
     struct token t;
     token_of(x, r, h, &t);
     update_of(x, &t, before, u, error);
@@ -121,15 +131,14 @@ static void step_gradient(struct oracle *x, int64_t r, int h, const double *befo
     }
     for (int i = 0; i < kd; i++)
         for (int j = 0; j < vd; j++) {
-            double *to = &ds[i * vd + j], kept = t.keep > 0 ? t.keep * before[i * vd + j] : 0;
-            if (x->a.scan.kind == SCAN_DELTA) {
+            double *to = &ds[i * vd + j], kept = t.begins ? 0 : t.keep[i] * before[i * vd + j];
+            if (x->a.scan.kind != SCAN_SSD) {
                 dk[i] -= t.beta * du[j] * kept;
                 *to -= t.beta * t.k[i] * du[j];
             }
-            dg += *to * kept;
-            *to *= t.keep;
+            x->dg[decay_of(x, r, h, i)] += *to * kept;
+            *to *= t.keep[i];
         }
-    x->dg[r * heads + h] = dg;
     x->dbeta[r * heads + h] = dbeta;
     add_norm_gradient(x, x->dqkv + key_column(x, r, h, x->a.scan.q_first), t.q, dq, t.q_norm, (double)x->a.scan.scale);
     add_norm_gradient(x, x->dqkv + key_column(x, r, h, x->a.scan.k_first), t.k, dk, t.k_norm, 1);
@@ -140,7 +149,7 @@ void oracle_scan_grad(struct oracle *x)
     const int64_t n = x->a.scan.key_dim * (int64_t)x->a.scan.value_dim, rows = x->a.scan.rows;
     double *states = malloc((size_t)((rows + 1) * n) * sizeof *states);
     memset(x->dqkv, 0, (size_t)(rows * x->a.scan.ld) * sizeof *x->dqkv);
-    memset(x->dg, 0, (size_t)(rows * x->a.scan.heads) * sizeof *x->dg);
+    memset(x->dg, 0, (size_t)(decay_of(x, rows, 0, 0)) * sizeof *x->dg);
     memset(x->dbeta, 0, (size_t)(rows * x->a.scan.heads) * sizeof *x->dbeta);
     for (int h = 0; h < x->a.scan.heads; h++) {
         for (int64_t i = 0; i < n; i++)

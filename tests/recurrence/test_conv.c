@@ -364,43 +364,54 @@ static void decay_of(const struct op_attrs *at, const double x[4], double *g, do
 static double decay_loss(const double *at, void *context)
 {
     const struct decay_numbers *c = context;
-    const int64_t heads = c->a.decay.heads, ld = c->a.decay.ld, of_x = c->a.decay.rows * ld;
+    const int64_t heads = c->a.decay.heads, ld = c->a.decay.ld, of_x = c->a.decay.rows * ld, per = max_i64(c->a.decay.per, 1);
     double loss = 0;
     for (int64_t i = 0; i < c->a.decay.rows; i++)
-        for (int64_t h = 0; h < heads; h++) {
-            const double x[] = {at[i * ld + c->a.decay.a_first + h],
+        for (int64_t k = 0; k < heads * per; k++) {
+            const int64_t h = k / per;
+            const double x[] = {at[i * ld + c->a.decay.a_first + k],
                                 c->a.decay.b_first < 0 ? 0 : at[i * ld + c->a.decay.b_first + h], at[of_x + h],
-                                at[of_x + heads + h]};
+                                at[of_x + heads + k]};
             double g, beta;
             decay_of(&c->a, x, &g, &beta);
-            loss += g * c->dg[i * heads + h] + beta * c->dbeta[i * heads + h];
+            loss += g * c->dg[i * heads * per + k] + (k % per ? 0 : beta * c->dbeta[i * heads + h]);
         }
     return loss;
+}
+
+/* Case i: with a map to strengths or none, a floor of steps, a factor of strengths, bf16, several decays of a head. */
+static struct op_attrs decay_attrs(int i)
+{
+    const int is_step = i % 2, heads = 3, per = i == 6 ? 2 : 1;
+    struct op_attrs a = {0};
+    a.decay.rows = 5;
+    a.decay.heads = heads;
+    a.decay.ld = heads * (per + 1) + 1;
+    a.decay.a_first = is_step ? 1 : heads;
+    a.decay.b_first = is_step ? -1 : 0;
+    a.decay.x_type = i == 4 || i == 5 ? BF16 : F32;
+    a.decay.dtype = F32;
+    a.decay.least = i == 1 ? 0.7f : 0;
+    a.decay.factor = i == 2 ? 2 : 1;
+    a.decay.per = per > 1 ? per : 0;
+    return a;
 }
 
 static void decays_are_as_defined(void **state)
 {
     (void)state;
-    for (int i = 0; i < 6; i++) {
-        const int is_step = i % 2, heads = 3, rows = 5;
-        const enum dtype x_type = i >= 4 ? BF16 : F32;
+    for (int i = 0; i < 7; i++) {
         struct op_case run;
-        struct decay_numbers c = {0};
-        c.a.decay.rows = rows;
-        c.a.decay.heads = heads;
-        c.a.decay.ld = 2 * heads + 1;
-        c.a.decay.a_first = is_step ? 1 : heads;
-        c.a.decay.b_first = is_step ? -1 : 0;
-        c.a.decay.x_type = (int32_t)x_type;
-        c.a.decay.dtype = F32;
-        c.a.decay.least = i == 1 ? 0.7f : 0;
-        c.a.decay.factor = i == 2 ? 2 : 1;
-        const int64_t of_x = rows * c.a.decay.ld, n = of_x + 2 * heads;
+        struct decay_numbers c = {.a = decay_attrs(i)};
+        const int is_step = c.a.decay.b_first < 0, heads = c.a.decay.heads, rows = (int)c.a.decay.rows;
+        const int64_t per = max_i64(c.a.decay.per, 1), wide = heads * per;
+        const enum dtype x_type = (enum dtype)c.a.decay.x_type;
+        const int64_t of_x = rows * c.a.decay.ld, n = of_x + heads + wide;
         struct tensor *x = tensor_random(of_x, x_type, 2), *a_log = tensor_random(heads, F32, 1),
-                      *bias = tensor_random(heads, F32, 1);
-        struct tensor *g = tensor_new(rows * heads, F32), *beta = tensor_new(rows * heads, F32);
-        struct tensor *dg = tensor_random(rows * heads, F32, 1), *dbeta = tensor_random(rows * heads, F32, 1);
-        struct tensor *da_log = tensor_new(heads, F32), *dbias = tensor_new(heads, F32), *dx = tensor_copy(x);
+                      *bias = tensor_random(wide, F32, 1);
+        struct tensor *g = tensor_new(rows * wide, F32), *beta = tensor_new(rows * heads, F32);
+        struct tensor *dg = tensor_random(rows * wide, F32, 1), *dbeta = tensor_random(rows * heads, F32, 1);
+        struct tensor *da_log = tensor_new(heads, F32), *dbias = tensor_new(wide, F32), *dx = tensor_copy(x);
         tensor_set(x, c.a.decay.a_first, 30); /* the exponential's sum with 1 is itself */
         dx = tensor_copy(x);
         case_start(&run, OP_DECAY);
@@ -411,18 +422,18 @@ static void decays_are_as_defined(void **state)
         case_tensor(&run, a_log, IN);
         case_tensor(&run, bias, IN);
         case_run(&run);
-        for (int64_t r = 0; r < rows * heads; r++) {
-            const int64_t at = r / heads * c.a.decay.ld, h = r % heads;
-            const double in[] = {x->val[at + c.a.decay.a_first + h], is_step ? 0 : x->val[at + h], a_log->val[h], bias->val[h]};
+        for (int64_t r = 0; r < rows * wide; r++) {
+            const int64_t at = r / wide * c.a.decay.ld, k = r % wide, h = k / per;
+            const double in[] = {x->val[at + c.a.decay.a_first + k], is_step ? 0 : x->val[at + h], a_log->val[h], bias->val[k]};
             double want[2];
             decay_of(&c.a, in, &want[0], &want[1]);
             assert_true(fabs(((float *)g->store)[r] - want[0]) <= 1e-6 * fabs(want[0]));
-            assert_true(fabs(((float *)beta->store)[r] - want[1]) <= 1e-6 * fabs(want[1]));
+            assert_true(fabs(((float *)beta->store)[r / per] - want[1]) <= 1e-6 * fabs(want[1]));
         }
         double *at = doubles(n), *want = doubles(n);
         memcpy(at, x->val, (size_t)of_x * sizeof *at);
         memcpy(at + of_x, a_log->val, (size_t)heads * sizeof *at);
-        memcpy(at + of_x + heads, bias->val, (size_t)heads * sizeof *at);
+        memcpy(at + of_x + heads, bias->val, (size_t)wide * sizeof *at);
         c.dg = dg->val, c.dbeta = dbeta->val;
         finite_difference(decay_loss, &c, at, n, want);
         case_start(&run, OP_DECAY_GRAD);
@@ -438,14 +449,14 @@ static void decays_are_as_defined(void **state)
         tensor_load(dx);
         for (int64_t r = 0; r < of_x; r++) { /* columns beside a and b are left alone */
             const int64_t j = r % c.a.decay.ld;
-            if ((j >= c.a.decay.a_first && j < c.a.decay.a_first + heads) || (!is_step && j < heads))
+            if ((j >= c.a.decay.a_first && j < c.a.decay.a_first + wide) || (!is_step && j < heads))
                 continue;
             assert_true(dx->val[r] == x->val[r]);
             want[r] = dx->val[r];
         }
         check_error("dx", dx->val, want, of_x, tol(x_type));
         check_error("da_log", da_log->val, want + of_x, heads, 1e-6);
-        check_error("ddt_bias", dbias->val, want + of_x + heads, heads, 1e-6);
+        check_error("ddt_bias", dbias->val, want + of_x + heads, wide, 1e-6);
         tensors_free(NULL);
     }
 }

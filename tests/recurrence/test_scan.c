@@ -42,10 +42,23 @@ static const struct shape shapes[] = {
     {"Mamba-2", 150, 6, 2, 16, 12, SCAN_SSD, F32, 0, {-1}, {-1}, 1, 1, 0.3f},
     {"Mamba-2, documents", 200, 6, 1, 24, 40, SCAN_SSD, F32, 0, {20, 21, 64, 130, -1}, {7, 199, -1}, 1, 1, 0.3f},
     {"Mamba-2, no skip", 70, 2, 2, 8, 8, SCAN_SSD, F32, 0, {0, -1}, {-1}, 0, 0, 0.3f},
+    {"channels", 150, 3, 3, 8, 5, SCAN_CHANNELS, F32, 1e-6f, {0, -1}, {-1}, 0, 0, 0.7f},
+    {"channels, documents", 200, 4, 2, 24, 16, SCAN_CHANNELS, F32, 1e-6f, {20, 21, 22, 64, 163, -1}, {5, 139, -1}, 1, 0, 0.3f},
+    {"channels of 128", 100, 1, 1, 128, 128, SCAN_CHANNELS, F32, 1e-6f, {70, -1}, {-1}, 1, 0, 0.05f},
+    {"channels, strong decay", 130, 2, 2, 24, 40, SCAN_CHANNELS, F32, 1e-6f, {100, -1}, {-1}, 1, 0, 30.0f},
+    {"channels, a token", 1, 2, 2, 8, 8, SCAN_CHANNELS, F32, 1e-6f, {-1}, {-1}, 1, 0, 0.7f},
+    {"channels, half a chunk and a row", 33, 2, 1, 8, 8, SCAN_CHANNELS, F32, 0, {-1}, {0, 32, -1}, 1, 1, 0.7f},
+    {"channels, bf16", 150, 4, 2, 32, 16, SCAN_CHANNELS, BF16, 1e-6f, {0, 80, -1}, {20, -1}, 1, 0, 0.3f},
     {"Mamba-2, bf16", 100, 4, 1, 16, 16, SCAN_SSD, BF16, 0, {0, 40, -1}, {-1}, 1, 1, 0.3f},
 };
 /* clang-format on */
 enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+/* Returns the numbers of g of a token and head. */
+static int64_t decays_of(int kind, int key_dim)
+{
+    return kind == SCAN_CHANNELS ? key_dim : 1;
+}
 
 static void case_of(const struct shape *s, struct scan_case *c)
 {
@@ -70,14 +83,15 @@ static void case_of(const struct shape *s, struct scan_case *c)
         c->links[s->begins[i]] = ROW_BEGINS;
     for (int i = 0; i < 4 && s->none[i] >= 0 && (i == 0 || s->none[i] > 0); i++)
         c->links[s->none[i]] = ROW_NONE;
-    const int64_t of_rows = s->rows * (int64_t)heads, state = heads * (int64_t)s->key * s->value;
+    const int64_t of_rows = s->rows * (int64_t)heads, decays = of_rows * decays_of(s->kind, s->key),
+                  state = heads * (int64_t)s->key * s->value;
     c->qkv = tensor_random(s->rows * (int64_t)c->a.scan.ld, (enum dtype)s->dtype, s->eps > 0 ? 1 : 0.3);
-    c->g = tensor_random(of_rows, F32, 1);
+    c->g = tensor_random(decays, F32, 1);
     c->beta = tensor_random(of_rows, F32, 1);
-    for (int64_t i = 0; i < of_rows; i++) {
+    for (int64_t i = 0; i < decays; i++)
         tensor_set(c->g, i, (double)-s->decay * fabs(c->g->val[i]));
+    for (int64_t i = 0; i < of_rows; i++)
         tensor_set(c->beta, i, 1 / (1 + exp(-c->beta->val[i])));
-    }
     c->before = s->enters ? tensor_random(state, F32, 0.5) : NULL;
     c->skip = s->skips ? tensor_random(heads, (enum dtype)s->dtype, 1) : NULL;
     c->o = tensor_new(of_rows * s->value, (enum dtype)s->dtype);
@@ -140,7 +154,7 @@ static void run_forward(struct scan_case *c, enum isa isa, int threads, int64_t 
     void *arg[] = {element(c->o, first * h * a.scan.value_dim),
                    after,
                    element(c->qkv, first * a.scan.ld),
-                   element(c->g, first * h),
+                   element(c->g, first * h * decays_of(a.scan.kind, a.scan.key_dim)),
                    element(c->beta, first * h),
                    c->links + first,
                    before,
@@ -165,7 +179,7 @@ static void run_backward(struct scan_case *c, enum isa isa, int threads, int64_t
     a.scan.rows = n;
     a.scan.accumulate = c->adds || first + n < c->a.scan.rows;
     void *arg[] = {element(c->dqkv, first * a.scan.ld),
-                   element(c->dg, first * h),
+                   element(c->dg, first * h * decays_of(a.scan.kind, a.scan.key_dim)),
                    element(c->dbeta, first * h),
                    dstate,
                    store_of(c->dskip),
@@ -390,7 +404,7 @@ static void sum_piece(struct scan_case *c, const struct pieces *p, int i)
         void *arg[] = {element(p->move, p->place[i] * h * k * k),
                        element(p->own, p->place[i] * h * k * v),
                        element(c->qkv, cuts[part] * a.scan.ld),
-                       element(c->g, cuts[part] * h),
+                       element(c->g, cuts[part] * h * decays_of(a.scan.kind, a.scan.key_dim)),
                        element(c->beta, cuts[part] * h),
                        c->links + cuts[part],
                        work_of(recurrence_workspace_bytes(OP_SCAN_SUM, &a, 2))};
@@ -406,7 +420,7 @@ static void sum_gradient(struct scan_case *c, const struct pieces *p, int i)
     a.scan.rows = p->cut[i + 1] - p->cut[i];
     void *arg[] = {element(p->own, p->place[i] * h * state),
                    element(c->qkv, p->cut[i] * (int64_t)a.scan.ld),
-                   element(c->g, p->cut[i] * h),
+                   element(c->g, p->cut[i] * h * decays_of(a.scan.kind, a.scan.key_dim)),
                    element(c->beta, p->cut[i] * h),
                    element(c->d_out, p->cut[i] * h * a.scan.value_dim),
                    c->links + p->cut[i],
@@ -473,11 +487,12 @@ static void scans_are_as_defined_in_pieces(void **state)
 static void documents_are_apart(void **state)
 {
     (void)state;
-    for (int kind = SCAN_DELTA; kind <= SCAN_SSD; kind++) {
-        const struct shape s = {"apart",       140,          2, 1, 16,  8, kind, F32, kind == SCAN_DELTA ? 1e-6f : 0,
+    for (int kind = SCAN_DELTA; kind <= SCAN_CHANNELS; kind++) {
+        const struct shape s = {"apart",       140,          2, 1, 16,  8, kind, F32, kind != SCAN_SSD ? 1e-6f : 0,
                                 {37, 100, -1}, {50, 70, -1}, 1, 1, 0.3f};
         struct scan_case c;
         case_of(&s, &c);
+        const int64_t decays = decays_of(kind, s.key);
         struct tensor *out[2], *dqkv[2], *dg[2], *dstate = tensor_copy(c.dstate);
         for (int run = 0; run < 2; run++) {
             const int64_t ld = c.a.scan.ld;
@@ -490,7 +505,8 @@ static void documents_are_apart(void **state)
                     tensor_set(c.qkv, row * ld + j, run ? NAN : 1);
             for (int row = 50; row <= 70; row += 20)
                 for (int h = 0; h < 2; h++) {
-                    tensor_set(c.g, row * 2 + h, run ? NAN : -1);
+                    for (int64_t j = 0; j < decays; j++)
+                        tensor_set(c.g, (row * 2 + h) * decays + j, run ? NAN : -1);
                     tensor_set(c.beta, row * 2 + h, run ? NAN : 1);
                     for (int j = 0; j < 8; j++)
                         tensor_set(c.d_out, (row * 2 + h) * 8 + j, run ? NAN : 1);
@@ -508,7 +524,8 @@ static void documents_are_apart(void **state)
         for (int64_t row = 37; row < 140; row++) {
             const int none = row == 50 || row == 70;
             assert_memory_equal((float *)out[0]->store + row * 16, (float *)out[1]->store + row * 16, 16 * 4);
-            assert_memory_equal((float *)dg[0]->store + row * 2, (float *)dg[1]->store + row * 2, 2 * 4);
+            assert_memory_equal((float *)dg[0]->store + row * 2 * decays, (float *)dg[1]->store + row * 2 * decays,
+                                (size_t)(2 * decays) * 4);
             for (int64_t j = c.a.scan.kind == SCAN_SSD; j < ld - 3 * (c.a.scan.kind == SCAN_SSD); j++) {
                 assert_true(dqkv[0]->val[row * ld + j] == dqkv[1]->val[row * ld + j]);
                 assert_true(!none || dqkv[1]->val[row * ld + j] == 0);
@@ -523,7 +540,7 @@ static void documents_are_apart(void **state)
 
 struct point {
     struct oracle *x;
-    int64_t qkv, g, before; /* sizes */
+    int64_t qkv, g, beta, before; /* sizes */
 };
 
 static double loss_at(const double *at, void *context)
@@ -534,7 +551,7 @@ static double loss_at(const double *at, void *context)
     x.qkv = (double *)(uintptr_t)at;
     x.g = x.qkv + p->qkv;
     x.beta = x.g + p->g;
-    x.before = x.beta + p->g;
+    x.before = x.beta + p->beta;
     x.skip = x.before + p->before;
     oracle_scan(&x);
     for (int64_t i = 0; i < x.a.scan.rows * x.a.scan.heads * x.a.scan.value_dim; i++)
@@ -547,14 +564,14 @@ static double loss_at(const double *at, void *context)
 static void the_definition_has_its_gradient(void **state)
 {
     (void)state;
-    for (int kind = SCAN_DELTA; kind <= SCAN_SSD; kind++) {
-        const struct shape s = {"differences", 7,       2, 1, 3,   2, kind, F32, kind == SCAN_DELTA ? 1e-6f : 0,
+    for (int kind = SCAN_DELTA; kind <= SCAN_CHANNELS; kind++) {
+        const struct shape s = {"differences", 7,       2, 1, 3,   2, kind, F32, kind != SCAN_SSD ? 1e-6f : 0,
                                 {4, -1},       {2, -1}, 1, 1, 0.3f};
         struct scan_case c;
         case_of(&s, &c);
         struct oracle x = oracle_of(&c);
-        const struct point p = {&x, c.qkv->n, c.g->n, c.before->n};
-        const int64_t n = c.qkv->n + 2 * c.g->n + c.before->n + 2;
+        const struct point p = {&x, c.qkv->n, c.g->n, c.beta->n, c.before->n};
+        const int64_t n = c.qkv->n + c.g->n + c.beta->n + c.before->n + 2;
         double *at = doubles(n), *want = doubles(n), *got = doubles(n), *to = at;
         const struct tensor *in[] = {c.qkv, c.g, c.beta, c.before, c.skip};
         for (int i = 0; i < 5; i++, to += in[i - 1]->n)

@@ -266,7 +266,7 @@ static const struct family *nearest_family(const struct config_reader *r, int *s
 static const struct {
     const char *what, *types;
 } lacking[] = {
-    {"linear attention and experts are", " kimi_linear minimax "},
+    {"linear attention and experts are", " minimax "},
     {"experts are",
      " qwen3_vl_moe granitemoe_swa flex_olmo phimoe jetmoe dbrx doge zaya llama4 llama4_text cohere2_moe sarvam_moe mimo_v2_flash "
      "laguna mellum "},

@@ -8,16 +8,17 @@
 struct experts_form;
 
 struct family {
-    const char *name, *class;         /* config.json's model_type (also used in messages) and its architectures */
-    const char *class_before;         /* architectures in older files; NULL: same as class */
-    const char *head_name;            /* tensor name of the head without .weight; NULL: lm_head */
-    const char *root;                 /* first word of tensors' names in files where modules have "model"; NULL: the same */
-    const char *unadapted;            /* module that PEFT gives no adapter in this family; NULL: none */
-    int head_bias;                    /* 1: the head has a bias, tied or not */
-    int learned_positions;            /* 1: positions are learned; 0: rotary */
-    int first_position;               /* row for a document's first token in the table of learned positions */
-    int fixed_rope;                   /* 1: config.json gives no rotary setting but the number of rotated elements */
-    double theta;                     /* rotary base if config.json gives none */
+    const char *name, *class;               /* config.json's model_type (also used in messages) and its architectures */
+    const char *class_before;               /* architectures in older files; NULL: same as class */
+    const char *head_name;                  /* tensor name of the head without .weight; NULL: lm_head */
+    const char *root;                       /* first word of tensors' names in files where modules have "model"; NULL: the same */
+    const struct param_renaming *renamings; /* other words of tensors' names in files; NULL: none */
+    const char *unadapted;                  /* module that PEFT gives no adapter in this family; NULL: none */
+    int head_bias;                          /* 1: the head has a bias, tied or not */
+    int learned_positions;                  /* 1: positions are learned; 0: rotary */
+    int first_position;                     /* row for a document's first token in the table of learned positions */
+    int fixed_rope;                         /* 1: config.json gives no rotary setting but the number of rotated elements */
+    double theta;                           /* rotary base if config.json gives none */
     const char *base_key, *share_key; /* config.json's keys of the base and of the rotated part of a head; NULL: the usual ones */
     int partial;                      /* 1: rotating only a part of each head is allowed */
     double share;                     /* rotated part if config.json gives none; 0: all */

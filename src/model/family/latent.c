@@ -72,7 +72,7 @@ static enum status read_nope(struct config_reader *r, struct model_config *c)
     c->head_dim = own + c->head_rotated;
     if (both > 0 && both != c->head_dim)
         return config_refuse(r, "qk_head_dim", "qk_nope_head_dim and qk_rope_head_dim say something else");
-    if (rotated != c->head_rotated && rotated != c->head_dim)
+    if (rotated != c->head_rotated && rotated != c->head_dim && c->family != FAMILY_KIMI_LINEAR)
         return config_refuse(r, "head_dim", "in this family it is qk_rope_head_dim");
     return OK;
 }
@@ -98,6 +98,12 @@ static json_t *write_value(const struct model_config *c)
     return json_integer(c->head_value);
 }
 
+/* Refuses windows. Kimi Linear's layer_types are of other kinds of layers. */
+static enum status read_no_window(struct config_reader *r, struct model_config *c)
+{
+    return c->family == FAMILY_KIMI_LINEAR ? config_only_null(r, "sliding_window") : experts_read_no_window(r, c);
+}
+
 const struct config_key latent_keys[] = {
     {"vocab_size", KEY_REQUIRED, AT_vocab},
     {"hidden_size", KEY_REQUIRED, AT_dim},
@@ -120,7 +126,7 @@ const struct config_key latent_keys[] = {
     {"is_encoder_decoder", KEY_ONLY_FALSE},
     {"add_cross_attention", KEY_ONLY_FALSE},
     {"is_causal", KEY_ONLY_TRUE},
-    {"sliding_window", KEY_SPECIAL, .read = experts_read_no_window},
+    {"sliding_window", KEY_SPECIAL, .read = read_no_window},
     {"attention_dropout", KEY_DROPOUT},
     {NULL},
 };

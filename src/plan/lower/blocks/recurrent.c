@@ -53,28 +53,51 @@ static void produce_pre(struct lowering *L, struct value *v, int c)
         join_pre(L, v, c);
 }
 
+/* Applies z or a to its narrow input, or to the block's if it has none. */
+static void apply_to(struct lowering *L, const struct block *b, const struct model_linear *w, const struct model_linear *low,
+                     struct linear_side y, int c)
+{
+    const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    const enum dtype T = L->s.key.dtype;
+    struct value *narrow = &recurrent_work(L)->low;
+    struct linear_call call = {w, .rows = r1 - r0, .y = y, .x = {b->normed, r0, T}};
+    if (low && low->weight >= 0) {
+        recurrent_low(L, b, low, c);
+        call.x = (struct linear_side){narrow, r0, T, narrow->row_bytes / dtype_size(T)};
+    }
+    lower_linear(L, &call);
+    lower_bias_of(L, w, &y, r1 - r0);
+    if (low && low->weight >= 0)
+        value_drop(L, narrow, c);
+}
+
 static void produce_z(struct lowering *L, struct value *v, int c)
 {
+    const struct recurrent_block *r = recurrent_of(v->block);
     block_norm(L, v->block, c);
-    apply(L, v->block, &recurrent_of(v->block)->z, v, c);
+    value_new(L, v, c);
+    apply_to(L, v->block, &r->z, &r->z_low, (struct linear_side){v, v->tiles[c].row0, L->s.key.dtype}, c);
 }
 
 static void produce_ab(struct lowering *L, struct value *v, int c)
 {
     const struct block *b = v->block;
-    const struct model_linear *maps[] = {&recurrent_of(b)->a, &recurrent_of(b)->b};
+    const struct recurrent_block *r = recurrent_of(b);
+    const struct model_linear *maps[] = {&r->a, &r->b};
     struct value *half = &recurrent_work(L)->half;
     const int64_t r0 = v->tiles[c].row0, r1 = v->tiles[c].row1;
+    const enum dtype T = L->s.key.dtype;
     block_norm(L, b, c);
-    if (recurrent_of(b)->b.weight < 0) {
-        apply(L, b, maps[0], v, c);
+    value_new(L, v, c);
+    if (r->b.weight < 0) {
+        apply_to(L, b, maps[0], &r->a_low, (struct linear_side){v, r0, T}, c);
         return;
     }
-    value_new(L, v, c);
     for (int i = 0; i < 2; i++) {
-        const struct columns to = recurrent_half(L, b, v, i, r0), from = {half, r0, 0, L->s.key.dtype};
-        apply(L, b, maps[i], half, c);
-        lower_columns(L, &to, &from, r1 - r0, recurrent_of(b)->heads, i > 0);
+        const struct columns to = recurrent_half(L, b, v, i, r0), from = {half, r0, 0, T};
+        value_new(L, half, c);
+        apply_to(L, b, maps[i], i ? NULL : &r->a_low, (struct linear_side){half, r0, T, half->row_bytes / dtype_size(T)}, c);
+        lower_columns(L, &to, &from, r1 - r0, maps[i]->out, i > 0);
         value_drop(L, half, c);
     }
 }
@@ -171,6 +194,12 @@ static void layer_values(struct lowering *L, struct block *b)
     struct recurrent_layer *v = b->values ? b->values : (b->values = memory_new(L, 1, sizeof *v));
     if (!v)
         return;
+    if (r->kind == RECURRENT_CHANNELS && L->s.target->capability > 0 && L->st == OK)
+        L->st =
+            status_fail(ERR_INVALID,
+                        "--model %s: its blocks of %s have a decay of each channel (Kimi delta attention), for which GPUs have "
+                        "no kernels yet: --device cpu computes them",
+                        L->m->config.name, block_name(BLOCK_RECURRENT));
     activation_of_layer(L, b, -1, &(struct activation){&v->pre, "pre", r->channels, T, CHUNKS, produce_pre});
     activation_of_layer(L, b, -1, &(struct activation){&v->z, "z", recurrent_values(r), T, CHUNKS, produce_z});
     activation_of_layer(L, b, -1, &(struct activation){&v->ab, "ab", recurrent_numbers(r), T, CHUNKS, produce_ab});
@@ -207,12 +236,21 @@ static void chunk_values(struct lowering *L)
     const enum dtype T = L->s.key.dtype;
     if (!W)
         return;
-    const struct activation all[] = {
-        {&W->half, "half", r->heads, T, CHUNKS},   {&W->qkv, "qkv", r->channels, T, CHUNKS}, {&W->g, "g", r->heads, F32, CHUNKS},
-        {&W->beta, "beta", r->heads, F32, CHUNKS}, {&W->o, "o", values, T, CHUNKS},          {&W->n, "no", values, T, CHUNKS},
-        {&W->y, "y", values, T, CHUNKS},           {&W->dn, "dno", values, F32, CHUNKS},     {&W->dout, "do", values, T, CHUNKS}};
+    const struct activation all[] = {{&W->half, "half", max_i64(r->a.out, r->heads), T, CHUNKS},
+                                     {&W->qkv, "qkv", r->channels, T, CHUNKS},
+                                     {&W->g, "g", r->heads * recurrent_decays(r), F32, CHUNKS},
+                                     {&W->beta, "beta", r->heads, F32, CHUNKS},
+                                     {&W->o, "o", values, T, CHUNKS},
+                                     {&W->n, "no", values, T, CHUNKS},
+                                     {&W->y, "y", values, T, CHUNKS},
+                                     {&W->dn, "dno", values, F32, CHUNKS},
+                                     {&W->dout, "do", values, T, CHUNKS}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         activation_of_work(L, RES_NONE, -1, &all[i]);
+    const struct activation low[] = {{&W->low, "low", recurrent_narrow(r), T, CHUNKS},
+                                     {&W->dlow, "dlow", recurrent_narrow(r), F32, CHUNKS}};
+    for (int i = 0; i < 2 && recurrent_narrow(r) > 0; i++)
+        activation_of_work(L, RES_NONE, -1, &low[i]);
     if (r->second.weight >= 0)
         activation_of_work(L, RES_NONE, -1, &(struct activation){&W->part, "pre.part", widest_part(r), T, CHUNKS});
     value_create(L, &W->dstate, "dstate", CLASS_WORK, 1, state_bytes(r), 1, RES_NONE);
@@ -243,7 +281,7 @@ static void cache_bind(struct lowering *L, const struct block *b, int end)
 static int grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
 {
     const struct recurrent_block *r = recurrent_of(b);
-    const struct model_linear *const maps[] = {&r->z, &r->qkv, &r->second, &r->third, &r->a, &r->b};
+    const struct model_linear *const maps[] = {&r->z, &r->qkv, &r->second, &r->third, &r->a, &r->b, &r->z_low, &r->a_low};
     enum { MAPS = sizeof maps / sizeof *maps };
     for (int i = 0; i < MAPS; i++) {
         int others = 0;

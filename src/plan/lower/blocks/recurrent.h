@@ -12,11 +12,11 @@ struct recurrent_layer {
     struct passing state, tail;
 };
 
-/* Values that the layers share. half: one of the maps in ab; part: one of several in pre; qkv: the convolution's output; o: heads' outputs; n: outputs of norms; y:
+/* Values that the layers share. half: one of the maps in ab; low: narrow inputs of z or a; dlow: their gradients, fp32; part: one of several in pre; qkv: the convolution's output; o: heads' outputs; n: outputs of norms; y:
  * of gates; dn, dout: gradients of n in fp32, and of o; dstate, dtail: gradients of the state and the last rows behind a chunk, or
  * room for these behind a text that sampling continues. */
 struct recurrent_work {
-    struct value half, part, qkv, g, beta, o, n, y, dn, dout, dstate, dtail;
+    struct value half, low, dlow, part, qkv, g, beta, o, n, y, dn, dout, dstate, dtail;
     struct recurrent_ranks *ranks; /* values of sequences that ranks share (recurrent_ranks.c); NULL: they share none */
 };
 
@@ -69,6 +69,12 @@ struct columns recurrent_half(const struct lowering *L, const struct block *b, s
 const struct model_linear *recurrent_input_map(const struct recurrent_block *r, int i, int64_t *first);
 /* Returns how many numbers of a token in ab give the decays and, if a map gives strengths, the strengths. */
 int64_t recurrent_numbers(const struct recurrent_block *r);
+/* Returns how many numbers of a token and head are decays. */
+int64_t recurrent_decays(const struct recurrent_block *r);
+/* Returns the width of the narrow inputs of z and a; 0: there are none. */
+int64_t recurrent_narrow(const struct recurrent_block *r);
+/* Computes a narrow input of chunk c into work's low. */
+void recurrent_low(struct lowering *L, const struct block *b, const struct model_linear *low, int c);
 
 /* Computes the states that enter the rank's pieces, before the chunks of `out` are computed. */
 void recurrent_ranks_forward(struct lowering *L, struct block *b);

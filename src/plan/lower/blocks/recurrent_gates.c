@@ -36,7 +36,7 @@ static struct op_attrs *emit_gate(struct lowering *L, const struct block *b, enu
     a->act.rows = rows;
     a->act.dim = recurrent_values(recurrent_of(b));
     a->act.dtype = (int32_t)L->s.key.dtype;
-    a->act.kind = GATE_SILU;
+    a->act.kind = (int32_t)recurrent_of(b)->gate;
     return a;
 }
 

@@ -21,7 +21,32 @@ const struct model_linear *recurrent_input_map(const struct recurrent_block *r, 
 
 int64_t recurrent_numbers(const struct recurrent_block *r)
 {
-    return (r->b.weight >= 0 ? 2 : 1) * r->heads;
+    return r->a.out + (r->b.weight >= 0 ? r->heads : 0);
+}
+
+int64_t recurrent_decays(const struct recurrent_block *r)
+{
+    return r->kind == RECURRENT_CHANNELS ? r->key_dim : 1;
+}
+
+int64_t recurrent_narrow(const struct recurrent_block *r)
+{
+    return max_i64(r->z_low.weight >= 0 ? r->z_low.out : 0, r->a_low.weight >= 0 ? r->a_low.out : 0);
+}
+
+/* Returns rows of a shared value from row `row` on, of which a map may use the first columns only. */
+static struct linear_side side_of(const struct lowering *L, struct value *v, int64_t row)
+{
+    const enum dtype T = L->s.key.dtype;
+    return (struct linear_side){v, row, T, v->row_bytes / dtype_size(T)};
+}
+
+void recurrent_low(struct lowering *L, const struct block *b, const struct model_linear *low, int c)
+{
+    const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    struct value *v = &recurrent_work(L)->low;
+    value_new(L, v, c);
+    lower_linear(L, &(struct linear_call){low, .rows = r1 - r0, .y = side_of(L, v, r0), .x = {b->normed, r0, L->s.key.dtype}});
 }
 
 static struct op_attrs *emit_decay(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows)
@@ -31,7 +56,8 @@ static struct op_attrs *emit_decay(struct lowering *L, const struct block *b, en
     a->decay.rows = rows;
     a->decay.heads = (int32_t)r->heads;
     a->decay.ld = (int32_t)recurrent_numbers(r);
-    a->decay.b_first = r->b.weight >= 0 ? (int32_t)r->heads : -1;
+    a->decay.b_first = r->b.weight >= 0 ? (int32_t)r->a.out : -1;
+    a->decay.per = recurrent_decays(r) > 1 ? (int32_t)recurrent_decays(r) : 0;
     a->decay.x_type = a->decay.dtype = (int32_t)L->s.key.dtype;
     a->decay.factor = r->strength;
     a->decay.least = r->least;
@@ -59,7 +85,7 @@ struct op_attrs *recurrent_emit_scan(struct lowering *L, const struct block *b, 
     const struct recurrent_block *r = recurrent_of(b);
     struct op_attrs *a = emit(L, op, LANE_COMPUTE);
     a->scan.rows = rows;
-    a->scan.kind = r->kind == RECURRENT_SSD ? SCAN_SSD : SCAN_DELTA;
+    a->scan.kind = r->kind == RECURRENT_SSD ? SCAN_SSD : r->kind == RECURRENT_CHANNELS ? SCAN_CHANNELS : SCAN_DELTA;
     a->scan.heads = (int32_t)r->heads;
     a->scan.groups = (int32_t)r->groups;
     a->scan.key_dim = (int32_t)r->key_dim;
@@ -120,7 +146,7 @@ void recurrent_scan(struct lowering *L, const struct block *b, int c)
 
 struct columns recurrent_half(const struct lowering *L, const struct block *b, struct value *ab, int which, int64_t row)
 {
-    return (struct columns){ab, row, which * recurrent_of(b)->heads, L->s.key.dtype};
+    return (struct columns){ab, row, which * recurrent_of(b)->a.out, L->s.key.dtype};
 }
 
 void recurrent_drop_values(struct lowering *L, const struct block *b, int c)
@@ -189,23 +215,42 @@ void recurrent_decay_backward(struct lowering *L, const struct block *b, int c)
     emit_done(L, 0);
 }
 
+/* Computes the gradients of a map's weights from dy, and those of its input x, of type F32, into dx. */
+static void map_backward(struct lowering *L, const struct model_linear *w, struct linear_side dy, struct linear_side x,
+                         struct value *dx, int64_t rows, int accumulate)
+{
+    struct linear_call call = {w, .rows = rows, .y = dy, .x = x};
+    lower_linear_dw(L, &call);
+    lower_bias_grad_of(L, w, &dy, rows);
+    call.x = (struct linear_side){dx, x.row, F32, dx == &L->acc ? 0 : dx->row_bytes / 4};
+    call.accumulate = accumulate;
+    lower_linear_dx(L, &call);
+}
+
 /* Computes the gradients of one of the first maps from dy, and adds to the gradient of its input, L->acc. */
 static void input_backward_of(struct lowering *L, const struct block *b, const struct model_linear *w, struct linear_side dy,
                               int c, int accumulate)
 {
     const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
-    struct linear_call call = {w, .rows = r1 - r0, .y = dy, .x = {b->normed, r0, L->s.key.dtype}};
-    lower_linear_dw(L, &call);
-    lower_bias_grad_of(L, w, &dy, r1 - r0);
-    call.x = (struct linear_side){&L->acc, r0, F32};
-    call.accumulate = accumulate;
-    lower_linear_dx(L, &call);
+    map_backward(L, w, dy, (struct linear_side){b->normed, r0, L->s.key.dtype}, &L->acc, r1 - r0, accumulate);
 }
 
-static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct value *dy, int c,
-                           int accumulate)
+/* Adds to L->acc what z or a gives, by way of its narrow input if it has one. */
+static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w,
+                           const struct model_linear *low, struct linear_side dy, int c, int accumulate)
 {
-    input_backward_of(L, b, w, (struct linear_side){dy, b->in->tiles[c].row0, L->s.key.dtype}, c, accumulate);
+    struct recurrent_work *W = recurrent_work(L);
+    const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    if (!low || low->weight < 0) {
+        input_backward_of(L, b, w, dy, c, accumulate);
+        return;
+    }
+    recurrent_low(L, b, low, c);
+    value_new(L, &W->dlow, c);
+    map_backward(L, w, dy, side_of(L, &W->low, r0), &W->dlow, r1 - r0, 0);
+    value_drop(L, &W->low, c);
+    input_backward_of(L, b, low, (struct linear_side){&W->dlow, r0, F32, W->dlow.row_bytes / 4}, c, accumulate);
+    value_drop(L, &W->dlow, c);
 }
 
 /* Computes the gradients of the maps to pre, map by map. */
@@ -219,7 +264,7 @@ static void parts_backward(struct lowering *L, const struct block *b, struct val
     for (int i = 0; (w = recurrent_input_map(recurrent_of(b), i, &first)); i++) {
         value_new(L, part, c);
         lower_columns(L, &(struct columns){part, r0, 0, T}, &(struct columns){dpre, r0, first, T}, r1 - r0, w->out, 0);
-        input_backward_of(L, b, w, (struct linear_side){part, r0, T, part->row_bytes / dtype_size(T)}, c, i > 0);
+        input_backward_of(L, b, w, side_of(L, part, r0), c, i > 0);
         value_drop(L, part, c);
     }
 }
@@ -227,24 +272,26 @@ static void parts_backward(struct lowering *L, const struct block *b, struct val
 void recurrent_inputs_backward(struct lowering *L, const struct block *b, const struct recurrent_gradients *d, int c)
 {
     const struct recurrent_block *r = recurrent_of(b);
+    const struct model_linear *const maps[] = {&r->a, &r->b};
     struct value *half = &recurrent_work(L)->half;
     const int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    const enum dtype T = L->s.key.dtype;
     block_norm(L, b, c);
     value_new(L, &L->acc, c);
     if (r->second.weight < 0)
-        input_backward(L, b, &r->qkv, d->pre, c, 0);
+        input_backward_of(L, b, &r->qkv, (struct linear_side){d->pre, r0, T}, c, 0);
     else
         parts_backward(L, b, d->pre, c);
-    input_backward(L, b, &r->z, d->z, c, 1);
+    input_backward(L, b, &r->z, &r->z_low, (struct linear_side){d->z, r0, T}, c, 1);
     if (r->b.weight < 0) {
-        input_backward(L, b, &r->a, d->ab, c, 1);
+        input_backward(L, b, &r->a, &r->a_low, (struct linear_side){d->ab, r0, T}, c, 1);
         return;
     }
     for (int i = 0; i < 2; i++) {
-        const struct columns to = {half, r0, 0, L->s.key.dtype}, from = recurrent_half(L, b, d->ab, i, r0);
+        const struct columns to = {half, r0, 0, T}, from = recurrent_half(L, b, d->ab, i, r0);
         value_new(L, half, c);
-        lower_columns(L, &to, &from, r1 - r0, r->heads, 0);
-        input_backward(L, b, i ? &r->b : &r->a, half, c, 1);
+        lower_columns(L, &to, &from, r1 - r0, maps[i]->out, 0);
+        input_backward(L, b, maps[i], i ? NULL : &r->a_low, side_of(L, half, r0), c, 1);
         value_drop(L, half, c);
     }
 }
