@@ -45,6 +45,11 @@ static enum status small_model(enum model_family family, struct model **out)
                              .norm_eps = 1e-5f,
                              .init_std = 0.02f,
                              .rope_theta = 10000};
+    if (family == FAMILY_OLMOE) {
+        c.experts = 16;
+        c.experts_used = 4;
+        c.expert_ffn = c.ffn = 512;
+    }
     strcpy(c.name, "profile");
     return model_create(&c, NULL, 0, out);
 }
@@ -201,6 +206,10 @@ static void set_curves(struct samples *x, double *scratch, struct hardware *h)
     h->overhead = x->n_gaps ? x->gap[x->n_gaps / 2] : 1e-6;
 }
 
+/* Models whose steps are timed: between them they have all ops of layers with attention, MLPs and experts. */
+enum { FAMILIES = 3 };
+static const enum model_family families[FAMILIES] = {FAMILY_LLAMA, FAMILY_GPT2, FAMILY_OLMOE};
+
 enum status profile_ops(const struct settings *s, struct hardware *h)
 {
     const int tokens[] = {is_gpu(s) ? LONG_TOKENS / 8 : MOST_TOKENS / 8, is_gpu(s) ? LONG_TOKENS : MOST_TOKENS};
@@ -208,11 +217,8 @@ enum status profile_ops(const struct settings *s, struct hardware *h)
     double *scratch = sys_malloc(SAMPLES * sizeof *scratch);
     enum status st = x.at && x.gap && scratch ? OK : status_fail(ERR_NOMEM, "out of memory for measuring ops");
     for (int t = is_gpu(s) ? BF16 : F32; t < COST_TYPES && st == OK; t++)
-        for (int r = 0; r < 2 && st == OK; r++) {
-            st = run_model(s, FAMILY_LLAMA, (enum dtype)t, tokens[r], &x);
-            if (st == OK)
-                st = run_model(s, FAMILY_GPT2, (enum dtype)t, tokens[r], &x);
-        }
+        for (int r = 0; r < 2 * FAMILIES && st == OK; r++)
+            st = run_model(s, families[r % FAMILIES], (enum dtype)t, tokens[r / FAMILIES], &x);
     if (st == OK)
         set_curves(&x, scratch, h);
     free(x.at);

@@ -160,9 +160,28 @@ static void a_gpu(void **state)
     assert_string_equal(twin.left(), "");
 }
 
+/* Small models' steps have all ops of experts. Their steps take tens of seconds, so this runs with LTRAIN_LONG=1 only. */
+static void ops_of_experts(void **state)
+{
+    static const enum op_kind ops[] = {OP_ROUTE, OP_ROUTE_GRAD, OP_PERMUTE, OP_GATED, OP_GATED_GRAD, OP_COMBINE};
+    struct settings s = {.plan.threads = 1, .plan.device = DEVICE_CPU};
+    struct hardware h;
+    (void)state;
+    if (!getenv("LTRAIN_LONG"))
+        skip();
+    hardware_assumed(&h);
+    assert_int_equal(profile_ops(&s, &h), OK);
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        const struct curve *c = &h.device.ops.op[ops[i]][F32];
+        if (c->n == 0 || !(c->y[0] > 0))
+            fail_msg("%s has no rate", op_name(ops[i]));
+    }
+    assert_true(h.device.ops.op[OP_GATED][BF16].n > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(kept_and_found), cmocka_unit_test(whole_or_not_at_all),
-                                       cmocka_unit_test(broken_ones), cmocka_unit_test(a_gpu)};
+                                       cmocka_unit_test(broken_ones), cmocka_unit_test(a_gpu), cmocka_unit_test(ops_of_experts)};
     return cmocka_run_group_tests(tests, enter, leave);
 }
