@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Plans of published models with experts: `bench/planner/experts.py LTRAIN [--effort E] [--dense]`, from the root of the sources.
+"""Plans of published models with experts: `bench/planner/experts.py LTRAIN [--effort E] [--dense] [--adapters]`, from the root of the sources.
 
-Full fine-tuning, one sequence a step, the configurations of tests/model/experts, 1 TiB of host memory a node and four drives of 7 GB/s.
+Full fine-tuning or, with --adapters, LoRA (r=16, all-linear) on a base in NF4, of gpt-oss in MXFP4 as it is published, one sequence a step, the configurations of tests/model/experts, 1 TiB of host memory a node and four drives of 7 GB/s.
 Prints the rows of the table in docs/planning.md: the step, MFU, peak bytes by tier and where experts lie; and the time of planning on
 stderr, with --dense beside that of a dense model with as many layers of equal products."""
 import argparse, json, os, resource, subprocess, sys, tempfile
@@ -13,10 +13,15 @@ REST = ["--host-mem", "1T", "--nvme", "4x7GB/s", "--json"]
 GIB = 1 << 30
 
 
-def plan(program, model, length, machine, effort):
+def adapters_of(name):
+    """Returns the options of adapters on a quantised base."""
+    return ["--lora", "r=16", "--base", "mxfp4" if name.startswith("gpt-oss") else "nf4"]
+
+
+def plan(program, model, length, machine, effort, options=()):
     """Returns the plan and its seconds of processor."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    child = subprocess.run([program, "plan", "--model", model, "--seq-len", length, "--machine", machine, "--effort", effort, *REST], text=True,
+    child = subprocess.run([program, "plan", "--model", model, "--seq-len", length, "--machine", machine, "--effort", effort, *options, *REST], text=True,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
@@ -50,6 +55,7 @@ def main():
     a.add_argument("program")
     a.add_argument("--effort", default="normal")
     a.add_argument("--dense", action="store_true")
+    a.add_argument("--adapters", action="store_true")
     a.add_argument("--models", nargs="*", default=MODELS)
     a = a.parse_args()
     print("| model | tokens | " + " | ".join(MACHINES) + " |\n|---|---|" + "---|" * len(MACHINES))
@@ -60,7 +66,7 @@ def main():
             for length in LENGTHS:
                 cells = []
                 for machine in MACHINES:
-                    p, seconds = plan(a.program, model, length, machine, a.effort)
+                    p, seconds = plan(a.program, model, length, machine, a.effort, adapters_of(name) if a.adapters else ())
                     beside = f", dense {plan(a.program, dense, length, machine, a.effort)[1]:.2f} s" if a.dense else ""
                     cells.append(cell(p))
                     peak = {k: round(v / GIB) for k, v in p["peak"].items()}
