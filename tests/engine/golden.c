@@ -77,6 +77,14 @@ static int has_adapter(const struct golden *g, char adapter[600])
     return adapter_config_is_there(adapter);
 }
 
+/* Returns the format of frozen maps that a case names; NULL: they are stored as numbers. */
+static enum model_base base_of(const char *word)
+{
+    if (!word)
+        return BASE_STORED;
+    return strcmp(word, "int8") == 0 ? BASE_INT8 : strcmp(word, "mxfp4") == 0 ? BASE_MXFP4 : BASE_NF4;
+}
+
 enum status golden_model(const struct golden *g, struct model **out)
 {
     struct model_config config;
@@ -89,7 +97,7 @@ enum status golden_model(const struct golden *g, struct model **out)
         freeze[i] = json_string_value(json_array_get(globs, (size_t)i));
     TRY(model_config_read(g->path, &config));
     config.positions = g->seq_len;
-    config.base = base_kept ? (strcmp(base_kept, "int8") == 0 ? BASE_INT8 : BASE_NF4) : BASE_STORED;
+    config.base = base_of(base_kept);
     if (has_adapter(g, adapter)) {
         TRY(adapter_config_read(adapter, &config.lora, base, sizeof base));
         TRY(token_rows_text(adapter, &config.lora));

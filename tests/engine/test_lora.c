@@ -175,6 +175,7 @@ CASE(experts, "lora-moe/qwen3-moe")
 CASE(experts_fused, "lora-moe/mixtral")
 CASE(experts_biased, "lora-moe/gpt-oss")
 CASE(experts_of_one, "lora-moe/granitemoe")
+CASE(experts_mxfp4, "lora-moe/gpt-oss-mxfp4")
 
 CASE(rows_of_tokens, "lora-tokens")
 CASE(rows_of_tokens_tied, "lora-tokens-tied")
@@ -458,7 +459,8 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(experts),
                                        cmocka_unit_test(experts_fused),
                                        cmocka_unit_test(experts_biased),
-                                       cmocka_unit_test(experts_of_one)};
+                                       cmocka_unit_test(experts_of_one),
+                                       cmocka_unit_test(experts_mxfp4)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

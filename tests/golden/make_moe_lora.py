@@ -3,7 +3,7 @@
 
     /tmp/venv-golden/bin/python tests/golden/make_moe_lora.py [CASE ...]
 
-Bases are those of make_moe.py, in bf16. A seed is taken whose tokens all choose their experts by a clear margin in every step.
+Bases are those of make_moe.py, in bf16, and that of make_mxfp4.py. A seed is taken whose tokens all choose their experts by a clear margin in every step.
 """
 import json
 import os
@@ -18,9 +18,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import make_golden as golden
 import make_moe as moe
+import make_mxfp4 as mxfp4
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lora-moe")
 STEPS = 10
+MXFP4 = "gpt-oss-mxfp4"
 BASE = "base_model.model."
 STACKS = ["experts.gate_up_proj", "experts.down_proj"]
 
@@ -35,6 +37,8 @@ CASES = {
     "gpt-oss": ("gpt-oss", dict(r=4, lora_alpha=8, target_modules=["o_proj"], target_parameters=STACKS, rank_pattern={"experts.down_proj": 3}), False),
     # one stack alone
     "granitemoe": ("granitemoe", dict(r=2, lora_alpha=3, use_rslora=True, target_modules=["q_proj"], target_parameters=STACKS[:1]), False),
+    # files in MXFP4, from which transformers makes numbers; both stacks, all maps of attention
+    MXFP4: ("gpt-oss", dict(r=3, lora_alpha=6, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], target_parameters=STACKS), False),
 }
 
 
@@ -74,6 +78,8 @@ def steps_of(base, trained, batch, out):
 
 def attempt(name, case, words, zero, seed):
     family, keys, dead, lengths = moe.CASES[case]
+    if name == MXFP4:
+        keys, dead = mxfp4.KEYS, -1
     torch.manual_seed(seed)
     config = AutoConfig.for_model(family, **{**moe.ALIKE, **keys})
     config._attn_implementation = "eager" if family == "gpt_oss" else "sdpa"
@@ -85,6 +91,10 @@ def attempt(name, case, words, zero, seed):
     base.save_pretrained(folder)
     if os.path.exists(os.path.join(folder, "generation_config.json")):
         os.remove(os.path.join(folder, "generation_config.json"))
+    if name == MXFP4:
+        base = mxfp4.convert(folder)
+        os.remove(os.path.join(folder, "dequantised.safetensors"))
+        base.config.quantization_config = None  # what is trained are numbers
     model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", bias="none", **words))
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -108,7 +118,7 @@ def attempt(name, case, words, zero, seed):
     save_file({k: np.ascontiguousarray(v.astype(np.float32)) for k, v in out.items()}, os.path.join(folder, "golden.safetensors"))
     info = dict(case=name, seq_len=len(batch[0]), documents=lengths, targets=int((batch[1] >= 0).sum()), freeze=[], adamw=dict(golden.ADAMW, steps=STEPS),
                 loss5=losses[:5], gnorm5=norms[:5], loss10=losses, gnorm10=norms, trained=sorted(trained), zero=zero, rows=watch.rows, margin=watch.margin,
-                seed=seed, torch=torch.__version__)
+                seed=seed, torch=torch.__version__, **(dict(base="mxfp4") if name == MXFP4 else {}))
     with open(os.path.join(folder, "golden.json"), "w") as f:
         json.dump(info, f, indent=1)
         f.write("\n")
