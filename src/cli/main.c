@@ -151,8 +151,11 @@ int main(int argc, char **argv)
     char **replaced = calloc((size_t)argc + 1, sizeof *replaced);
     enum status st =
         replaced ? parse(n, argv + first, name, replaced, &flags) : status_no_memory("while reading the command line");
-    if (st != OK)
-        return ranks_leave(NULL, st);
+    if (st != OK) {
+        code = ranks_leave(NULL, st);
+        free(replaced);
+        return code;
+    }
     st = settings_launch(flags, &own.rank, &own.size, &own.local_rank);
     if (st == OK)
         st = launch_detect(&own, &launch);
