@@ -118,7 +118,7 @@ section_build() {
 
 section_ops() { "$build/test_cuda_ops" && "$python" bench/gpu/check_large.py; }
 section_experts() {
-    "$build/test_cuda_ops" routes pairs experts && "$python" bench/gpu/bench_experts.py --seconds "$(($1 > 50 ? $1 - 40 : 10))"
+    "$build/test_cuda_ops" routes pairs travel experts && "$python" bench/gpu/bench_experts.py --seconds "$(($1 > 50 ? $1 - 40 : 10))"
 }
 section_hybrid() {
     "$build/test_cuda_ops" convolutions decays scans && "$python" bench/gpu/bench_scans.py --seconds "$(($1 > 60 ? $1 - 50 : 10))" || return 1

@@ -194,11 +194,11 @@ OP(COMBINE, combine, ELEMENTWISE, NEVER, a->combine.y_type, 1.0 * a->combine.row
 /* Sorts the rows that reach this rank's experts, by expert, then by member and token: order [rows]: each sorted row's place among
  * those that arrived; place [rows]: the reverse, -1 beyond them; offsets [experts/members+1]; all [members,experts+1]: offsets of all
  * members' pairs; ids [rows]: the expert, of this rank's, of each row as it arrived, -1 beyond them */
-CPU_OP(ARRIVE, arrive, ELEMENTWISE, NEVER, F32, 0,
+OP(ARRIVE, arrive, ELEMENTWISE, NEVER, F32, 0,
    OUT(order, I32), OUT(place, I32), OUT(offsets, I32), IN(all, I32), IN(record, RECORD), OPT_OUT(ids, I32))
 
 /* y's row i = x's row index[i] / per, where the index is not negative: y [rows,cols], x [x_rows,cols], index [rows] */
-CPU_OP(SPREAD, spread, ELEMENTWISE, NEVER, a->spread.dtype, 0, OUT(y, T(spread)), IN(x, T(spread)), IN(index, I32))
+OP(SPREAD, spread, ELEMENTWISE, NEVER, a->spread.dtype, 0, OUT(y, T(spread)), IN(x, T(spread)), IN(index, I32))
 
 /* logits become their gradient, from dp, by row. With `plain`, the counts of all that the balancing loss spans, in parts, it
  * includes that loss's, for tokens whose index is not negative. dfactor: each pair's gradient of its factor, by row: logits
@@ -402,10 +402,10 @@ CPU_OP(COLLECT, collect, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), INOUT(dst, B
 
 /* Sends each member the rows of the pairs with its experts, of src [share], sorted by expert; dst [n] has the members' rows one after
  * another, and nothing behind them. all [P][experts+1]: the offsets of all members' pairs */
-CPU_OP(DISPATCH, dispatch, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES), IN(all, I32))
+OP(DISPATCH, dispatch, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES), IN(all, I32))
 
 /* Sends the rows of OP_DISPATCH back where they came from: src [n], dst [share] */
-CPU_OP(RETURN, return, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES), IN(all, I32))
+OP(RETURN, return, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES), IN(all, I32))
 
 #ifdef LTRAIN_TOY_BLOCK /* tests only (tests/toy): attrs.act */
 /* y = f state + (1 - f) u, f = sigmoid(g), row by row; the state becomes y, and is 0 before position 0. A row with a negative

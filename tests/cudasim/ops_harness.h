@@ -78,6 +78,7 @@ void test_loss(void);
 void test_update(void);
 void test_routes(void);
 void test_pairs(void);
+void test_travel(void);
 void test_experts(void);
 void test_convolutions(void);
 void test_decays(void);

@@ -4,21 +4,14 @@
 static const struct {
     const char *name;
     void (*run)(void);
-} GROUPS[] = {{"moves", test_moves},
-              {"embedding", test_embedding},
-              {"elements", test_elements},
-              {"heads", test_heads},
-              {"rope", test_rope},
-              {"norms", test_norms},
-              {"columns", test_columns},
-              {"loss", test_loss},
-              {"update", test_update},
-              {"routes", test_routes},
-              {"pairs", test_pairs},
-              {"experts", test_experts},
-              {"convolutions", test_convolutions},
-              {"decays", test_decays},
-              {"scans", test_scans}};
+} GROUPS[] = {{"moves", test_moves},       {"embedding", test_embedding},
+              {"elements", test_elements}, {"heads", test_heads},
+              {"rope", test_rope},         {"norms", test_norms},
+              {"columns", test_columns},   {"loss", test_loss},
+              {"update", test_update},     {"routes", test_routes},
+              {"pairs", test_pairs},       {"travel", test_travel},
+              {"experts", test_experts},   {"convolutions", test_convolutions},
+              {"decays", test_decays},     {"scans", test_scans}};
 enum { GROUP_COUNT = sizeof GROUPS / sizeof *GROUPS };
 
 int main(int argc, char **argv)

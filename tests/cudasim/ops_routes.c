@@ -344,6 +344,121 @@ static void check_bad_ids(void)
     arrays_free();
 }
 
+/* ---- rows that travel ---- */
+
+/* Members' offsets of their pairs. how: 0: spread; 1: all for the first member's experts; 2: for the last one's; 3: some members have
+ * no pair. */
+static int32_t *make_offsets(int members, int experts, int64_t pairs, int how)
+{
+    int32_t *all = array_new((int64_t)members * (experts + 1) * 4);
+    const int each = experts / members;
+    memset(all, 0, (size_t)members * (size_t)(experts + 1) * 4);
+    for (int m = 0; m < members; m++) {
+        int32_t *of = all + m * (experts + 1);
+        const int64_t n = how == 3 && m % 2 == 0 ? 0 : pairs;
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t any = (i * i * 13 + m * 5) % experts;
+            of[1 + (how == 1 ? any % each : how == 2 ? experts - each + any % each : any)]++;
+        }
+        for (int e = 0; e < experts; e++)
+            of[e + 1] += of[e];
+    }
+    return all;
+}
+
+static struct step_record *make_record(int member)
+{
+    struct step_record *record = array_new(sizeof *record);
+    memset(record, 0, sizeof *record);
+    record->member[1] = (uint16_t)member;
+    return record;
+}
+
+static void start_arrive(struct twin_case *c, int64_t rows, int experts, int members)
+{
+    c->attrs.arrive.rows = rows;
+    c->attrs.arrive.experts = experts;
+    c->attrs.arrive.members = members;
+    c->attrs.arrive.group = 1;
+}
+
+/* with_ids: 1: the rows' experts are asked for. */
+static void check_arrive(int members, int experts, int64_t pairs, int how, int me, int with_ids)
+{
+    struct twin_case c;
+    const int64_t rows = members * pairs;
+    case_start(&c, OP_ARRIVE, "arrive %lld pairs of each of %d, %d experts, %d, at %d", (long long)pairs, members, experts, how,
+               me);
+    start_arrive(&c, rows, experts, members);
+    case_arg(&c, array_new(rows * 4), rows, I32, OUT);
+    case_arg(&c, array_new(rows * 4), rows, I32, OUT);
+    case_arg(&c, array_new((experts / members + 1) * 4), experts / members + 1, I32, OUT);
+    case_arg(&c, make_offsets(members, experts, pairs, how), (int64_t)members * (experts + 1), I32, IN);
+    case_arg(&c, make_record(me), sizeof(struct step_record) / 4, F32, IN);
+    if (with_ids)
+        case_arg(&c, array_new(rows * 4), rows, I32, OUT);
+    else
+        case_absent(&c);
+    case_run(&c);
+    arrays_free();
+}
+
+/* Rows beyond the room for them get no place; offsets say how many there are. */
+static void check_crowd(void)
+{
+    enum { PAIRS = 40, ROOM = 50 };
+    struct twin_case c;
+    int32_t *offsets = array_new(2 * 4);
+    offsets[0] = 0;
+    offsets[1] = 2 * PAIRS;
+    case_start(&c, OP_ARRIVE, "arrive with more rows than room");
+    start_arrive(&c, ROOM, 2, 2);
+    case_arg(&c, array_new(ROOM * 4), ROOM, I32, OUT)->compare = SKIP;
+    case_arg(&c, array_new(ROOM * 4), ROOM, I32, OUT)->compare = SKIP;
+    case_arg(&c, array_new(2 * 4), 2, I32, OUT);
+    case_arg(&c, make_offsets(2, 2, PAIRS, 1), 2 * 3, I32, IN);
+    case_arg(&c, make_record(0), sizeof(struct step_record) / 4, F32, IN);
+    case_absent(&c);
+    case_run_call(&c, call_cuda, &c, 2, offsets);
+    arrays_free();
+}
+
+/* Every fourth row has no index, and keeps what it has. */
+static void check_spread(int64_t rows, int64_t cols, int per, enum dtype t)
+{
+    struct twin_case c;
+    int32_t *index = array_indices(rows, 0, (int32_t)rows);
+    for (int64_t i = 3; i < rows; i += 4)
+        index[i] = -1;
+    case_start(&c, OP_SPREAD, "spread %lld x %lld, %d of each %s", (long long)rows, (long long)cols, per, dtype_name(t));
+    c.attrs.spread.rows = rows;
+    c.attrs.spread.x_rows = ceil_div(rows, per);
+    c.attrs.spread.cols = cols;
+    c.attrs.spread.per = per;
+    c.attrs.spread.dtype = (int32_t)t;
+    case_arg(&c, array_random(rows * cols, t, 1.0), rows * cols, t, INOUT);
+    case_arg(&c, array_random(ceil_div(rows, per) * cols, t, 1.0), ceil_div(rows, per) * cols, t, IN);
+    case_arg(&c, index, rows, I32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+void test_travel(void)
+{
+    static const int sizes[][3] = {
+        {1, 4, 7}, {2, 8, 130}, {4, 8, 65}, {8, 64, 33}, {3, 3, 1}}; /* members, experts, pairs of each */
+    for (int i = 0; i < (int)(sizeof sizes / sizeof *sizes); i++)
+        for (int how = 0; how < 4; how++)
+            check_arrive(sizes[i][0], sizes[i][1], sizes[i][2], how, how % 2 ? 0 : sizes[i][0] - 1, how != 2);
+    check_crowd();
+    for (int t = F32; t <= BF16; t++) {
+        check_spread(1, 1, 1, (enum dtype)t);
+        check_spread(131, 24, 1, (enum dtype)t);
+        check_spread(67, 33, 2, (enum dtype)t);
+        check_spread(9, 520, 4, (enum dtype)t);
+    }
+}
+
 void test_routes(void)
 {
     static const struct shape shapes[] = {{1, 8, 1},    {3, 8, 4},    {66, 16, 3},  {9, 20, 20},

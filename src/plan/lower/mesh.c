@@ -174,7 +174,8 @@ static unsigned find_open(const struct plan_request *s)
     return n > 1 ? open : 0;
 }
 
-/* Tells whether planning may choose how many ranks share experts out: only beside other degrees, and where it can be done. */
+/* Tells whether planning may choose how many ranks share experts out: only beside other degrees, and not on GPUs, where messages would
+ * be staged through host memory. */
 static int may_choose_experts(const struct model *m, const struct plan_request *s)
 {
     return s->open_degrees != 0 && s->mesh.degree[MESH_EP] < 0 && m->config.experts > 0 && !mesh_on_gpus(s) &&
