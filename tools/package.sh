@@ -25,7 +25,7 @@ into=$(realpath "${1:-.}")
 
 if [ -z "$build" ]; then
     build="build-package"
-    [ -f "$build/build.ninja" ] || meson setup -Dbuildtype=release -Dtests=disabled --prefix /usr "$build" >/dev/null || fail "$build cannot be set up"
+    [ -f "$build/build.ninja" ] || meson setup -Dbuildtype=release -Dtests=disabled --prefix /usr "$build" >"$build.log" || fail "$build cannot be set up: $(grep -m 1 ERROR "$build.log")"
     ninja -C "$build" >/dev/null || fail "$build cannot be built"
 fi
 [ -x "$build/src/cli/ltrain" ] || fail "$build has no ltrain: build it first"
