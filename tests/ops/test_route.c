@@ -249,8 +249,8 @@ static void test_choice(void **state)
 {
     static const int asked[] = {7, 0, 1 + 16, 15 + 16, 2, 4};
     (void)state;
-    for (int r = 0; r < N_RULES; r++)
-        for (int s = 0; s < N_SHAPES; s++)
+    for (int s = 0; s < N_SHAPES; s++)
+        for (int r = 0; r < N_RULES; r++)
             check_route(&RULES[r], SHAPES[s], asked[(r + s) % 6]);
     for (int a = 0; a < 6; a++)
         check_route(&RULES[3], SHAPES[3], asked[a]);
@@ -405,8 +405,8 @@ static void check_gradient(const struct rule *r, const int64_t shape[3], int bal
 static void test_gradient(void **state)
 {
     (void)state;
-    for (int r = 0; r < N_RULES; r++)
-        for (int s = 0; s < 5; s++)
+    for (int s = 0; s < 5; s++) /* small shapes first */
+        for (int r = 0; r < N_RULES; r++)
             check_gradient(&RULES[r], SHAPES[s], (r + s) % 2);
 }
 
@@ -556,9 +556,9 @@ int main(void)
         cmocka_unit_test(test_permute),
         cmocka_unit_test_teardown(test_ties, tensors_free),
         cmocka_unit_test_teardown(test_negative_scores, tensors_free),
-        cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_nan),
         cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
