@@ -620,6 +620,8 @@ int64_t block_cached_per_text(const struct model *m, const struct model_block *b
 int block_is_shared(enum block_kind kind);
 /* Tells whether positions are learned: max_positions then limits a sequence. Rotary positions have no limit. */
 int model_learns_positions(const struct model_config *config);
+/* Tells whether any layer has rotary positions. */
+int model_rotates(const struct model_config *config);
 /* Returns the row of a document's first token in the table of learned positions. */
 int model_first_position(const struct model_config *config);
 /* Tells whether positions are rotary and config.json says only how many elements are rotated. */

@@ -31,6 +31,12 @@ static void warn_of_positions(const struct settings *s, const struct model_confi
                 "warning: --seq-len %s is beyond the %s positions (n_positions of config.json) that the model was made for, and "
                 "transformers computes no others, of an export either: a higher n_positions in its config.json gives it more\n",
                 length, limit);
+    else if (!model_rotates(c))
+        fprintf(
+            f,
+            "warning: --seq-len %s is beyond the %s tokens that config.json says the model was made for; its attention has no "
+            "positions, so nothing needs to be stretched\n",
+            length, limit);
     else
         fprintf(f,
                 "warning: --seq-len %s is beyond the %s positions (max_position_embeddings of config.json) that the model was "

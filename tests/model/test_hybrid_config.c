@@ -458,9 +458,32 @@ static void nonsense_is_refused(void **state)
     refuse("full_attention_interval", "0", "full_attention_interval is 0");
 }
 
+/* Models without positions take no rotary options, and their files keep the keys that they have. */
+static void models_without_positions_take_none(void **state)
+{
+    static const char *const names[] = {"nemotron-h", "granite", "kimi-linear"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char from[512], under[64];
+        snprintf(under, sizeof under, "hybrid/%s", names[i]);
+        source("golden", under, from);
+        struct model_config c = read_config(from);
+        assert_false(model_rotates(&c));
+        assert_int_equal(model_config_set_rope(&c, NULL, 5e5), ERR_INVALID);
+        assert_non_null(strstr(status_message(), "--rope-base: model "));
+        assert_int_equal(model_config_set_rope(&c, "yarn:2", 0), ERR_INVALID);
+        assert_int_equal(model_config_write_like(dir, from, &c, BF16), OK);
+        json_t *written = json_load_file(path, 0, NULL);
+        assert_non_null(written);
+        assert_null(json_object_get(written, "rope_scaling"));
+        json_decref(written);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(published_models_have_their_parameters),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(models_without_positions_take_none),
+                                       cmocka_unit_test(published_models_have_their_parameters),
                                        cmocka_unit_test(files_have_the_tensors_that_the_model_names),
                                        cmocka_unit_test(configurations_are_written_and_read_back),
                                        cmocka_unit_test(convolutions_and_decays_are_no_maps),

@@ -69,6 +69,9 @@ enum status model_config_set_rope(struct model_config *c, const char *rope, doub
     if ((rope || base > 0.0) && model_learns_positions(c))
         return status_fail(ERR_INVALID, "--%s: model %s has learned positions, not rotary ones", rope ? "rope" : "rope-base",
                            c->name);
+    if ((rope || base > 0.0) && !model_rotates(c))
+        return status_fail(ERR_INVALID, "--%s: model %s has no positions in its attention, so there is nothing to change",
+                           rope ? "rope" : "rope-base", c->name);
     if ((rope || base > 0.0) && model_fixes_rope(c))
         return status_fail(
             ERR_INVALID,

@@ -189,7 +189,7 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     const struct family *f = family_of(c);
     const char *base = f->base_key ? f->base_key : "rope_theta", *share = f->share_key ? f->share_key : "partial_rotary_factor";
     int ok = 1;
-    if (model_learns_positions(c) || f->fixed_rope)
+    if (!model_rotates(c) || f->fixed_rope)
         return 1;
     /* in these families all releases of transformers read rope_parameters only */
     if (c->family == FAMILY_GEMMA4 || c->family == FAMILY_GRANITE_SWA) {

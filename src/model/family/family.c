@@ -29,3 +29,11 @@ int model_learns_positions(const struct model_config *config)
 {
     return family_of(config)->learned_positions;
 }
+
+int model_rotates(const struct model_config *config)
+{
+    int64_t l = 0;
+    while (l < config->layers && model_bit(config->unrotated, l))
+        l++;
+    return l < config->layers && !model_learns_positions(config);
+}
