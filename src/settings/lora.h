@@ -16,6 +16,7 @@ struct lora {
     double alpha;
     int rank_stabilised; /* 1: s = alpha / sqrt(rank) (Kalajdzievski 2023) */
     double dropout;      /* dropout's rate: share of the elements of x that A does not see in training; below 1 */
+    int modules_only;    /* 1: names came from PEFT's target_modules, which never mean stacks (adapter_config_fit) */
     int no_dropout;      /* 1: dropout=0 was given, which overrides the rate of a loaded adapter */
     /* modules with adapters: all-linear; names, separated by commas; or a regular expression that matches whole names */
     char targets[LORA_TEXT];

@@ -268,6 +268,11 @@ static void note_others(const struct settings *s, const struct described *d, FIL
  * differences; NULL: says nothing. */
 static enum status take_described(struct settings *s, struct described *d, FILE *notes)
 {
+    struct model_config base;
+    if (d->lora.modules_only) {
+        TRY(model_is_preset(s->model) ? model_preset(s->model, &base) : model_config_read(s->model, &base));
+        TRY(adapter_config_fit(&base, &d->lora));
+    }
     TRY(take_lora(s, &d->lora, notes));
     if (notes)
         note_others(s, d, notes);

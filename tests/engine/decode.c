@@ -33,8 +33,10 @@ static enum status start(struct decode_rig *r, const char *name)
         TRY(model_config_read(path, &config));
     config.positions = r->settings.plan.seq_len;
     snprintf(adapter, sizeof adapter, "%s/adapter", path);
-    if (adapter_config_is_there(adapter))
+    if (adapter_config_is_there(adapter)) {
         TRY(adapter_config_read(adapter, &config.lora, base, sizeof base));
+        TRY(adapter_config_fit(&config, &config.lora));
+    }
     if (r->base != BASE_STORED)
         config.base = r->base;
     TRY(model_create(&config, NULL, 0, &r->model));

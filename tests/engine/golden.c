@@ -100,6 +100,7 @@ enum status golden_model(const struct golden *g, struct model **out)
     config.base = base_of(base_kept);
     if (has_adapter(g, adapter)) {
         TRY(adapter_config_read(adapter, &config.lora, base, sizeof base));
+        TRY(adapter_config_fit(&config, &config.lora));
         TRY(token_rows_text(adapter, &config.lora));
         if (strcmp(base, "..") != 0)
             return status_fail(ERR_INVALID, "%s: its base is %s", adapter, base);

@@ -162,6 +162,7 @@ CASE(nf4, "qlora-gqa")
 CASE(nf4_hybrid, "hybrid/qlora")
 CASE(nf4_by_key_head, "hybrid/qlora-next")
 CASE(hybrid_moe, "hybrid/lora-moe")
+CASE(hybrid_kimi, "hybrid/lora-kimi")
 CASE(latent, "latent/lora")
 CASE(nf4_latent, "latent/qlora")
 CASE(int8, "int8-gqa")
@@ -441,6 +442,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(latent),
                                        cmocka_unit_test(nf4_latent),
                                        cmocka_unit_test(hybrid_moe),
+                                       cmocka_unit_test(hybrid_kimi),
                                        cmocka_unit_test(int8),
                                        cmocka_unit_test(bitsandbytes),
                                        cmocka_unit_test(dropout),

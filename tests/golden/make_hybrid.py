@@ -5,8 +5,8 @@
 
 hybrid/wrapped and hybrid/wrapped-moe are the first and hybrid/qwen3_5_moe as multimodal models. Models are saved in bf16. transformers lets states and convolutions run on from one
 packed document into the next, so each document is computed by itself; its scans go through fp32 whatever the model's type, so their modules see another torch. Cases with experts are
-made by make_moe.py, which says what else they have; hybrid/qlora has PEFT's adapters beside bitsandbytes' NF4 as make_qlora.py has them, and hybrid/lora-moe its adapters of all
-maps beside qwen3_5_moe.
+made by make_moe.py, which says what else they have; hybrid/qlora has PEFT's adapters beside bitsandbytes' NF4 as make_qlora.py has them, and hybrid/lora-moe and
+hybrid/lora-kimi its adapters of all maps beside qwen3_5_moe and kimi-linear.
 """
 import json
 import os
@@ -260,7 +260,7 @@ def make_adapted(name, files, batch, convert=lambda folder: {}, targets="all-lin
         for module, w in convert(files).items():
             plain.get_submodule(module).weight.copy_(w)
     model = PeftModel.from_pretrained(plain, adapter, is_trainable=True).double().train()
-    (moe.use_fp64 if "moe" in name else use_fp64)(plain)
+    (use_fp64 if name.startswith("qlora") else moe.use_fp64)(plain)
     losses, norms, out, trained = qlora.train(model, plain, batch, lambda m, b: forward(m, b)[0])
     out.update({k: a.astype("float32") for k, a in zip(("tokens", "targets", "positions", "lo"), batch)})
     save_file({k: torch.from_numpy(v).float().contiguous() for k, v in out.items()}, os.path.join(folder, "golden.safetensors"))
@@ -297,17 +297,20 @@ def make_qlora(name, family, targets="all-linear", **words):
     make_adapted(name, folder, golden.make_batch([70, 25], 5, 95, config.vocab_size), nf4_of, targets, base="nf4")
 
 
-def make_lora_moe():
-    """Writes hybrid/lora-moe, with the base's files. A seed is taken whose tokens choose their experts by a clear margin."""
-    base, folder = os.path.join(golden.HERE, "qwen3_5_moe"), os.path.join(golden.HERE, "lora-moe")
+LORA_MOE = {"lora-moe": "qwen3_5_moe", "lora-kimi": "kimi-linear"}  # cases with experts and their bases
+
+
+def make_lora_moe(name, base):
+    """Writes hybrid/NAME, with the base's files. A seed is taken whose tokens choose their experts by a clear margin."""
+    base, folder = os.path.join(golden.HERE, base), os.path.join(golden.HERE, name)
     for seed in range(1000, 1100):
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
-        for name in ("config.json", "model.safetensors"):
-            shutil.copy(os.path.join(base, name), folder)
+        for file in ("config.json", "model.safetensors"):
+            shutil.copy(os.path.join(base, file), folder)
         watch = moe.Watch(torch.nn.Module())
         try:
-            make_adapted("lora-moe", folder, golden.make_batch([66, 1, 2], seed, 69, 32))
+            make_adapted(name, folder, golden.make_batch([66, 1, 2], seed, 69, 32))
         finally:
             watch.stop()
         if watch.margin >= moe.MARGIN:
@@ -335,7 +338,7 @@ if __name__ == "__main__":
     golden.use_exact()
     use_experts()
     golden.forward, golden.decays, torch.Tensor.float = forward, decays, torch.Tensor.double
-    asked = sys.argv[1:] or [*CASES, *EXPERTS, "wrapped", "wrapped-moe", "qlora", "qlora-next", "lora-moe"]
+    asked = sys.argv[1:] or [*CASES, *EXPERTS, "wrapped", "wrapped-moe", "qlora", "qlora-next", *LORA_MOE]
     for number, case in enumerate(CASES):
         if case in asked:
             make_case(case, *CASES[case], seed=number + 1)
@@ -355,5 +358,6 @@ if __name__ == "__main__":
         make_qlora("qlora", "qwen3_5_text")
     if "qlora-next" in asked:  # without experts, which bitsandbytes leaves as they are
         make_qlora("qlora-next", "qwen3_next", ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj", "k_proj", "v_proj", "o_proj"], mlp_only_layers=[0, 1], num_experts=4, num_experts_per_tok=2)
-    if "lora-moe" in asked:
-        make_lora_moe()
+    for name, base in LORA_MOE.items():
+        if name in asked:
+            make_lora_moe(name, base)

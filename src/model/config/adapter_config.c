@@ -222,6 +222,7 @@ static enum status read_targets(const struct reader *r, struct lora *out)
     }
     if (!text && json_array_size(targets) == 0)
         return refuse(r, "target_modules", "names of modules or a regular expression are expected");
+    out->modules_only = 1;
     if (text && strcasecmp(text, "all-linear") == 0)
         return snprintf(out->targets, LORA_TEXT, "all-linear"), OK;
     return read_modules(r, "target_modules", out->targets);
@@ -406,6 +407,22 @@ enum status adapter_config_read(const char *dir, struct lora *out, char *base, s
     enum status st = read_all(&r, out, base, bytes);
     json_decref(root);
     return st;
+}
+
+enum status adapter_config_fit(const struct model_config *base, struct lora *l)
+{
+    static const char list[] = "experts.gate_up_proj,experts.down_proj", expression[] = "(.*[.])?experts[.].*";
+    char had[LORA_TEXT];
+    const int applies = l->modules_only && base->experts > 0;
+    l->modules_only = 0;
+    if (!applies)
+        return OK;
+    memcpy(had, l->excluded, sizeof had);
+    const int n = lora_is_regex(had) ? snprintf(l->excluded, LORA_TEXT, "%s|%s", had, expression)
+                                     : snprintf(l->excluded, LORA_TEXT, "%s%s%s", had, had[0] ? "," : "", list);
+    return n < LORA_TEXT
+               ? OK
+               : status_fail(ERR_INVALID, "the adapter's exclude_modules are too long: give fewer than %d bytes", LORA_TEXT);
 }
 
 int adapter_config_froze_b(const char *dir)
