@@ -83,7 +83,7 @@ expect "two that disagree" 2 1 "^ltrain: torchrun says that this is rank 1 of 2,
 expect "half of what is needed" 2 1 "^ltrain: --rank 1 is given without --world-size" "$ltrain" $tiny --rank 1
 expect "a plan that does not fit" 3 1 "^ltrain: the plan needs .* on the device and 100 KiB are given \(--device-mem\)\. No offload setting fits" \
     $mpi -n 2 "$ltrain" $tiny --device-mem 100K
-expect "an mpiexec that is killed" 137 1 "^ltrain: mpiexec was ended by signal 9 \(Killed\), and the ranks with it" env PATH="$home/is-killed:$PATH" "$ltrain" $tiny --ranks 3
+expect "an mpiexec that is killed" 137 1 "^ltrain: mpiexec was ended by signal 9 \(Killed\), by hand or by the kernel for want of memory \(dmesg\), and the ranks with it" env PATH="$home/is-killed:$PATH" "$ltrain" $tiny --ranks 3
 expect "a rank that is killed before it can be named" 137 1 "^ltrain: a rank was ended by signal 9 \(Killed\), by hand or by the kernel" \
     env PATH="$home/has-a-killed-rank:$PATH" "$ltrain" $tiny --ranks 3
 expect "a rank that breaks" 139 1 "^ltrain: a rank was ended by signal 11 \(Segmentation fault\), and the others with it" \
