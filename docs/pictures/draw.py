@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/: `draw.py rooms >docs/pictures/rooms.svg`, `draw.py step TRACE.json >docs/pictures/step.svg`.
+"""Draws the pictures of docs/: `draw.py rooms >docs/pictures/rooms.svg`, `draw.py step TRACE.json >docs/pictures/step.svg`,
+`draw.py lengths docs/pictures/lengths.json >docs/pictures/lengths.svg`.
 
 rooms: the modules of src by floor, from tools/include-law.sh, as wide as they have lines. step: what the lanes of a step are
-planned to do, from a trace (--trace N), coloured by what is moved or computed."""
+planned to do, from a trace (--trace N), coloured by what is moved or computed. lengths: the table that lengths.py has planned."""
 import json
+import math
 import os
 import sys
 from xml.sax.saxutils import escape
@@ -121,11 +123,50 @@ def step(path):
     return "\n".join(out + ["</svg>"])
 
 
+PLACE_COLOURS = ("#d9694f", "#5b8fc7", "#4f9a5b")
+
+
+def panel(model, by_place, left, width, height):
+    """Returns the lines of one model's lengths over memory, both axes logarithmic."""
+    memory = [int(m) for m in next(iter(by_place.values()))]
+    low, high = 10, 25  # 1k to 32m tokens, as powers of two
+    x = lambda m: left + 52 + (width - 80) * math.log(m / memory[0]) / math.log(memory[-1] / memory[0])
+    y = lambda tokens: 40 + (height - 80) * (high - math.log2(tokens)) / (high - low)
+    out = [f'<text x="{left + 52}" y="32">{escape(model)}</text>']
+    for k in range(low, high + 1, 3):
+        text = f"{2**k // 1024}k" if k < 20 else f"{2**k // 2**20}m"
+        out.append(f'<path d="M{left + 52} {y(2**k):.1f}h{width - 80}" stroke="#999" stroke-width="0.4"/>')
+        out.append(f'<text class="small" x="{left + 46}" y="{y(2**k) + 3:.1f}" text-anchor="end">{text}</text>')
+    for m in memory:
+        out.append(f'<text class="small" x="{x(m):.1f}" y="{height - 26}" text-anchor="middle">{m}</text>')
+    for colour, lengths in zip(PLACE_COLOURS, by_place.values()):
+        points = [(x(int(m)), y(tokens)) for m, tokens in lengths.items() if tokens]
+        path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
+        out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        out += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{colour}"/>' for a, b in points]
+    return out
+
+
+def lengths(path):
+    """Returns the picture of the longest sequences over GPU memory, as SVG."""
+    table, height = json.load(open(path)), 320
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">', STYLE]
+    out.append('<text x="8" y="14">Longest sequence (tokens) of whole models in bf16, over GiB of one card, as planned</text>')
+    for i, (model, by_place) in enumerate(table.items()):
+        out += panel(model, by_place, i * WIDTH // len(table), WIDTH // len(table), height)
+    for i, (colour, place) in enumerate(zip(PLACE_COLOURS, next(iter(table.values())))):
+        out.append(f'<rect x="{52 + 190 * i}" y="{height - 16}" width="12" height="12" fill="{colour}"/>')
+        out.append(f'<text class="small" x="{68 + 190 * i}" y="{height - 6}">{escape(place)}</text>')
+    return "\n".join(out + ["</svg>"])
+
+
 def main():
     if sys.argv[1:] == ["rooms"]:
         print(rooms())
     elif len(sys.argv) == 3 and sys.argv[1] == "step":
         print(step(sys.argv[2]))
+    elif len(sys.argv) == 3 and sys.argv[1] == "lengths":
+        print(lengths(sys.argv[2]))
     else:
         sys.exit(__doc__)
 
