@@ -210,6 +210,8 @@ static void add_change(struct node *n, const struct change *c)
 
 static void apply_first(struct node *n, int count)
 {
+    if (count == 0)
+        return;
     for (int i = 0; i < count; i++)
         if (n->is_dir)
             slots_change(&n->slots, &n->n_slots, &n->changes[i]);
