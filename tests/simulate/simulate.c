@@ -269,7 +269,7 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
     uint64_t from = 1, last;
-    int64_t n = extent(10, 100, 20000);
+    int64_t n = extent(5, 60, 20000);
     int bad;
     tells = strcmp(what, "run") == 0 && argc > 2;
     if (tells) {
