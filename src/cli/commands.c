@@ -252,7 +252,9 @@ static enum status start_ranks(const struct settings *s, int with_dashboard, cha
 /* Tells whether this process shows a run that it starts for that. */
 static int shows_dashboard(const struct command *x, const struct settings *s, const struct comm *c)
 {
-    return s->dashboard && x->run == run_train && comm_size(c) == 1 && isatty(STDOUT_FILENO) && !ranks_are_started();
+    const char *terminal = getenv("TERM");
+    const int moves = terminal && terminal[0] && strcmp(terminal, "dumb") != 0; /* 1: the terminal moves its cursor */
+    return s->dashboard && x->run == run_train && comm_size(c) == 1 && isatty(STDOUT_FILENO) && moves && !ranks_are_started();
 }
 
 enum status command_run(const struct command *x, struct comm *c, const struct command_line *line, int *code)

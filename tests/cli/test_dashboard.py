@@ -73,7 +73,7 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            os.environ.update({"LC_ALL": "C.UTF-8", **variables})
+            os.environ.update({"LC_ALL": "C.UTF-8", "TERM": "xterm", **variables})
             os.execv(LTRAIN, [LTRAIN, *words])
         self.mode = None
 
@@ -178,7 +178,10 @@ def check_refused():
     assert t.finish() == 3 and t.screen.entered and re.search("ltrain: .*device", t.screen.text), t.screen.text
 
 
-def check_pipe():
+def check_lines():
+    """A pipe, and a terminal that cannot move its cursor, get lines as ever."""
+    t = Terminal([*SMALL, *"--steps 3 --out h --dashboard".split()], TERM="dumb")
+    assert t.finish() == 0 and not t.screen.entered and re.findall(r"step (\d)/3  loss", t.screen.text) == ["1", "2", "3"], t.screen.text
     done = subprocess.run([LTRAIN, *SMALL, *"--steps 3 --out g --dashboard".split()], capture_output=True, check=True)
     assert b"\x1b" not in done.stdout and b"\x1e" not in done.stdout and done.stdout.count(b"/3  loss") == 3
 
@@ -193,7 +196,7 @@ def main():
     check_stop("--steps 100000 --out d --dashboard".split())
     check_killed()
     check_refused()
-    check_pipe()
+    check_lines()
     if sys.argv[1:] == ["ranks"]:
         subprocess.run(["rm", "-r", "d"], check=True)
         check_stop("--steps 100000 --ranks 2 --out d --dashboard".split())
