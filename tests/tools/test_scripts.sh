@@ -18,7 +18,8 @@ start() { # SCRIPT INTERPRETER...
     [ -s "$work/out" ] || ! grep -qE '^#!|__main__' "$script" || bad "$script --help: says nothing"
 }
 
-scripts() { find bench tools -name __pycache__ -prune -o -name "$1" -print | sort; }
+# Lists scripts; a recipe of Spack is none.
+scripts() { find bench tools -name __pycache__ -prune -o -path tools/spack -prune -o -name "$1" -print | sort; }
 
 for script in $(scripts '*.py'); do
     start "$script" python3
