@@ -193,7 +193,7 @@ enum { SAVES = sizeof saves / sizeof *saves };
 
 static int n_saves(void)
 {
-    return extent(4, SAVES, SAVES);
+    return extent(3, SAVES, SAVES);
 }
 
 /* Values with which the resumed runs are compared. */
