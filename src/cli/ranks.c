@@ -83,15 +83,15 @@ static void tell(pid_t mpiexec, struct stop *s, int64_t now)
     s->next_ns = now + s->pause_ns;
 }
 
-/* Notes for the user that the processes are asked to stop. */
+/* Tells the user that the processes are asked to stop. */
 static void say_stopping(FILE *notes, struct dashboard *d)
 {
-    static const char text[] = "ltrain: the ranks are told to stop; once more to stop at once\n";
+    static const char text[] = "ltrain: the run is told to stop; once more to stop at once\n";
     if (d) {
         dashboard_take(d, STDOUT_FILENO, text, sizeof text - 1);
         return;
     }
-    fprintf(notes, "\n%s", text);
+    fprintf(notes, "\nltrain: the ranks are told to stop; once more to stop at once\n");
     fflush(notes);
 }
 

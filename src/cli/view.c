@@ -2,6 +2,7 @@
 
 #include "base/num.h"
 #include "base/units.h"
+#include "plan/report/describe.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -50,16 +51,8 @@ static void add_bar(const struct screen *s, double share, int cells, char line[R
 static void add_duration(double seconds, char line[ROOM])
 {
     const size_t n = strlen(line);
-    const int64_t t = isfinite(seconds) ? (int64_t)fmin(seconds, 1e12) : 0;
-    if (!isfinite(seconds))
-        snprintf(line + n, ROOM - n, "-");
-    else if (t < 60)
-        snprintf(line + n, ROOM - n, "%.3g s", seconds);
-    else if (t < 86400)
-        snprintf(line + n, ROOM - n, "%lld:%02lld:%02lld", (long long)t / 3600, (long long)t / 60 % 60, (long long)t % 60);
-    else
-        snprintf(line + n, ROOM - n, "%lld days %lld:%02lld", (long long)t / 86400, (long long)t / 3600 % 24,
-                 (long long)t / 60 % 60);
+    char duration[32];
+    snprintf(line + n, ROOM - n, "%s", isfinite(seconds) ? report_duration(seconds, duration) : "-");
 }
 
 /* ---- the run and its newest step ---- */

@@ -18,6 +18,7 @@ class Screen:
     def __init__(self, columns, rows):
         self.other, self.text, self.rest = False, "", ""
         self.entered = self.frames = 0
+        self.colours = set()
         self.resize(columns, rows)
 
     def resize(self, columns, rows):
@@ -43,6 +44,7 @@ class Screen:
             self.grid[self.y :] = [[" "] * self.columns for _ in range(self.rows - self.y)]
         else:
             assert letter == "m", letter
+            self.colours.update(n for n in numbers.split(";") if n.startswith("3"))
 
     def write(self, text):
         text, self.rest, i = self.rest + text, "", 0
@@ -143,6 +145,7 @@ def check_view():
     for name in ("speed", "device", "host", "nvme", "compute", "h2d", "d2h", "read", "write"):
         assert t.shows("^%s " % name), "\n".join(lines)
     curve = [line for line in lines if re.search("[▁▂▃▄▅▆▇█]", line) and re.match(r"[ 0-9.]{10}", line)]
+    assert t.screen.colours == {"36"}, "the curve is coloured"
     assert len(curve) == 8 and curve[0][10] == "█" and curve[-1].count("▁") + curve[-1].count("█") > 5, "\n".join(lines)
 
 
@@ -150,6 +153,7 @@ def check_plain_locale():
     """Other locales get ASCII; NO_COLOR is obeyed."""
     t = Terminal([*SMALL, *"--steps 5 --out c --dashboard".split()], LC_ALL="C", NO_COLOR="1")
     assert t.finish() == 0 and t.shows("^run       #{24}  step 5 of 5"), "\n".join(t.screen.lines())
+    assert not t.screen.colours
 
 
 def check_stop(words, **variables):
