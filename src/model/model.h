@@ -301,6 +301,7 @@ struct experts_block {
     float scale, floor;          /* factor of weights; least divisor, 0: none */
     float added;                 /* number that is added to the divisor */
     int64_t groups, groups_used; /* only experts in the best groups are chosen from; 1, 1: no groups */
+    int ranked;                  /* greatest scores whose sum ranks a group: 1 or 2 */
     int64_t experts, used, ffn;  /* experts, those that a token gets, columns of each */
     /* stack of maps to 2 ffn columns: gate's, then up's; or (alternate) one of each in turn; of GATE_ALONE to ffn columns */
     struct model_linear gate_up;

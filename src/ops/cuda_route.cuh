@@ -104,6 +104,7 @@ inline route_shape shape_of(const struct op_attrs *attrs)
     s.normalise = attrs->route.normalise;
     s.groups = attrs->route.groups;
     s.group_k = attrs->route.group_k;
+    s.ranked = attrs->route.ranked != 0 ? attrs->route.ranked : 2;
     s.accumulate = attrs->route.accumulate;
     s.parts = attrs->route.parts;
     s.scale = attrs->route.scale != 0.0f ? attrs->route.scale : 1.0f;

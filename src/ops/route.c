@@ -82,16 +82,16 @@ static void sort_ascending(int32_t *ids, int32_t k)
     }
 }
 
-/* Marks the experts of the group_k best groups, by the sum of the two greatest scores of each. */
+/* Marks the experts of the group_k best groups, by the sum of the one or two greatest scores of each. */
 static void mark_groups(const struct route_shape *s, const float *score, uint8_t *may)
 {
-    const int32_t size = s->experts / s->groups;
+    const int32_t size = s->experts / s->groups, ranked = size < s->ranked ? size : s->ranked;
     float of_group[ROUTE_EXPERTS];
     int32_t best[ROUTE_EXPERTS];
     for (int32_t g = 0; g < s->groups; g++) {
         const float *x = score + g * size;
-        find_greatest(x, NULL, size, size > 1 ? 2 : 1, best);
-        of_group[g] = size > 1 ? x[best[0]] + x[best[1]] : x[best[0]];
+        find_greatest(x, NULL, size, ranked, best);
+        of_group[g] = ranked > 1 ? x[best[0]] + x[best[1]] : x[best[0]];
     }
     find_greatest(of_group, NULL, s->groups, s->group_k, best);
     memset(may, 0, (size_t)s->experts);
@@ -359,6 +359,7 @@ struct route_shape route_shape_of(const struct op_attrs *a)
                                 .normalise = a->route.normalise,
                                 .groups = a->route.groups,
                                 .group_k = a->route.group_k,
+                                .ranked = a->route.ranked != 0 ? a->route.ranked : 2,
                                 .accumulate = a->route.accumulate,
                                 .parts = a->route.parts,
                                 .scale = a->route.scale != 0.0f ? a->route.scale : 1.0f,

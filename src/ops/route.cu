@@ -25,8 +25,8 @@ template <int PER> struct route_space {
     int counted[WARPS];                /* 1: the warp's token counts */
 };
 
-/* Returns the sum of the two greatest scores of a group. */
-__device__ __forceinline__ float score_of_group(const float *score, int size)
+/* Returns the greatest score of a group, or the sum of the two greatest. */
+__device__ __forceinline__ float score_of_group(const float *score, int size, int ranked)
 {
     float most = score[0], second = 0;
     for (int i = 1; i < size; i++) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ float score_of_group(const float *score, int size)
             second = x;
         }
     }
-    return size > 1 ? __fadd_rn(most, second) : most;
+    return size > 1 && ranked > 1 ? __fadd_rn(most, second) : most;
 }
 
 /* Lowers the ranks of experts outside the best groups to 0. */
@@ -55,7 +55,7 @@ __device__ __forceinline__ void leave_groups(uint32_t (&rank)[PER], const float 
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         const int g = i * LT_WARP + lane;
-        of_group[i] = g < s.groups ? rank_of(score_of_group(space.score[warp] + g * size, size)) : 0;
+        of_group[i] = g < s.groups ? rank_of(score_of_group(space.score[warp] + g * size, size, s.ranked)) : 0;
     }
     const uint32_t marks = mark_greatest(of_group, s.group_k);
 #pragma unroll

@@ -15,7 +15,7 @@ enum { ROUTE_EXPERTS = 1024, ROUTE_K = 64 }; /* most experts, and most of a toke
 
 struct route_shape {
     int64_t rows;
-    int32_t experts, k, kind, normalise, groups, group_k, accumulate, parts;
+    int32_t experts, k, kind, normalise, groups, group_k, ranked, accumulate, parts;
     float scale, eps, least, aux, logit_factor;
 };
 

@@ -162,9 +162,10 @@ struct op_attrs {
             int64_t rows;
             int32_t experts, k, kind, normalise, groups, group_k, accumulate, parts;
             float scale, eps, least, aux, logit_factor;
+            int32_t ranked;
             /* ROUTE, PERMUTE, ROUTE_GRAD. k: experts of a token; normalise: 1: weights are divided by their sum, to which eps is
              * added and which is at least `least`; scale: factor of weights, 0: 1; groups: number of groups, of which the group_k best
-             * are chosen from, 0: there are none; parts: rows of `plain`, which are added up, 0: one; aux: factor of the balancing loss;
+             * are chosen from, 0: there are none; ranked: greatest scores whose sum ranks a group, 1 or 2, 0: two; parts: rows of `plain`, which are added up, 0: one; aux: factor of the balancing loss;
              * logit_factor: factor of logits before anything else, 0: 1 */
         } route;
         struct {

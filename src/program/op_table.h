@@ -142,7 +142,7 @@ OP(GELU_GRAD, gelu_grad, ELEMENTWISE, NEVER, a->act.dtype, 19.0 * a->act.rows * 
 
 /* Chooses k experts for each token, in ascending order of their numbers, and gives them weights p: the greatest of f(logits) (+
  * bias), f by attrs.route.kind. A NaN is greater than all numbers; of equal ones the lower expert is taken. Groups rank by the sum
- * of their two greatest. counts (+)= tokens of each expert, plain (+)= those of a choice by the softmax alone, sums (+)= the softmax
+ * of their two greatest, or by their greatest. counts (+)= tokens of each expert, plain (+)= those of a choice by the softmax alone, sums (+)= the softmax
  * of each expert; tokens whose index is negative count nowhere. Weights are multiplied by their expert's factor: ids, p [rows,k],
  * counts, plain, sums, bias, factors [experts], logits [rows,experts], index [rows] */
 OP(ROUTE, route, ELEMENTWISE, NEVER, F32, 6.0 * a->route.rows * a->route.experts,

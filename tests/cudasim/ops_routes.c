@@ -5,15 +5,21 @@ struct rule {
     int kind, normalise, groups, group_k, bias;
     float scale, eps, least, logit_factor;
     int factors; /* 1: weights are multiplied by factors of experts */
+    int ranked;  /* scores whose sum ranks a group; 0: two */
 };
 
 /* Rows of families, and what else is possible (tests/ops/test_route.c). */
-static const struct rule RULES[] = {
-    {ROUTE_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},          {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0},
-    {ROUTE_CHOSEN, 0, 0, 0, 0, 0, 0, 0},           {ROUTE_SIGMOID, 1, 4, 2, 1, 2.5f, 1e-20f, 0},
-    {ROUTE_SIGMOID, 1, 0, 0, 1, 0, 1e-20f, 0},     {ROUTE_SIGMOID, 0, 0, 0, 1, 1.5f, 0, 0},
-    {ROUTE_SOFTMAX, 1, 0, 0, 1, 0, 0, 0.25f},      {ROUTE_CHOSEN, 0, 4, 3, 1, 0.5f, 0, 0},
-    {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0, 0.6f, 1}, {ROUTE_SIGMOID, 1, 0, 0, 1, 1.5f, 0, 0, 1.7f, 1}};
+static const struct rule RULES[] = {{ROUTE_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},
+                                    {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0},
+                                    {ROUTE_CHOSEN, 0, 0, 0, 0, 0, 0, 0},
+                                    {ROUTE_SIGMOID, 1, 4, 2, 1, 2.5f, 1e-20f, 0},
+                                    {ROUTE_SIGMOID, 1, 0, 0, 1, 0, 1e-20f, 0},
+                                    {ROUTE_SIGMOID, 0, 0, 0, 1, 1.5f, 0, 0},
+                                    {ROUTE_SOFTMAX, 1, 0, 0, 1, 0, 0, 0.25f},
+                                    {ROUTE_CHOSEN, 0, 4, 3, 1, 0.5f, 0, 0},
+                                    {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0, 0.6f, 1},
+                                    {ROUTE_SIGMOID, 1, 0, 0, 1, 1.5f, 0, 0, 1.7f, 1},
+                                    {ROUTE_SOFTMAX, 0, 4, 2, 0, 16.0f, 0, 0, 0, 0, 1}};
 enum { N_RULES = sizeof RULES / sizeof *RULES };
 
 /* Tokens, experts and experts of a token. */
@@ -31,6 +37,7 @@ static void set_rule(struct twin_case *c, const struct rule *r, const struct sha
     c->attrs.route.normalise = r->normalise;
     c->attrs.route.groups = s->experts % 4 == 0 && s->experts / 4 * r->group_k >= s->k ? r->groups : 0;
     c->attrs.route.group_k = r->group_k;
+    c->attrs.route.ranked = r->ranked;
     c->attrs.route.scale = r->scale;
     c->attrs.route.eps = r->eps;
     c->attrs.route.least = r->least;

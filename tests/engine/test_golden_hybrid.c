@@ -36,6 +36,7 @@ CASE(kimi_linear, "kimi-linear")
 CASE_OF(youtu, "latent/youtu")
 CASE_OF(minicpm3, "latent/minicpm3")
 CASE_OF(deepseek_v2, "latent/deepseek-v2")
+CASE_OF(deepseek_v2_groups, "latent/deepseek-v2-groups")
 CASE_OF(deepseek_v3, "latent/deepseek-v3")
 CASE_OF(glm4_moe_lite, "latent/glm4-moe-lite")
 
@@ -146,7 +147,8 @@ int main(void)
         cmocka_unit_test(falcon_h1_plain),
         cmocka_unit_test(kimi_linear),
         cmocka_unit_test(youtu), cmocka_unit_test(minicpm3),
-        cmocka_unit_test(deepseek_v2), cmocka_unit_test(deepseek_v3), cmocka_unit_test(glm4_moe_lite),
+        cmocka_unit_test(deepseek_v2), cmocka_unit_test(deepseek_v2_groups),
+        cmocka_unit_test(deepseek_v3), cmocka_unit_test(glm4_moe_lite),
         cmocka_unit_test(placement_never_changes_a_bit),
         cmocka_unit_test(documents_do_not_see_each_other),
     };

@@ -40,6 +40,9 @@ WITH_EXPERTS = {
     "deepseek-v3": ("deepseek_v3", dict(EXPERTS, num_attention_heads=4, num_key_value_heads=4, first_k_dense_replace=1, n_group=3, topk_group=2, routed_scaling_factor=2.5,
                                         rope_parameters=YARN, attention_bias=True), -1, DOCUMENTS),
     "glm4-moe-lite": ("glm4_moe_lite", dict(EXPERTS, mlp_layer_types=["dense", "sparse"], v_head_dim=20, routed_scaling_factor=1.8), 1, DOCUMENTS),
+    # groups ranked by their greatest expert, as in V2's larger models
+    "deepseek-v2-groups": ("deepseek_v2", dict(EXPERTS, first_k_dense_replace=1, n_routed_experts=9, num_experts_per_tok=3, topk_method="group_limited_greedy", n_group=3, topk_group=2,
+                                               routed_scaling_factor=3.0), -1, DOCUMENTS),
 }
 
 

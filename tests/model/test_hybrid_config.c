@@ -92,6 +92,7 @@ static const struct published {
     {"latent/Youtu-LLM-2B", 1961560064, 0},
     {"latent/MiniCPM3-4B", 4073875968, 0},
     {"latent/DeepSeek-V2-Lite", 15706484224, 0},
+    {"latent/DeepSeek-V2", 235741434880, 0},
     {"latent/Moonlight-16B-A3B", 15960110208, 0},
     {"latent/GLM-4.7-Flash", 29943393920, 0},
     {"latent/DeepSeek-V3", 671026419200, 0},
@@ -138,7 +139,7 @@ static const char *const golden[] = {"hybrid/qwen3_5",         "hybrid/qwen3_5_m
                                      "hybrid/lfm2-moe",        "hybrid/olmo-hybrid",     "hybrid/falcon-h1",
                                      "hybrid/falcon-h1-after", "hybrid/falcon-h1-plain", "latent/youtu",
                                      "latent/minicpm3",        "latent/deepseek-v2",     "latent/deepseek-v3",
-                                     "latent/glm4-moe-lite",   "hybrid/kimi-linear"};
+                                     "latent/glm4-moe-lite",   "hybrid/kimi-linear",     "latent/deepseek-v2-groups"};
 
 /* Makes sure that the file has the parameter's tensors in their shapes; returns their number. */
 static int check_tensors(struct st_file *f, const struct model_param *p)
@@ -436,7 +437,10 @@ static void nonsense_of_latents_is_refused(void **state)
               "latent attention with 2 heads has 1 key-value heads, must have as many");
     refuse_of("latent/youtu", "head_dim", "9", "in this family it is qk_rope_head_dim");
     refuse_of("latent/youtu", "v_head_dim", "513", "head size is 513, and attention takes at most 512");
-    refuse_of("latent/deepseek-v2", "topk_method", "\"group_limited_greedy\"", "supported: greedy, as DeepSeek-V2-Lite has it");
+    refuse_of("latent/deepseek-v2", "topk_method", "\"noaux_tc\"", "supported: greedy, group_limited_greedy");
+    refuse_of("latent/deepseek-v2", "topk_method", "\"group_limited_greedy\"", "n_group is missing");
+    refuse_of("latent/deepseek-v2-groups", "topk_group", "4", "9 experts cannot be chosen from 4 of 3 groups");
+    refuse_of("latent/deepseek-v2-groups", "n_group", "9", "groups are equal, of two experts or more");
     refuse_of("latent/deepseek-v2", "norm_topk_prob", "true", "norm_topk_prob is true");
     refuse_of("latent/deepseek-v3", "n_group", "4", "groups are equal");
     refuse_of("latent/minicpm3", "mlp_bias", "true", "mlp_bias is true");

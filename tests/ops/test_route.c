@@ -10,15 +10,21 @@ struct rule {
     int kind, normalise, groups, group_k, bias;
     float scale, eps, least, logit_factor;
     int factors; /* 1: weights are multiplied by factors of experts */
+    int ranked;  /* scores whose sum ranks a group; 0: two */
 };
 
 /* The rows of families (softmax, then k; k, then softmax; sigmoids with groups; without; ernie's), and what else is possible. */
-static const struct rule RULES[] = {
-    {ROUTE_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},          {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0},
-    {ROUTE_CHOSEN, 0, 0, 0, 0, 0, 0, 0},           {ROUTE_SIGMOID, 1, 4, 2, 1, 2.5f, 1e-20f, 0},
-    {ROUTE_SIGMOID, 1, 0, 0, 1, 0, 1e-20f, 0},     {ROUTE_SIGMOID, 0, 0, 0, 1, 1.5f, 0, 0},
-    {ROUTE_SOFTMAX, 1, 0, 0, 1, 0, 0, 0.25f},      {ROUTE_CHOSEN, 0, 4, 3, 1, 0.5f, 0, 0},
-    {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0, 0.6f, 1}, {ROUTE_SIGMOID, 1, 0, 0, 1, 1.5f, 0, 0, 1.7f, 1}};
+static const struct rule RULES[] = {{ROUTE_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},
+                                    {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0},
+                                    {ROUTE_CHOSEN, 0, 0, 0, 0, 0, 0, 0},
+                                    {ROUTE_SIGMOID, 1, 4, 2, 1, 2.5f, 1e-20f, 0},
+                                    {ROUTE_SIGMOID, 1, 0, 0, 1, 0, 1e-20f, 0},
+                                    {ROUTE_SIGMOID, 0, 0, 0, 1, 1.5f, 0, 0},
+                                    {ROUTE_SOFTMAX, 1, 0, 0, 1, 0, 0, 0.25f},
+                                    {ROUTE_CHOSEN, 0, 4, 3, 1, 0.5f, 0, 0},
+                                    {ROUTE_SOFTMAX, 1, 0, 0, 0, 0, 0, 0, 0.6f, 1},
+                                    {ROUTE_SIGMOID, 1, 0, 0, 1, 1.5f, 0, 0, 1.7f, 1},
+                                    {ROUTE_SOFTMAX, 0, 4, 2, 0, 16.0f, 0, 0, 0, 0, 1}};
 enum { N_RULES = sizeof RULES / sizeof *RULES };
 
 static const int64_t SHAPES[][3] = {{1, 8, 1}, {3, 8, 4}, {63, 16, 3}, {64, 64, 8}, {65, 128, 8}, {300, 256, 16}, {257, 20, 2}};
@@ -92,7 +98,7 @@ static int choose(const struct rule *r, const double *score, const double *bias,
         const int64_t size = n / r->groups;
         of_group[g] = 0;
         double none = 1;
-        mark(biased + g * size, size, 2, of_experts, &none);
+        mark(biased + g * size, size, r->ranked ? r->ranked : 2, of_experts, &none);
         for (int64_t e = 0; e < size; e++)
             of_group[g] += of_experts[e] ? biased[g * size + e] : 0;
     }
@@ -136,6 +142,7 @@ static void set_rule(struct op_case *c, const struct rule *r, const int64_t shap
     c->attrs.route.normalise = r->normalise;
     c->attrs.route.groups = r->groups;
     c->attrs.route.group_k = r->group_k;
+    c->attrs.route.ranked = r->ranked;
     c->attrs.route.scale = r->scale;
     c->attrs.route.eps = r->eps;
     c->attrs.route.least = r->least;
@@ -283,6 +290,11 @@ static void test_ties(void **state)
     const struct results x = route(&groups, shape, logits, NULL, NULL, 0);
     for (int i = 0; i < 4; i++)
         check_ids(&x, i, 3, grouped[i]);
+    static const int by_greatest[4][3] = {{0, 1, 2}, {1, 2, 3}, {0, 1, 6}, {0, 4, 5}};
+    const struct rule greatest = {.kind = ROUTE_CHOSEN, .groups = 4, .group_k = 2, .ranked = 1};
+    const struct results y = route(&greatest, shape, logits, NULL, NULL, 0);
+    for (int i = 0; i < 4; i++)
+        check_ids(&y, i, 3, by_greatest[i]);
 }
 
 /* A biased choice may have negative scores: experts of other groups count as minus infinity, not as 0. */

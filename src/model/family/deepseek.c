@@ -1,5 +1,6 @@
 /* DeepSeek-V2 and V3, GLM-4.7-Flash, Kimi K2: latent attention, and experts beside shared ones behind some dense layers. V2's softmax
- * chooses and weighs; the others' sigmoids are chosen from the best groups with a bias. */
+ * chooses and weighs, in the larger models from groups ranked by their greatest; the others' sigmoids are chosen from the best groups
+ * with a bias. */
 #include "model/family/latent.h"
 
 #include <string.h>
@@ -12,29 +13,35 @@ static void layer(struct builder *b, int l)
 
 /* ---- config.json ---- */
 
-/* Refuses the choice of V2's larger models: groups ranked by their greatest expert. */
-static enum status read_method(struct config_reader *r, struct model_config *c)
+/* Reads groups, of which a greedy choice makes no use. */
+static enum status read_groups(struct config_reader *r, struct model_config *c)
 {
     const json_t *method = config_get(r, "topk_method");
-    (void)c;
-    if (method && !(json_is_string(method) && strcmp(json_string_value(method), "greedy") == 0))
-        return config_refuse(r, "topk_method", "supported: greedy, as DeepSeek-V2-Lite has it");
+    const char *word = !method ? "greedy" : json_is_string(method) ? json_string_value(method) : "";
+    int64_t groups = 1, used = 1;
+    const int limited = strcmp(word, "group_limited_greedy") == 0;
+    if (!limited && strcmp(word, "greedy") != 0)
+        return config_refuse(r, "topk_method", "supported: greedy, group_limited_greedy");
+    TRY(config_read_count(r, "n_group", limited ? REQUIRED : OPTIONAL, 1, &groups));
+    TRY(config_read_count(r, "topk_group", limited ? REQUIRED : OPTIONAL, 1, &used));
+    c->expert_groups = limited ? groups : 1;
+    c->groups_used = limited ? used : 1;
     return OK;
 }
 
 static json_t *write_method(const struct model_config *c)
 {
-    (void)c;
-    return json_string("greedy");
+    return json_string(c->expert_groups > 1 ? "group_limited_greedy" : "greedy");
 }
 
-/* Reads groups, of which V2's greedy choice makes no use. */
-static enum status read_groups(struct config_reader *r, struct model_config *c)
+static json_t *write_groups(const struct model_config *c)
 {
-    int64_t groups = 1;
-    c->expert_groups = c->groups_used = 1;
-    TRY(config_read_count(r, "n_group", OPTIONAL, 1, &groups));
-    return config_read_count(r, "topk_group", OPTIONAL, 1, &groups);
+    return json_integer(max_i64(c->expert_groups, 1));
+}
+
+static json_t *write_used(const struct model_config *c)
+{
+    return json_integer(max_i64(c->groups_used, 1));
 }
 
 static const struct config_word softmax[] = {{"softmax", 0}, {NULL, 0}};
@@ -69,10 +76,10 @@ static const struct config_key deepseek_v2_keys[] = {
     {"rms_norm_eps", KEY_FIELD, AT_norm_eps, 1e-6},
     {"norm_topk_prob", KEY_ONLY_FALSE},
     {"routed_scaling_factor", KEY_FIELD, AT_router_scale, 1.0},
-    {"topk_method", KEY_SPECIAL, .read = read_method, .write = write_method},
+    {"topk_method", KEY_SPECIAL, .read = read_groups, .write = write_method},
     {"scoring_func", KEY_WORD, NO_FIELD, .words = softmax},
-    {"n_group", KEY_SPECIAL, .read = read_groups},
-    {"topk_group", KEY_SPECIAL},
+    {"n_group", KEY_SPECIAL, .write = write_groups},
+    {"topk_group", KEY_SPECIAL, .write = write_used},
     {NULL},
 };
 
@@ -88,7 +95,7 @@ static enum status derive_v2(struct config_reader *r, struct model_config *c)
     .gate_up_parts = experts_gate_up, .down_parts = experts_down, .shared = "mlp.shared_experts", \
     .count = {"n_routed_experts", "num_local_experts"}, .shared_key = "n_shared_experts", .first_key = "first_k_dense_replace"
 #define CHOSEN .router = ROUTER_SIGMOID, .bias = "mlp.gate.e_score_correction_bias"
-static const struct experts_form v2 = {STACKS, .router = ROUTER_SOFTMAX, .shared_count = 2};
+static const struct experts_form v2 = {STACKS, .router = ROUTER_SOFTMAX, .ranked = 1, .shared_count = 2};
 static const struct experts_form v3 = {STACKS, CHOSEN, .shared_count = 1, .first_count = 3};
 static const struct experts_form lite = {STACKS, CHOSEN, .shared_count = 1, .first_count = 1, .listed = 1};
 LATENT_FAMILY(deepseek_v2, "deepseek_v2", "DeepseekV2ForCausalLM", 2048, layer, derive_v2, .experts = &v2);

@@ -49,6 +49,7 @@ void experts_describe(struct builder *b, struct experts_block *e)
     e->added = f->router != ROUTER_SIGMOID ? 0 : f->added > 0 ? f->added : 1e-20f;
     e->groups = max_i64(c->expert_groups, 1);
     e->groups_used = max_i64(c->groups_used, 1);
+    e->ranked = f->ranked ? f->ranked : 2;
     e->experts = c->experts;
     e->used = c->experts_used;
     e->ffn = c->expert_ffn;

@@ -17,6 +17,7 @@ struct experts_form {
     const char *bias;           /* vector that is added to choose experts; NULL: none */
     int bias_rows;              /* 1: files have that vector as a matrix with one row */
     const char *factors;        /* vector of factors of the weights; NULL: none */
+    int ranked;                 /* greatest scores whose sum ranks a group of experts; 0: two */
     const char *gate_up, *down; /* stacks */
     const char *const *gate_up_parts,
         *const *down_parts; /* ends of names of files' tensors for each expert; NULL: stacks are whole */

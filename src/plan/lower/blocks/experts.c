@@ -91,6 +91,7 @@ static struct op_attrs *emit_route(struct lowering *L, const struct block *b, en
     a->route.normalise = e->normalises;
     a->route.groups = e->groups > 1 ? (int32_t)e->groups : 0;
     a->route.group_k = e->groups > 1 ? (int32_t)e->groups_used : 0;
+    a->route.ranked = e->groups > 1 && e->ranked == 1 ? 1 : 0;
     a->route.scale = e->scale;
     a->route.eps = e->added;
     a->route.least = e->floor;
