@@ -28,7 +28,8 @@ struct tensor *tensor_random(int64_t n, enum dtype dtype, double scale);
 struct tensor *tensor_copy(const struct tensor *t);
 void tensor_set(struct tensor *t, int64_t i, double value); /* rounds to the dtype */
 void tensor_load(struct tensor *t);                         /* sets the fp64 values from the stored elements */
-int tensors_free(void **state);                             /* frees all tensors: the teardown of every test */
+void tensors_number(uint64_t first); /* starts random streams anew: a case's tensors depend on no case before it */
+int tensors_free(void **state);      /* frees all tensors: the teardown of every test */
 
 enum arg_mode { IN, OUT, INOUT };
 
