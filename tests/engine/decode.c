@@ -1,6 +1,7 @@
 #include "engine/decode.h"
 
 #include "model/config/adapter_config.h"
+#include "scratch_place.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ static enum status start(struct decode_rig *r, const char *name)
         r->target = backend_cpu_target(omp_get_max_threads());
     r->settings.plan.target = &r->target;
     TRY(plan_sampling(r->model, &r->settings.plan, r->limit, &plan));
-    strcpy(r->scratch, "/tmp/ltrain-test-XXXXXX");
+    snprintf(r->scratch, sizeof r->scratch, "%s/ltrain-test-XXXXXX", scratch_place());
     if (!mkdtemp(r->scratch))
         return status_fail(ERR_IO, "cannot make a scratch directory");
     TRY(session_create(r->model, &plan, 1, &r->settings, NULL, &scratch, 1, &r->session));

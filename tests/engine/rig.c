@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "engine/expert_load.h"
 #include "plan/cells.h"
+#include "scratch_place.h"
 
 #include <dirent.h>
 #include <omp.h>
@@ -54,8 +55,7 @@ enum status rig_start(struct rig *r, struct model *model)
     aim(r);
     enum status st = plan_create(model, &r->settings.plan, r->limit, &plan);
     if (st == OK) {
-        snprintf(r->scratch, sizeof r->scratch, "%s/ltrain-test-XXXXXX",
-                 r->memory && access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+        snprintf(r->scratch, sizeof r->scratch, "%s/ltrain-test-XXXXXX", r->disk ? "/tmp" : scratch_place());
         if (!mkdtemp(r->scratch))
             st = status_fail(ERR_IO, "cannot make a scratch directory");
     }

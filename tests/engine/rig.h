@@ -19,7 +19,7 @@ struct rig {
     struct comm *comm; /* ranks, borrowed; NULL: a single rank. Set before rig_start, with the mesh of the settings */
     int64_t limit[TIERS];
     char scratch[64]; /* directory of the nvme tier */
-    int memory;       /* 1: that directory lies in memory, if there is a file system for it */
+    int disk;         /* 1: that directory lies in /tmp, 0: in memory, if there is a file system for it */
     int64_t updates;  /* optimizer steps made so far */
     int pending;
     struct step_record last;

@@ -127,6 +127,7 @@ static void run_cell(enum model_family family, int layers, enum dtype dtype, enu
     int runs[PLAN_PROGRAMS] = {0};
     static int on_gpu;
     rig_defaults(&r, S);
+    r.disk = 1;
     rig_cell_defaults(&r.settings, S, dtype);
     cell_apply(c, &r.settings.plan);
     r.settings.plan.optim_dtype = moments;

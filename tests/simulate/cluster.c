@@ -113,7 +113,6 @@ static void settle(struct rig *r, const struct form *f, struct comm *comm)
         s->plan.device = DEVICE_CPU_DISCRETE;
     }
     r->comm = comm;
-    r->memory = 1;
 }
 
 /* Loads the newest checkpoint, or makes initial values if there is none; *step: steps done. */
