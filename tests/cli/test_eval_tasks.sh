@@ -47,10 +47,10 @@ needle="--tokenizer words --lengths 128 --depths 50% --tasks needle"
 # 9 samples a step. With this seed the loss is a hundredth of its first value at step 300, also with other samples, other rates (1.9e-3,
 # 2.1e-3), other tiles and in bf16, and at step 500 with half the warmup. Other seeds may take longer. Sanitized builds need not find
 # anything.
-steps=600 found=0.8
-[ "${1:-}" != sanitized ] || steps=5 found=0
+steps=450 samples=3000 found=0.8
+[ "${1:-}" != sanitized ] || steps=5 samples=300 found=0
 # shellcheck disable=SC2086 # the options are several words
-evaluate out --model tiny $needle --samples 3000 --seed 7 --write-samples train.jsonl
+evaluate out --model tiny $needle --samples $samples --seed 7 --write-samples train.jsonl
 "$ltrain" --model tiny --tokenizer words --data train.jsonl --seq-len 1k --steps $steps --lr 2e-3 --warmup 20 --weight-decay 0 --seed 3 \
     --effort quick --threads 1 --out run >log 2>err || { fail "training"; cat err; }
 # Numbers and keys are others than those of the training. Chance is 1 in 9 million.
@@ -77,7 +77,7 @@ grep -v '"seconds"' shared | cmp -s - a || { fail "three ranks found something e
 awk 'BEGIN { for (i = 0; i < 150; i++) printf "The boat with number %d was sold to a clerk in house %d of the town. Nobody there had seen %d of them.%s",
     i, 3 * i, 7 * i, i % 2 ? "\n\n" : " " }' >text
 all=needle,multi-needle,multikey,tracking,counting,aggregation,shuffled
-evaluate out --model tiny --data text --tasks $all --lengths 1500,2k --depths 3 --samples 1 --max-new-tokens 60 --svg map.svg
+evaluate out --model tiny --data text --tasks $all --lengths 1500,2k --depths 3 --samples 1 --max-new-tokens 12 --svg map.svg
 for word in needle multi-needle multikey tracking counting aggregation shuffled all; do
     grep -q "^ *$word  *[0-9][0-9]*  *[0-9][0-9]*  *[0-9][0-9]*\$" out || { fail "no mean of $word"; cat out; }
 done
@@ -129,10 +129,10 @@ end_when() {
 }
 
 # A signal during an evaluation: the answers so far are printed, also those of two ranks that share the samples.
-"$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 1000 --effort quick --ranks 2 >out 2>err &
+"$ltrain" eval --model tiny --tasks needle --lengths 1k --depths 50 --samples 40 --effort quick --ranks 2 >out 2>err &
 end_when "answering" grep -q "depth 0%: " out
 says out "      0%          0"
-says out "of 50,000 answers"
+says out "of 2,000 answers"
 
 # Before the first answer there is nothing to print. The signal is sent as soon as it is caught.
 "$ltrain" eval --model tiny --tasks needle --lengths 400k --depths 50% --samples 1 --effort quick >out 2>err &

@@ -77,7 +77,7 @@ says err "by another tokenizer (or --text-column, --append-eos, "
 check "trains without ends" train --tokenizer to-end --steps 1 --out plain-run
 [ "$ended" = $(($(sed -n 's/.*, \([0-9,]*\) tokens kept.*/\1/p' out | head -n 1 | tr -d ,) + 1)) ] || { fail "one end for one text, $ended"; cat out; }
 for how in yes no; do
-    "$ltrain" eval --model ended-run/hf --eval-data text --lengths 128 --append-eos $how --json >$how.json 2>err || cat err
+    "$ltrain" eval --model ended-run/hf --eval-data text --lengths 128 --effort quick --append-eos $how --json >$how.json 2>err || cat err
 done
 [ "$(grep -m 1 '"tokens"' yes.json)" != "$(grep -m 1 '"tokens"' no.json)" ] || fail "eval reads no ends"
 
@@ -223,8 +223,8 @@ grep -q '^template-var: \["\?mood=glad"\?\]$' moody/config.yaml || { fail "the r
 "$ltrain" --resume moody --effort quick --steps 2 >out 2>err || { fail "resumed with the variable"; cat err; }
 fails "by another tokenizer (or --text-column" --resume moody --effort quick --steps 3 --template-var mood=sad
 "$ltrain" eval --model moody --lengths 128 --effort quick >out 2>err || { fail "held-out text with the variable"; cat err; }
-"$ltrain" eval --model moody/hf --eval-data chats.jsonl --lengths 128 --template-var mood=glad >out 2>err || { fail "eval with the variable"; cat err; }
-fails "no mood" eval --model moody/hf --eval-data chats.jsonl --lengths 128
+"$ltrain" eval --model moody/hf --eval-data chats.jsonl --lengths 128 --effort quick --template-var mood=glad >out 2>err || { fail "eval with the variable"; cat err; }
+fails "no mood" eval --model moody/hf --eval-data chats.jsonl --lengths 128 --effort quick
 "$ltrain" sample --model moody/hf --chat --prompt Q --max-new-tokens 1 --template-var mood=glad >out 2>err || { fail "sample with the variable"; cat err; }
 fails "no mood" sample --model moody/hf --chat --prompt Q --max-new-tokens 1
 

@@ -257,7 +257,7 @@ static void planned_for_a_gpu(void **state)
 {
     (void)state;
     copy_model("qwen3_5");
-    e2e_succeeds(NULL, "plan --model model --seq-len 4k --machine h200");
+    e2e_succeeds(NULL, "plan --model model --seq-len 4k --effort quick --machine h200");
 }
 
 /* Two ranks that share sequences have one rank's losses, and pass the comparison with it. */

@@ -147,7 +147,8 @@ static void budgets(void **state)
                                TINY "--offload nvme --nvme-max 1M");
     }
     /* the change that the message suggests must work */
-#define LONG "--model tiny --data corpus.txt --seq-len 4096 --device-mem 12M --tiles rows=256,loss=64,group=16384 --threads 1 "
+#define LONG \
+    "--model tiny --data corpus.txt --seq-len 4096 --device-mem 12M --tiles rows=256,loss=64,group=16384 --threads 1 --effort quick "
     struct result r = e2e_refuses(3, "on the device|12 MiB are given (--device-mem). --offload | would need ", NULL,
                                   LONG "--offload none --out run");
     char *change = strdup(strstr(r.err, ". --") + 2), *end = strstr(change, " would need");
@@ -176,7 +177,7 @@ static void a_shorter_sequence(void **state)
 static void machines(void **state)
 {
     (void)state;
-#define ON(machine) "plan --model Tiny --seq-len 256 --dtype BF16 --machine " machine
+#define ON(machine) "plan --model Tiny --seq-len 256 --dtype BF16 --effort quick --machine " machine
     e2e_refuses(2, "--device-mem: 200 GiB are more than the 77 GiB that a program can have of a100-80: leave it out", NULL,
                 ON("a100-80 --device-mem 200G"));
     e2e_refuses(2, "--dtype fp32: attention on GPUs computes in bf16: leave --dtype out", NULL,
@@ -199,7 +200,7 @@ static void machines(void **state)
     r = e2e_succeeds(NULL, ON("4xa100-80 --mesh ulysses=2")); /* degrees that are not given follow from the number of devices */
     e2e_contains(r.out, " 4 ranks: dp=1,ulysses=2,ring=2, ");
     /* without --machine, degrees follow from the number of ranks */
-    r = e2e_succeeds(NULL, "plan --model tiny --seq-len 256 --ranks 4 --mesh ulysses=2");
+    r = e2e_succeeds(NULL, "plan --model tiny --seq-len 256 --effort quick --ranks 4 --mesh ulysses=2");
     e2e_contains(r.out, " 4 ranks: dp=1,ulysses=2,ring=2, ");
     r = e2e_succeeds(NULL, ON("A100-80 --nvme none"));
     e2e_contains(r.out, "tiny, 256 tokens on 1 x a100-80: fits, ");
