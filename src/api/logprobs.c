@@ -3,7 +3,7 @@
 
 #include "base/num.h"
 #include "base/sys.h"
-#include "train/sequences.h"
+#include "train/pipeline.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -66,54 +66,97 @@ static enum status take(void *request, int64_t number, struct sequence *out, int
     return OK;
 }
 
-/* Collects the results of sequence k from the ranks that computed them. place: the sequence's place in this rank's micro-batch, -1: none.
- * Each token's loss is on one rank and 0 on the others, so that sums of doubles are exact. */
-static enum status collect(const struct request *x, int64_t k, int64_t place)
+/* A pass over all sequences. */
+struct scoring {
+    const struct request *of;
+    double *loss; /* [this rank's micro-batches][tokens of one]: 0 for other ranks' tokens */
+    int64_t tokens;
+};
+
+/* Notes this rank's losses of the program that ran last. */
+static void note(struct scoring *x, int64_t micro_batch)
 {
-    struct run *r = x->run;
-    const int64_t n = x->length[k];
+    struct run *r = x->of->run;
     const struct io_buffers *io = &r->session->plan->io;
     const int32_t *targets = session_io(r->session, io->targets);
     const float *each = session_io(r->session, io->each);
+    for (int64_t i = 0; i < batch_targets(r->batch); i++)
+        if (targets[i] >= 0)
+            x->loss[micro_batch * x->tokens + batch_token(r->batch, i)] = (double)each[i];
+}
+
+/* Collects the results of sequence k from the ranks that computed them. Each token's loss is on one rank and 0 on the others, so that
+ * sums of doubles are exact. */
+static enum status collect(struct scoring *x, int64_t k)
+{
+    struct run *r = x->of->run;
+    const int64_t n = x->of->length[k], packed = r->session->plan->strategy.key.packed,
+                  together = r->session->plan->strategy.key.mesh.degree[MESH_DP] * packed, micro_batch = k / together,
+                  own = sequences_own(r, x->of->n, micro_batch);
     double *loss = sys_calloc((size_t)n, sizeof *loss);
-    TRY(comm_agree(r->comm, loss ? OK : status_fail(ERR_NOMEM, "out of memory: the results of %lld tokens", (long long)n)));
-    for (int64_t i = 0; place >= 0 && i < batch_targets(r->batch); i++) {
-        const int64_t token = batch_token(r->batch, i) - place * run_length(r);
-        if (targets[i] >= 0 && token >= 0 && token < n)
-            loss[token] = (double)each[i];
-    }
-    enum status st = OK;
+    enum status st = loss ? OK : status_fail(ERR_NOMEM, "ltrain_logprobs: out of memory");
+    if (st == OK && own >= 0 && k >= own && k < own + packed)
+        memcpy(loss, &x->loss[micro_batch * x->tokens + (k - own) * run_length(r)], (size_t)n * sizeof *loss);
     for (int64_t i = 0; i < n && st == OK; i += INT_MAX)
         st = comm_sum(r->comm, loss + i, (int)min_i64(INT_MAX, n - i));
-    x->out[k][0] = 0;
+    x->of->out[k][0] = 0;
     for (int64_t i = 1; i < n && st == OK; i++)
-        x->out[k][i] = -(float)loss[i - 1];
+        x->of->out[k][i] = -(float)loss[i - 1];
     free(loss);
     return st;
 }
 
-static enum status score(struct request *x)
+/* Computes the micro-batches one after another. */
+static enum status run_each(struct scoring *x, const struct sequence_source *source)
 {
-    struct run *r = x->run;
-    const struct sequence_source source = {.take = take, .user = x};
+    struct run *r = x->of->run;
     const enum plan_program which = r->session->plan->programs[PLAN_EVAL] ? PLAN_EVAL : PLAN_UPDATE_STEP;
-    const int64_t packed = r->session->plan->strategy.key.packed,
-                  together = r->session->plan->strategy.key.mesh.degree[MESH_DP] * packed;
-    if (strategy_stages(&r->session->plan->strategy) > 1)
-        return status_fail(ERR_INVALID, "texts are not scored by stages yet: open the trainer on a mesh without pp");
-    TRY(run_flush(r));
-    for (int64_t i = 0; i < sequences_micro_batches(r, x->n); i++) {
+    for (int64_t i = 0; i < sequences_micro_batches(r, x->of->n); i++) {
         struct tally ignored = {0};
         int cut;
-        const int64_t own = sequences_own(r, x->n, i);
-        TRY(sequences_publish(r, &source, own, x->n, &ignored));
+        TRY(sequences_publish(r, source, sequences_own(r, x->of->n, i), x->of->n, &ignored));
         run_fill_record(r, 1, 0);
         TRY(session_run(r->session, which, NULL));
         TRY(comm_section_end(r->comm, &cut));
-        for (int64_t k = i * together; k < min_i64(x->n, (i + 1) * together); k++)
-            TRY(collect(x, k, own >= 0 && k >= own && k < own + packed ? k - own : -1));
+        note(x, i);
     }
     return OK;
+}
+
+static enum status run_half(void *user, const struct tick_work *w, int64_t micro_batch, const struct half_run *half)
+{
+    struct scoring *x = user;
+    TRY(session_run_half(x->of->run->session, w->program, half, NULL));
+    if (w->program == PLAN_EVAL)
+        note(x, micro_batch);
+    return OK;
+}
+
+/* Passes all micro-batches through a pipeline. */
+static enum status run_stages(struct scoring *x, const struct sequence_source *source)
+{
+    struct run *r = x->of->run;
+    const struct ticks t = plan_evaluation_ticks(r->session->plan, sequences_micro_batches(r, x->of->n));
+    const struct pipeline_pass pass = {source, x->of->n, 1, 0, run_half, x, NULL};
+    int cut;
+    TRY(pipeline_run(r, &t, &pass));
+    return comm_section_end(r->comm, &cut);
+}
+
+static enum status score(struct request *of)
+{
+    struct run *r = of->run;
+    const struct sequence_source source = {.take = take, .user = of};
+    struct scoring x = {.of = of, .tokens = r->session->plan->strategy.seq_len};
+    TRY(run_flush(r));
+    x.loss = sys_calloc((size_t)(sequences_micro_batches(r, of->n) * x.tokens) + 1, sizeof *x.loss);
+    enum status st = x.loss ? OK : status_fail(ERR_NOMEM, "ltrain_logprobs: out of memory");
+    if (st == OK)
+        st = (strategy_stages(&r->session->plan->strategy) > 1 ? run_stages : run_each)(&x, &source);
+    for (int64_t k = 0; k < of->n && st == OK; k++)
+        st = collect(&x, k);
+    free(x.loss);
+    return st;
 }
 
 int ltrain_logprobs(ltrain *s, int64_t n, const int64_t *length, const int32_t *const *tokens, float *const *out)

@@ -19,7 +19,8 @@ struct batch {
     int32_t *rows;         /* room for the rows that slices share; NULL without slices */
     struct sequence whole; /* arrays of the whole sequence: in `memory`, or the program's own inputs */
     uint8_t *needs;
-    int64_t each;  /* tokens of a sequence */
+    int64_t each;                   /* tokens of a sequence */
+    int64_t first_token, first_row; /* first token of a slice in its sequence; first row of a share for the model's ends */
     int32_t *slot; /* [vocab]: each token's row among those of the embedding that are trained by themselves, -1: none; or NULL */
     int32_t *column; /* tokens of the head's rows that are trained by themselves; or NULL */
     int64_t *used;   /* tokens of each of the micro-batch's sequences before its padding */
@@ -271,7 +272,8 @@ static void publish_links(struct batch *b, int32_t *whole)
 /* Copies this rank's weights out of the whole sequence's. */
 static void gather_weights(const struct batch *b, float *own)
 {
-    for (int64_t i = 0; i < batch_targets(b); i++)
+    const int64_t n = b->shape.padded / mesh_sharing(&b->s->plan->strategy.key.mesh);
+    for (int64_t i = 0; i < n; i++)
         own[i] = b->weights[batch_token(b, i)];
 }
 
@@ -291,9 +293,13 @@ void batch_take_slice(struct batch *b, int64_t slice)
     const int64_t n = b->shape.padded, rows = b->s->plan->strategy.rows, first = slice * n, own = first + b->ulysses * rows;
     int32_t *const index = session_io(b->s, io->index), *const numbers = io->numbers >= 0 ? session_io(b->s, io->numbers) : NULL;
     const struct sequence in = inputs(b->s);
+    b->first_token = first;
+    b->first_row = 0;
     memcpy(in.tokens, b->whole.tokens + own, (size_t)rows * sizeof *in.tokens);
     memcpy(in.targets, b->whole.targets + own, (size_t)rows * sizeof *in.targets);
     memcpy(in.positions, b->whole.positions + own, (size_t)rows * sizeof *in.positions);
+    if (in.weights)
+        memcpy(in.weights, b->weights + own, (size_t)rows * sizeof *in.weights);
     shift_positions(b, in.positions);
     for (int64_t i = 0; i < n; i++)
         index[i] = (int32_t)(first + i);
@@ -316,6 +322,7 @@ enum status batch_publish(struct batch *b, int64_t n)
     const struct io_buffers *io = &b->s->plan->io;
     struct sequence in = inputs(b->s);
     pad_all(b, n);
+    b->first_token = b->first_row = 0;
     if (b->slices > 1) {
         b->digest = digest_of(b);
         batch_take_slice(b, 0);
@@ -366,7 +373,8 @@ static int64_t row_of_target(const struct batch *b, int64_t i)
 
 int64_t batch_targets(const struct batch *b)
 {
-    return b->shape.padded / mesh_sharing(&b->s->plan->strategy.key.mesh);
+    const struct strategy *s = &b->s->plan->strategy;
+    return strategy_end_rows(s) / mesh_degree(&s->key.mesh, MESH_TP);
 }
 
 int64_t batch_position(const struct batch *b, int64_t i)
@@ -376,7 +384,8 @@ int64_t batch_position(const struct batch *b, int64_t i)
 
 int64_t batch_token(const struct batch *b, int64_t i)
 {
-    return seq_token_of(b->layout, b->ring, b->ulysses * seq_rank_rows(&b->shape) + row_of_target(b, i));
+    const int64_t row = row_of_target(b, b->first_row + i);
+    return b->first_token + seq_token_of(b->layout, b->ring, b->ulysses * seq_rank_rows(&b->shape) + row);
 }
 
 void batch_take_share(struct batch *b)
@@ -385,9 +394,12 @@ void batch_take_share(struct batch *b)
     const int64_t share = strategy_end_rows(s), first = min_i64(s->rows, comm_member(b->s->comm, LANE_PP) * share),
                   n = min_i64(share, s->rows - first);
     const struct sequence in = inputs(b->s);
+    b->first_row = first;
     memmove(in.tokens, in.tokens + first, (size_t)n * sizeof *in.tokens);
     memmove(in.targets, in.targets + first, (size_t)n * sizeof *in.targets);
     memmove(in.positions, in.positions + first, (size_t)n * sizeof *in.positions);
+    if (in.weights)
+        memmove(in.weights, in.weights + first, (size_t)n * sizeof *in.weights);
     for (int64_t i = n; i < share; i++) { /* rows that are no one's */
         in.tokens[i] = in.positions[i] = 0;
         in.targets[i] = -1;

@@ -40,7 +40,7 @@ struct range {
     int alike;              /* 1: only the placement that fitted last is tried */
 };
 
-static int64_t step_at(int64_t tokens)
+int64_t length_step(int64_t tokens)
 {
     int64_t power = LENGTH_SHORTEST;
     while (2 * power <= tokens)
@@ -204,14 +204,14 @@ static enum status probe(struct range *x, int64_t tokens, struct candidate *out)
 
 static int64_t round_to_step(double tokens)
 {
-    int64_t step = step_at((int64_t)tokens);
+    int64_t step = length_step((int64_t)tokens);
     return (int64_t)tokens / step * step;
 }
 
 /* Returns the length times `times`, or one step longer if that is more. */
 static int64_t farther(int64_t tokens, double times)
 {
-    return max_i64(tokens + step_at(tokens), round_to_step(times * (double)tokens));
+    return max_i64(tokens + length_step(tokens), round_to_step(times * (double)tokens));
 }
 
 /* A length that fits and a longer length that does not. Needs, as shares of the available memory, grow about in proportion to the
@@ -250,8 +250,8 @@ static enum status bracket(struct range *x, int64_t at, struct bracket *b)
 static enum status narrow(struct range *x, struct bracket *b)
 {
     struct candidate c;
-    for (int i = 0; b->high - b->low > step_at(b->low) && !(x->any && hurry_asked()); i++) {
-        int64_t step = step_at(b->low);
+    for (int i = 0; b->high - b->low > length_step(b->low) && !(x->any && hurry_asked()); i++) {
+        int64_t step = length_step(b->low);
         double share = b->high_excess > 0 ? (1 - b->low_excess) / (b->high_excess - b->low_excess) : 0.5;
         if (i % 4 == 3) /* the interpolation missed: bisect */
             share = 0.5;
@@ -289,7 +289,7 @@ static enum status lengthen(struct range *x, struct bracket *b, struct sure *sur
         return OK;
     *sure = (struct sure){b->low, x->variant};
     note(x, b->high, &v, &c);
-    *b = (struct bracket){b->high, most + step_at(most), c.excess, 0};
+    *b = (struct bracket){b->high, most + length_step(most), c.excess, 0};
     x->alike = 1;
     TRY(bracket(x, min_i64(most, farther(b->low, 1.125)), b));
     TRY(narrow(x, b));
@@ -311,7 +311,7 @@ static enum status confirm(struct range *x, const int64_t limit[TIERS], struct b
         for (int t = 0; t < TIERS; t++)
             if (c->bytes[t] > trial.bytes[t])
                 x->limit[t] = (int64_t)((double)x->limit[t] * (double)trial.bytes[t] / (double)c->bytes[t]);
-        int64_t next = min_i64(b->low - step_at(b->low), round_to_step((double)b->low / c->excess));
+        int64_t next = min_i64(b->low - length_step(b->low), round_to_step((double)b->low / c->excess));
         *b = (struct bracket){0, b->low, 0, c->excess};
         TRY(bracket(x, next, b));
         TRY(narrow(x, b));
@@ -334,7 +334,7 @@ static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
         next = fmin(next, t - (excess - 1) * (double)(last->tokens - tokens) / (last->excess - excess));
     *last = (struct misfit){tokens, excess};
     next = fmax(next, 0.9 * t);
-    return max_i64(LENGTH_SHORTEST, min_i64(tokens - step_at(tokens), round_to_step(next)));
+    return max_i64(LENGTH_SHORTEST, min_i64(tokens - length_step(tokens), round_to_step(next)));
 }
 
 /* Plans x's length. *out is NULL if all programs exceed their tables. */
@@ -355,7 +355,7 @@ static enum status reach(struct range *x, const int64_t limit[TIERS], int64_t hi
 {
     struct plan_request s;
     struct plan *next;
-    int64_t step = step_at(*at), most = most_tokens(x->any_length), steps = 1;
+    int64_t step = length_step(*at), most = most_tokens(x->any_length), steps = 1;
     const struct variant first = {0, 0};
     int there;
     for (double spent = 0; (*plan)->fits && (high == 0 || high - *at > step) && !hurry_asked(); steps *= 2) {
@@ -393,7 +393,7 @@ static enum status find_longest(struct range *x, const int64_t limit[TIERS], str
     struct plan *plan;
     struct misfit last = {0, 0};
     int64_t tokens, high = 0, most = most_tokens(x->any_length);
-    struct bracket b = {0, most + step_at(most), 0, 0};
+    struct bracket b = {0, most + length_step(most), 0, 0};
     struct sure sure = {0, {0, 0}};
     int there;
     TRY(bracket(x, min_i64(most, LENGTH_FIRST), &b));
@@ -432,7 +432,7 @@ static enum status find_longest(struct range *x, const int64_t limit[TIERS], str
         plan_destroy(plan);
         return st;
     }
-    found->step = step_at(tokens);
+    found->step = length_step(tokens);
     found->mesh = x->variant.degrees > 0;
     found->tiles = x->variant.finer > 0;
     plan->longest = *found;
@@ -453,8 +453,6 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
         return status_fail(ERR_INVALID,
                            "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
                            m->config.name, (long long)m->config.max_positions, LENGTH_SHORTEST);
-    if (mesh_degree(&s->mesh, MESH_PP) > 1)
-        return status_fail(ERR_INVALID, "--max-seq: lengths are not searched for stages yet: give --seq-len, or leave pp out");
     if (part.slices > m->part.slices) {
         TRY(model_part_create(m->whole, &part, &slice));
         x.any_length = slice;

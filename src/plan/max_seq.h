@@ -11,4 +11,7 @@
 enum status plan_longest(const struct model *m, struct plan_request *s, int ranks, int per_host, const int64_t limit[TIERS],
                          struct plan **out);
 
+/* Returns the distance from a length to the next one that is tried. */
+int64_t length_step(int64_t tokens);
+
 #endif

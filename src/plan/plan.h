@@ -14,7 +14,7 @@ enum plan_program {
     PLAN_MORE,        /* a further micro-batch, not the last */
     PLAN_LAST,        /* the last of several micro-batches */
     PLAN_FLUSH,       /* the pending update alone */
-    PLAN_EVAL,
+    PLAN_EVAL,        /* the losses of held-out sequences; in a pipeline, those behind forward passes */
     /* Pipelines (ticks.h), which run PLAN_FLUSH and these alone; their PLAN_UPDATE_STEP is the program that halves are cut from. Of
      * three, the first belongs to the first micro-batch, the others to further ones and to the last one of several. */
     PLAN_EMBED,

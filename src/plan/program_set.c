@@ -25,6 +25,12 @@ static void set_three(const struct plan_request *s, int *duties, int common)
     duties[2] = pieces > 1 ? common | DUTY_LAST : 0;
 }
 
+/* Tells whether a run that trains evaluates, too. */
+static int evaluates(const struct plan_request *s)
+{
+    return s->eval_every > 0 || s->eval_before || s->scores;
+}
+
 /* Sets the duties of a pipeline's programs. */
 static void pipeline_duties(const struct plan_request *s, int duties[PLAN_PROGRAMS])
 {
@@ -41,6 +47,8 @@ static void pipeline_duties(const struct plan_request *s, int duties[PLAN_PROGRA
     if (s->grad_accum > 1 && mesh_degree(&s->mesh, MESH_SLICES) > 1)
         duties[PLAN_BACKWARD_NEXT] = both | DUTY_HALF_BACKWARD | DUTY_NEXT;
     set_three(s, &duties[PLAN_EMBED_GRAD_FIRST], DUTY_EMBED_GRAD);
+    if (evaluates(s))
+        duties[PLAN_EVAL] = DUTY_HEAD | DUTY_EVALUATE;
 }
 
 /* Sets the duties of the programs that a run needs; 0: not needed. */
@@ -63,7 +71,7 @@ static void program_duties(const struct plan_request *s, int duties[PLAN_PROGRAM
         duties[PLAN_MORE] = DUTY_FORWARD | DUTY_BACKWARD;
     if (s->grad_accum > 1)
         duties[PLAN_LAST] = DUTY_FORWARD | DUTY_BACKWARD | DUTY_LAST;
-    if (s->eval_every > 0 || s->eval_before || s->scores)
+    if (evaluates(s))
         duties[PLAN_EVAL] = DUTY_FORWARD;
 }
 

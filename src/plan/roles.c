@@ -294,16 +294,15 @@ static enum status verify_together(const struct plan *p, int n_parts, const stru
 }
 
 /* Verifies a pipeline tick by tick; a tick whose stages run what they ran in the one before is verified already. */
-static enum status verify_ticks(const struct plan *p, int n_parts, const struct program **programs, struct mesh_roles *mesh,
-                                int32_t *role)
+static enum status verify_ticks(const struct plan *p, const struct ticks *t, int n_parts, const struct program **programs,
+                                struct mesh_roles *mesh, int32_t *role)
 {
-    const struct ticks t = plan_ticks(p);
     const struct program **before = programs + n_parts * TICK_MOST, **distinct = before + n_parts * TICK_MOST;
-    for (int64_t k = 0; k < ticks_count(&t); k++) {
+    for (int64_t k = 0; k < ticks_count(t); k++) {
         int n = 0;
         for (int s = 0; s < n_parts; s++) {
             struct tick_work work[TICK_MOST];
-            n = ticks_list(&t, s, k, work);
+            n = ticks_list(t, s, k, work);
             for (int i = 0; i < n; i++)
                 programs[i * n_parts + s] = plan_of_role(p, role_of(p, s))->programs[work[i].program];
         }
@@ -326,7 +325,11 @@ static enum status verify_parts(const struct plan *p, int n_parts, const struct 
         if (programs[0] && (stages == 1 || which == PLAN_FLUSH))
             TRY(verify_together(p, n_parts, programs, mesh, role, programs + n_parts));
     }
-    return stages > 1 ? verify_ticks(p, n_parts, programs, mesh, role) : OK;
+    if (stages == 1)
+        return OK;
+    const struct ticks training = plan_ticks(p), evaluation = plan_evaluation_ticks(p, 1);
+    TRY(verify_ticks(p, &training, n_parts, programs, mesh, role));
+    return p->programs[PLAN_EVAL] ? verify_ticks(p, &evaluation, n_parts, programs, mesh, role) : OK;
 }
 
 enum status plan_verify_ranks(const struct plan *p)

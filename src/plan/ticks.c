@@ -5,7 +5,15 @@
 struct ticks plan_ticks(const struct plan *p)
 {
     const struct strategy *s = &p->strategy;
-    return (struct ticks){strategy_stages(s), strategy_slices(s), strategy_lag(s), p->micro_batches};
+    return (struct ticks){strategy_stages(s), strategy_slices(s), strategy_lag(s), p->micro_batches, 0};
+}
+
+struct ticks plan_evaluation_ticks(const struct plan *p, int64_t micro_batches)
+{
+    struct ticks t = plan_ticks(p);
+    t.micro_batches = micro_batches;
+    t.evaluates = 1;
+    return t;
 }
 
 static int64_t pieces(const struct ticks *t)
@@ -27,6 +35,8 @@ static int64_t first_backward(const struct ticks *t)
 
 int64_t ticks_count(const struct ticks *t)
 {
+    if (t->evaluates)
+        return 2 * ends_apart(t) + pieces(t) + t->lag * (t->stages - 1);
     return first_backward(t) + pieces(t) + t->lag * (t->stages - 1) + ends_apart(t);
 }
 
@@ -104,8 +114,31 @@ static int has_backward(const struct ticks *t, int64_t tick)
     return !ends_apart(t) || tick >= first_backward(t) - 2;
 }
 
+/* Lists the programs of an evaluation's tick. A piece's outputs are used before the last stage makes others: one copy is enough. */
+static int list_evaluation(const struct ticks *t, int stage, int64_t tick, struct tick_work out[TICK_MOST])
+{
+    const int apart = ends_apart(t);
+    const int64_t forward = ticks_forward(t, stage, tick), embed = ticks_forward(t, 0, tick + apart),
+                  losses = ticks_forward(t, t->stages - 1, tick - apart);
+    int n = 0;
+    if (embed >= 0)
+        out[n++] = (struct tick_work){PLAN_EMBED, embed, 0, 0, 0};
+    out[n] = (struct tick_work){forward >= 0 ? PLAN_FORWARD : PLAN_PASS_FORWARD, forward, 0, 0, 0};
+    if (apart)
+        pass_on(t, stage, 1, tick - 1, &out[n]);
+    n++;
+    if (losses >= 0)
+        out[n++] = (struct tick_work){PLAN_EVAL, losses, 0, 0, 0};
+    out[n] = (struct tick_work){PLAN_PASS_BACKWARD, -1, 0, 0, 0};
+    if (!apart)
+        pass_on(t, stage, 1, tick, &out[n]);
+    return n + 1;
+}
+
 int ticks_list(const struct ticks *t, int stage, int64_t tick, struct tick_work out[TICK_MOST])
 {
+    if (t->evaluates)
+        return list_evaluation(t, stage, tick, out);
     const int apart = ends_apart(t), last = t->stages - 1;
     const int64_t forward = ticks_forward(t, stage, tick), backward = backward_number(t, stage, tick),
                   embed = ticks_forward(t, 0, tick + apart), head = backward_number(t, last, tick + apart),

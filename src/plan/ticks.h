@@ -24,9 +24,12 @@ struct ticks {
     int stages, slices;
     int lag; /* ticks by which a stage is behind the one before it: 1, or 2 if messages travel beside the tick between */
     int64_t micro_batches;
+    int evaluates; /* 1: forward passes and losses alone, without gradients */
 };
 
 struct ticks plan_ticks(const struct plan *p);
+/* Returns the ticks of an evaluation of as many micro-batches, whose losses (PLAN_EVAL) follow the last stage's forward passes. */
+struct ticks plan_evaluation_ticks(const struct plan *p, int64_t micro_batches);
 /* Returns the number of ticks. */
 int64_t ticks_count(const struct ticks *t);
 /* Returns the piece of a stage's forward or backward pass in a tick; -1: none. */

@@ -2,6 +2,7 @@
 #include "train/evaluate.h"
 
 #include "data/stream.h"
+#include "train/pipeline.h"
 
 #include <math.h>
 
@@ -16,7 +17,7 @@ static void add_tokens(struct run *r, struct sums *x)
     const struct io_buffers *io = &r->session->plan->io;
     const int32_t *targets = session_io(r->session, io->targets), *positions = session_io(r->session, io->positions);
     const float *each = session_io(r->session, io->each);
-    for (int64_t i = 0; i < r->session->plan->strategy.rows / mesh_degree(&r->session->plan->strategy.key.mesh, MESH_TP); i++) {
+    for (int64_t i = 0; i < batch_targets(r->batch); i++) {
         if (targets[i] < 0)
             continue;
         const int k = 31 - __builtin_clz((unsigned)positions[batch_position(r->batch, i)] + 1u);
@@ -40,38 +41,75 @@ static void summarise(const struct sums *x, double sum, const struct tally *all,
     }
 }
 
-enum status run_evaluate_source(struct run *r, const struct sequence_source *source, int64_t n, struct evaluation *out, int *cut)
+/* An evaluation's sums so far, and counts of the sequences that are done. */
+struct evaluating {
+    struct run *r;
+    const struct sequence_source *source;
+    int64_t n; /* sequences */
+    double sum;
+    struct sums sums;
+    struct tally done;
+};
+
+/* Evaluates the micro-batches one after another. *cut: a signal ended this. */
+static enum status run_each(struct evaluating *x, int *cut)
 {
-    double sum = 0;
-    struct tally own = {0}, all;
-    struct sums sums = {0};
-    const atomic_int *stop = r->inputs.rereading.stop;
+    struct run *r = x->r;
     const enum plan_program which = r->session->plan->programs[PLAN_EVAL] ? PLAN_EVAL : PLAN_UPDATE_STEP;
-    enum status st = OK;
-    *cut = 0;
-    if (comm_size(r->comm) > 1) /* no signal ends the rereading then, since the other ranks are computing already */
-        r->inputs.rereading.stop = NULL;
-    for (int64_t i = 0; i < sequences_micro_batches(r, n); i++) {
-        struct tally done = own;
-        st = sequences_publish(r, source, sequences_own(r, n, i), n, &done);
-        if (st == ERR_STOPPED)
-            break;
+    for (int64_t i = 0; i < sequences_micro_batches(r, x->n); i++) {
+        struct tally done = x->done;
+        const enum status st = sequences_publish(r, x->source, sequences_own(r, x->n, i), x->n, &done);
+        *cut = st == ERR_STOPPED;
+        if (*cut)
+            return OK;
         r->inputs.unread = st != OK && comm_size(r->comm) == 1;
         TRY(st);
         run_fill_record(r, 1, 0);
         TRY(session_run(r->session, which, NULL));
         TRY(comm_section_end(r->comm, cut));
         if (*cut)
-            break;
-        own = done;
-        sum += session_loss(r->session);
-        add_tokens(r, &sums);
+            return OK;
+        x->done = done;
+        x->sum += session_loss(r->session);
+        add_tokens(r, &x->sums);
     }
+    return OK;
+}
+
+static enum status run_half(void *user, const struct tick_work *w, int64_t micro_batch, const struct half_run *half)
+{
+    struct evaluating *x = user;
+    (void)micro_batch;
+    TRY(session_run_half(x->r->session, w->program, half, NULL));
+    if (w->program == PLAN_EVAL) {
+        x->sum += session_loss(x->r->session);
+        add_tokens(x->r, &x->sums);
+    }
+    return OK;
+}
+
+/* Passes all micro-batches through a pipeline. *cut: a signal ended this, and the sums are incomplete. */
+static enum status run_stages(struct evaluating *x, int *cut)
+{
+    const struct ticks t = plan_evaluation_ticks(x->r->session->plan, sequences_micro_batches(x->r, x->n));
+    const struct pipeline_pass pass = {x->source, x->n, 1, 0, run_half, x, &x->done};
+    TRY(pipeline_run(x->r, &t, &pass));
+    return comm_section_end(x->r->comm, cut);
+}
+
+enum status run_evaluate_source(struct run *r, const struct sequence_source *source, int64_t n, struct evaluation *out, int *cut)
+{
+    struct evaluating x = {.r = r, .source = source, .n = n};
+    struct tally all;
+    const atomic_int *stop = r->inputs.rereading.stop;
+    *cut = 0;
+    if (comm_size(r->comm) > 1) /* no signal ends the rereading then, since the other ranks are computing already */
+        r->inputs.rereading.stop = NULL;
+    TRY((strategy_stages(&r->session->plan->strategy) > 1 ? run_stages : run_each)(&x, cut));
     r->inputs.rereading.stop = stop;
-    *cut |= st == ERR_STOPPED;
-    TRY(sequences_add_up(r, &own, &all));
-    TRY(comm_sum(r->comm, (double *)&sums, sizeof sums / sizeof(double)));
-    summarise(&sums, sum, &all, out);
+    TRY(sequences_add_up(r, &x.done, &all));
+    TRY(comm_sum(r->comm, (double *)&x.sums, sizeof x.sums / sizeof(double)));
+    summarise(&x.sums, x.sum, &all, out);
     return OK;
 }
 

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "plan/hybrid.h"
 #include "plan/lower/fixed.h"
+#include "plan/longest_stages.h"
 #include "plan/lower/mesh.h"
 #include "plan/max_seq.h"
 #include "plan/report/describe.h"
@@ -137,14 +138,15 @@ static enum status plan_prepared(struct settings *s, const struct machine_ranks 
 {
     *out = (struct train_plans){.place = out->place};
     if (s->max_seq) {
-        TRY(plan_longest(m, &s->plan, p->ranks, p->per_host, p->limit, &out->plan[0]));
+        if (mesh_degree(&s->plan.mesh, MESH_PP) > 1)
+            TRY(plan_longest_stages(m, &s->plan, p->ranks, p->per_host, out->place, p->limit, &out->plan[0]));
+        else
+            TRY(plan_longest(m, &s->plan, p->ranks, p->per_host, p->limit, &out->plan[0]));
         out->n = out->owned = 1;
         return OK;
     }
     TRY(plan_mesh(m, &s->plan, p->ranks, p->per_host));
     adapt_tiles(s);
-    if (s->verify_every > 0)
-        s->plan.open_parts &= ~(1u << MESH_PP); /* refused for pipelines */
     enum status st = plan_lengths(s, p, m, out);
     if (st != OK)
         train_plans_destroy(out);
@@ -158,21 +160,10 @@ void train_plans_destroy(struct train_plans *p)
     p->n = p->owned = 0;
 }
 
-/* Refuses --verify-every for pipelines. */
-static enum status check_verified(const struct settings *s)
-{
-    if (s->verify_every == 0 || s->plan.mesh.degree[MESH_PP] <= 1)
-        return OK;
-    return status_fail(ERR_INVALID,
-                       "--verify-every %lld: steps of a pipeline (--mesh pp=%d) are not computed twice yet: leave one out",
-                       (long long)s->verify_every, s->plan.mesh.degree[MESH_PP]);
-}
-
 enum status train_plan(struct settings *s, struct comm *comm, int ranks, const struct model *m, struct train_plans *out,
                        int64_t limit[TIERS])
 {
     struct machine_ranks p;
-    TRY(check_verified(s)); /* before planning, which may take long, and again for a mesh that planning chooses */
     TRY(s->plan.machine ? machine_elsewhere(s, m, &p) : machine_here(s, comm, ranks, m, &p));
     memcpy(limit, p.limit, sizeof p.limit);
     train_show_planning(s, comm);
@@ -184,10 +175,7 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     plan_take_mesh(&s->plan, &strategy->key.mesh, strategy->key.packed);
     if (s->plan.zero == AUTO || s->plan.zero_is_unsaid) /* a rank alone has no stage; a resumed run may have more ranks */
         s->plan.zero = strategy->ranks > 1 ? strategy->key.zero : 3;
-    st = check_verified(s);
-    if (st != OK)
-        train_plans_destroy(out);
-    return st;
+    return OK;
 }
 
 /* ---- plans of a run ---- */

@@ -2,65 +2,16 @@
 #include "train/sequences.h"
 
 #include "base/clock.h"
-#include "base/rng.h"
 #include "base/sys.h"
 #include "base/tell.h"
 #include "engine/expert_load.h"
-#include "plan/ticks.h"
 #include "train/observe.h"
+#include "train/pipeline.h"
 #include "train/router_bias.h"
 #include "train/twice.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-double run_learning_rate(const struct settings *s, int64_t step)
-{
-    double warm = s->warmup > 0 && step < s->warmup ? (double)(step + 1) / (double)s->warmup : 1;
-    double total = (double)max_i64(1, s->plan.steps - s->warmup), t = (double)max_i64(0, step - s->warmup) / total;
-    switch (s->schedule) {
-    case SCHEDULE_LINEAR:
-        return s->lr * warm * (1 - t);
-    case SCHEDULE_COSINE:
-        return s->lr * warm * 0.5 * (1 + cos(3.14159265358979 * (t < 1 ? t : 1)));
-    case SCHEDULE_WSD: /* warm-up, stable, the last fifth decays */
-        return s->lr * warm * (t < 0.8 ? 1 : (1 - t) / 0.2);
-    default:
-        return s->lr * warm;
-    }
-}
-
-void run_fill_record(struct run *r, int64_t targets, uint64_t sequence)
-{
-    const struct settings *s = r->s;
-    struct step_record *record = session_io(r->session, r->session->plan->io.record);
-    double t = (double)r->progress.at.updates;
-    const uint64_t key = s->seed ^ rng_stream("dropout");
-    uint32_t random[4];
-    rng_block(s->seed, rng_stream("moments"), (uint64_t)r->progress.at.updates, random);
-    *record = (struct step_record){.inv_targets = targets > 0 ? 1.0f / (float)targets : 0,
-                                   .clip = (float)s->clip,
-                                   .lr = (float)r->progress.lr_pending,
-                                   .weight_decay = (float)s->weight_decay,
-                                   .beta1 = (float)s->beta1,
-                                   .beta2 = (float)s->beta2,
-                                   .eps = (float)s->eps,
-                                   /* computed from the float betas that updates use */
-                                   .bias1 = (float)(1 - pow((double)(float)s->beta1, t)),
-                                   .bias2 = (float)(1 - pow((double)(float)s->beta2, t)),
-                                   .rounding = random[0],
-                                   .dropout = {(uint32_t)key, (uint32_t)(key >> 32)},
-                                   .sequence = (uint32_t)sequence};
-    comm_list_members(r->comm, record->member);
-}
-
-int run_is_over(const struct run *r)
-{
-    int over = comm_is_cut(r->comm);
-    for (int l = LANE_WORLD; l < LANES && over; l++)
-        over = !comm_owes(r->comm, (enum lane)l);
-    return over;
-}
 
 enum status run_flush(struct run *r)
 {
@@ -178,53 +129,19 @@ struct sums {
     struct tracing *trace; /* NULL: the step is not traced */
 };
 
-/* Tells whether a program computes layers of a piece, not an end of the model. */
-static int computes_layers(enum plan_program which)
-{
-    return which == PLAN_FORWARD || (which >= PLAN_BACKWARD_FIRST && which <= PLAN_BACKWARD_NEXT);
-}
+/* Computation of a pipeline's step. */
+struct ticking {
+    struct run *r;
+    struct sums *sum;
+};
 
-/* Lays a stage's next program's inputs out: its piece of a sequence or, for an end of the model, a share of that. *laid_out: the
- * micro-batch whose sequence is there already. */
-static enum status lay_out(struct run *r, const struct ticks *t, const struct tick_work *w, int64_t targets, int64_t *laid_out)
+static enum status run_half(void *user, const struct tick_work *w, int64_t micro_batch, const struct half_run *half)
 {
-    const struct sequence_source source = training(r);
-    const int64_t sequence = w->piece / t->slices, own = sequences_own(r, r->s->plan.batch, sequence);
-    struct tally ignored = {0};
-    if (sequence != *laid_out || t->slices == 1)
-        TRY(sequences_publish(r, &source, own, r->s->plan.batch, &ignored));
-    *laid_out = sequence;
-    if (t->slices > 1)
-        batch_take_slice(r->batch, w->piece % t->slices);
-    run_fill_record(r, targets, r->progress.at.cursor + (uint64_t)own);
-    if (!computes_layers(w->program))
-        batch_take_share(r->batch);
-    return OK;
-}
-
-/* Runs a stage's programs of a tick. */
-static enum status run_tick(struct run *r, const struct ticks *t, int64_t tick, int64_t targets, int64_t *laid_out,
-                            struct sums *sum)
-{
-    const int stage = comm_member(r->comm, LANE_PP), open = strategy_open_micro_batches(&r->session->plan->strategy);
-    struct tick_work work[TICK_MOST];
-    const int n = ticks_list(t, stage, tick, work);
-    for (int i = 0; i < n && !run_is_over(r); i++) {
-        const struct tick_work *w = &work[i];
-        const int slot = w->piece < 0 ? 0 : ticks_slot(t, stage, w->piece);
-        const int64_t sequence = w->piece < 0 ? 0 : w->piece / t->slices;
-        const struct half_run half = {
-            {[COPIES_SAVED] = slot, [COPIES_KEYS] = (int)(sequence % open), [COPIES_OUTPUT] = w->output},
-            w->sends,
-            w->receives,
-        };
-        if (w->piece >= 0)
-            TRY(lay_out(r, t, w, targets, laid_out));
-        TRY(run_program(r, w->program, &half, sum->trace));
-        if (w->program >= PLAN_HEAD_FIRST && w->program <= PLAN_HEAD_LAST)
-            sum->loss += session_loss(r->session);
-        note_thrown(r, 1 + sequence);
-    }
+    const struct ticking *x = user;
+    TRY(run_program(x->r, w->program, half, x->sum->trace));
+    if (w->program >= PLAN_HEAD_FIRST && w->program <= PLAN_HEAD_LAST)
+        x->sum->loss += session_loss(x->r->session);
+    note_thrown(x->r, 1 + micro_batch);
     return OK;
 }
 
@@ -232,14 +149,14 @@ static enum status run_tick(struct run *r, const struct ticks *t, int64_t tick, 
 static enum status run_ticks(struct run *r, int64_t targets, struct sums *sum)
 {
     const struct ticks t = plan_ticks(r->session->plan);
-    int64_t laid_out = -1;
+    const struct sequence_source source = training(r);
+    struct ticking x = {r, sum};
+    const struct pipeline_pass pass = {&source, r->s->plan.batch, targets, r->progress.at.cursor, run_half, &x, NULL};
     if (r->progress.pending) {
         run_fill_record(r, 0, 0);
         TRY(run_program(r, PLAN_FLUSH, NULL, sum->trace));
     }
-    for (int64_t k = 0; k < ticks_count(&t) && !run_is_over(r); k++)
-        TRY(run_tick(r, &t, k, targets, &laid_out, sum));
-    return OK;
+    return pipeline_run(r, &t, &pass);
 }
 
 static enum status run_micro_batches(struct run *r, int64_t targets, struct sums *sum)

@@ -67,14 +67,14 @@ static enum status export(struct run *r, const char *path) {
     return st == OK ? OK : run_export_failed(r, st);
 }
 
-/* Closes the run's log; its failure does not hide another one. */
+/* Closes the run's log, which rank 0 has; its failure does not hide another one. */
 static enum status close_log(struct run *r, enum status st)
 {
     char cause[1024];
     struct run_log *log = r->place.log;
     r->place.log = NULL;
     if (st == OK)
-        return comm_agree(r->comm, run_log_close(log));
+        return run_log_close(log);
     snprintf(cause, sizeof cause, "%s", status_message());
     if (r->place.taken_over)
         run_log_abandon(log);
@@ -355,7 +355,7 @@ enum status run_finish(struct run *r)
     observe_write(r);
     if (!stopped)
         TRY(check_last_steps(r, model_path));
-    return close_log(r, OK);
+    return comm_agree(r->comm, r->place.log ? close_log(r, OK) : OK);
 }
 
 enum status run_close(struct run *r, enum status st)

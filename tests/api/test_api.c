@@ -339,6 +339,37 @@ static int stop_on_rank_1(void *user, struct ltrain_sequence *q)
     return give(&g, q) || *(int *)user == 1;
 }
 
+/* Scores the golden tokens before and after a step of weighed tokens. */
+static void step_weighed(const char *settings, float after[TOKENS])
+{
+    struct giving g = {.weighs = 1};
+    ltrain *s = open_golden(settings, LTRAIN_BATCHES | LTRAIN_WEIGHTS | LTRAIN_LOGPROBS);
+    check_logprobs(s);
+    works(ltrain_train(s, 1, give, NULL, &g));
+    works(ltrain_logprobs(s, 1, &(int64_t){TOKENS}, (const int32_t *[]){tokens}, (float *[]){after}));
+    works(ltrain_close(s));
+}
+
+/* Stages weigh tokens and score texts as ranks with whole layers do, whole sequences and slices of them. */
+static void check_stages(void)
+{
+    float plain[TOKENS], staged[TOKENS];
+    char settings[256];
+    double apart = 0;
+    step_weighed("batch = 4\nmesh = dp=4\nsteps = 1\nout = plain", plain);
+    for (int ahead = 0; ahead < 2; ahead++) {
+        snprintf(settings, sizeof settings, "batch = 4\nmesh = dp=2,pp=2,slices=%d\nstage-ahead = %d\nsteps = 1\nout = stages%d",
+                 1 + 2 * ahead, ahead, ahead);
+        step_weighed(settings, staged);
+        for (int i = 0; i < TOKENS; i++) {
+            if (!(fabs((double)(staged[i] - plain[i])) < 1e-4)) /* AdamW's first steps are as large for any gradient */
+                fail_msg("token %d: %.7f by stages, %.7f without", i, (double)staged[i], (double)plain[i]);
+            apart = fmax(apart, fabs((double)plain[i] - expected[i]));
+        }
+    }
+    assert_true(apart > 1e-3);
+}
+
 /* Ranks that share sequences have transformers' scores, in two ways; a session after another one; equal parameters on all. */
 static void test_ranks(void **state)
 {
@@ -359,6 +390,7 @@ static void test_ranks(void **state)
     check_logprobs(s);
     refuses(ltrain_read(s, "lm_head.weight", 0, 1, mine), LTRAIN_INVALID, "export it");
     works(ltrain_close(s));
+    check_stages();
     snprintf(out, sizeof out, "steps = 2\nzero = 3\nsp = ulysses\nout = %s", getenv("LTRAIN_TEST_OUT"));
     s = open_golden(out, LTRAIN_BATCHES | LTRAIN_WEIGHTS | LTRAIN_LOGPROBS);
     works(ltrain_train(s, 1, give, NULL, &g));

@@ -484,6 +484,37 @@ static void check_trace(const char *path)
     json_decref(root);
 }
 
+/* Held-out sequences have the losses of a rank alone, overall and by position, before training and between steps. */
+static void evaluated(const char *mesh)
+{
+    static const char *const names[] = {"scored-alone", "scored"};
+    json_t *last[2];
+    for (int i = 0; i < 2; i++) {
+        e2e_succeeds(&patient, "%s --batch 4 --steps 2 --eval-every 1 --eval-before --eval-fraction 0.03 --out %s" TINY,
+                     i ? mesh : "", names[i]);
+        char path[64];
+        snprintf(path, sizeof path, "%s/metrics.jsonl", names[i]);
+        char *text = e2e_read(path, NULL), *line = text;
+        for (char *next = strchr(line, '\n'); next && next[1]; next = strchr(line, '\n'))
+            line = next + 1;
+        last[i] = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
+        assert_non_null(last[i]);
+        free(text);
+        e2e_remove(names[i]);
+    }
+    const json_t *at[2] = {json_object_get(last[0], "eval_loss_by_position"), json_object_get(last[1], "eval_loss_by_position")};
+    const char *key;
+    json_t *value;
+    assert_int_equal(json_integer_value(json_object_get(last[0], "eval_tokens")),
+                     json_integer_value(json_object_get(last[1], "eval_tokens")));
+    assert_true(json_object_size(at[0]) > 3 && json_object_size(at[0]) == json_object_size(at[1]));
+    json_object_foreach((json_t *)at[0], key,
+                        value) /* sums in another order, and AdamW's first step, which is as large for any gradient */
+        assert_true(fabs(json_real_value(value) - json_real_value(json_object_get(at[1], key))) < 1e-4);
+    json_decref(last[0]);
+    json_decref(last[1]);
+}
+
 /* Stages train as one rank does, bit for bit wherever values are; runs go on on other meshes, and after a kill or SIGTERM. */
 static void stages(void **state)
 {
@@ -524,7 +555,8 @@ static void stages(void **state)
     near_curve("reference", "run", 1e-5);
     e2e_remove("run");
     ends_when_told("--steps 60 --out run " SLICED DISCRETE, SLICED);
-    e2e_refuses(2, "stages train only", &patient, "--steps 1 --eval-every 1 --eval-fraction 0.1 --out bad " STAGES);
+    evaluated("--ranks 4 --mesh dp=2,pp=2 --zero 3");
+    evaluated("--ranks 2 --mesh pp=2,slices=3 --stage-ahead 1" DISCRETE);
     e2e_refuses(2, "give pp, too", &patient, "--ranks 2 --mesh slices=2 --out bad" TINY);
     e2e_refuses(2, "share a slice by heads", &patient, "--ranks 4 --mesh pp=2,ring=2,slices=2 --out bad" TINY);
     e2e_refuses(2, "pp=3 is more than the model's 2 layers", &patient, "--ranks 3 --mesh pp=3 --out bad" TINY);
@@ -563,7 +595,7 @@ static void replayed(void **state)
 /* Ranks that share a batch or a sequence compute steps twice with the same bits, in every way of holding gradients. */
 static void verified(void **state)
 {
-    static const char *const meshes[] = {"--mesh dp=2 --zero 0", "--mesh ring=2 --zero 1",
+    static const char *const meshes[] = {"--mesh dp=2 --zero 0", "--mesh ring=2 --zero 1", "--mesh pp=2,slices=3 --zero 1",
                                          "--mesh ring=2 --zero 3 --dtype bf16" DISCRETE};
     (void)state;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {

@@ -146,7 +146,6 @@ static void cost_and_refusals(void **state)
     e2e_contains(r.out, "verify: every step is computed twice: ");
     e2e_refuses(2, "--verify-every compares bits|--deterministic no", NULL,
                 TINY "--deterministic no --verify-every 1 --out none");
-    e2e_refuses(2, "--verify-every 5|pipeline (--mesh pp=2)", NULL, "plan --ranks 2 --mesh pp=2 --verify-every 5" TINY);
 }
 
 int main(void)

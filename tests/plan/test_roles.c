@@ -392,6 +392,35 @@ static void check_pipeline(const struct ticks *t)
         assert_int_equal(runs[PLAN_PASS_FORWARD] + n, ticks_count(t));
 }
 
+/* Checks an evaluation: every piece passes through all stages in order, what one sends the next one receives in the same program, and all
+ * compute the piece's losses in one tick, behind the last stage's pass, before that stage makes other outputs. */
+static void check_evaluation(const struct ticks *t)
+{
+    const int p = t->stages, apart = t->lag - 1;
+    const int64_t n = t->micro_batches * t->slices;
+    int64_t done = 0, passed[8] = {0};
+    for (int64_t k = 0; k < ticks_count(t); k++)
+        for (int s = 0; s < p; s++) {
+            struct tick_work own[TICK_MOST], next[TICK_MOST];
+            const int programs = ticks_list(t, s, k, own);
+            assert_int_equal(programs, ticks_list(t, (s + 1) % p, k, next));
+            for (int i = 0; i < programs; i++) {
+                const int64_t piece = own[i].piece;
+                if (own[i].program == PLAN_FORWARD)
+                    assert_true(piece == passed[s]++ && k == piece + apart + t->lag * s);
+                if (own[i].program == PLAN_EVAL && s == p - 1)
+                    assert_true(piece == done++ && k == piece + apart + t->lag * s + apart);
+                if (s + 1 < p)
+                    assert_int_equal(own[i].sends, next[i].receives);
+                if (s + 1 < p && own[i].sends) /* one program sends a piece: at once, or in the next tick's pass */
+                    assert_true(own[i].program == (apart ? PLAN_FORWARD : PLAN_PASS_BACKWARD) || piece < 0);
+            }
+        }
+    for (int s = 0; s < p; s++)
+        assert_int_equal(passed[s], n);
+    assert_int_equal(done, n);
+}
+
 /* Ticks are those of the recursion; what one stage sends the next one receives at the same time; as many pieces are in flight as there
  * are slots at most, and these have different slots; every stage runs as many programs. */
 static void ticks(void **state)
@@ -400,8 +429,10 @@ static void ticks(void **state)
     for (int p = 2; p <= 8; p++)
         for (int64_t m = 1; m <= 12; m++)
             for (int c = 1; c <= 8 && m * c <= 24; c++)
-                for (int lag = 1; lag <= 2; lag++)
-                    check_pipeline(&(struct ticks){p, c, lag, m});
+                for (int lag = 1; lag <= 2; lag++) {
+                    check_pipeline(&(struct ticks){p, c, lag, m, 0});
+                    check_evaluation(&(struct ticks){p, c, lag, m, 1});
+                }
 }
 
 /* Makes sure that a backward half finds in a slot what the forward half has left there. */

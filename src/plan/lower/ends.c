@@ -115,11 +115,15 @@ int64_t lower_logits_ld(const struct lowering *L)
 
 int lower_says_each(const struct lowering *L)
 {
+    if (L->pp > 1)
+        return (L->duties & DUTY_EVALUATE) != 0;
     return L->s.evaluates && (L->duties & DUTY_FORWARD) && !(L->duties & DUTY_BACKWARD);
 }
 
 int lower_weighs(const struct lowering *L)
 {
+    if (L->pp > 1)
+        return L->s.weighted && (L->duties & DUTY_HEAD) && !(L->duties & DUTY_EVALUATE);
     return L->s.weighted && (L->duties & DUTY_BACKWARD);
 }
 

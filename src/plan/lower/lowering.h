@@ -53,6 +53,7 @@ struct lowering {
     int cut;                               /* index of the first instruction behind the forward pass */
     int64_t stream_rows,
         stream_chunk; /* rows of the residual stream on one rank, and of one of its chunks: a tp-th of all rows */
+    int64_t end_rows; /* rows of the stream for which this rank computes the model's ends */
     int64_t
         io_rows; /* rows of inputs: those of a rank, although programs of the model's ends (stage.h) compute a share of them */
     int pieces;  /* pieces of the rank's rows, of as many row chunks each (strategy.h: piece) */

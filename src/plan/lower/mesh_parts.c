@@ -39,11 +39,9 @@ enum status mesh_check_stages(const struct model *m, const struct plan_request *
         return OK;
     if (mesh_on_gpus(s) && !s->machine)
         return status_fail(ERR_INVALID, "--mesh: pp=%d: stages do not run on GPUs yet: leave pp out, or --device cpu", pp);
-    if (s->evaluation || s->eval_before || s->eval_every > 0)
+    if (s->evaluation)
         return status_fail(ERR_INVALID,
-                           "--mesh: pp=%d: stages train only: evaluate what they have saved by ltrain eval on another mesh", pp);
-    if (s->weighted)
-        return status_fail(ERR_INVALID, "--mesh: pp=%d: stages do not weigh tokens' losses yet: leave pp out", pp);
+                           "--mesh: pp=%d: stages evaluate only while they train: leave pp out, any mesh loads their state", pp);
     if (model_has_rows(m))
         return status_fail(ERR_INVALID,
                            "--mesh: pp=%d: stages do not train rows of tokens (--lora tokens=...): leave out one of them", pp);

@@ -73,10 +73,10 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     load_create(L, io);
     io->links = model_has_links(L->m) ? io_value(L, &L->links, "links", n, 4) : -1;
     io->order = L->s.piece > 0 ? io_value(L, &L->order, "order", (L->ring * L->ulysses + 2) * L->pieces, 4) : -1;
-    io->weights = L->s.weighted ? io_value(L, &L->weights, "weights", L->stream_rows, 4) : -1;
+    io->weights = L->s.weighted ? io_value(L, &L->weights, "weights", of_stream, 4) : -1;
     io->each = -1;
     if (L->s.evaluates) {
-        value_create(L, &L->each, "each", CLASS_IO, L->stream_rows, 4, L->s.key.loss_tile, RES_HOST);
+        value_create(L, &L->each, "each", CLASS_IO, L->end_rows, 4, L->s.key.loss_tile, RES_HOST);
         home_create(L, &L->each, -1, RES_HOST);
         io->each = L->each.tiles ? L->each.tiles[0].home.buffer : 0;
     }
@@ -201,7 +201,8 @@ static void derive_sizes(struct lowering *L)
     L->pieces = s->piece > 0 ? (int)ceil_div(s->rows, s->piece) : 1;
     for (int i = 0; i < L->m->n_shapes; i++)
         L->heads[i] = heads_cut(&L->m->shapes[i], &s->key.mesh, s->key.head_tile);
-    L->n_loss = ceil_div(strategy_end_rows(s) / L->tp, s->key.loss_tile);
+    L->end_rows = strategy_end_rows(s) / L->tp;
+    L->n_loss = ceil_div(L->end_rows, s->key.loss_tile);
     L->mask_rows = s->cached_tokens > 0 ? s->input_rows : L->attn_rows;
 }
 
@@ -325,6 +326,7 @@ static void name_program(const struct strategy *s, int duties, char *name, size_
 {
     static const char *const names[] = {"", "update ", "forward ", "update+forward "};
     const char *what = duties & DUTY_EMBED           ? "embedding"
+                       : duties & DUTY_EVALUATE      ? "losses"
                        : duties & DUTY_HEAD          ? "head"
                        : duties & DUTY_EMBED_GRAD    ? "embedding's gradient"
                        : duties & DUTY_PASS_FORWARD  ? "forward of others"

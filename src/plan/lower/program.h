@@ -25,7 +25,8 @@ enum program_duty {
     DUTY_EMBED_GRAD = 512,
     DUTY_PASS_FORWARD = 1024,
     DUTY_PASS_BACKWARD = 2048,
-    DUTY_NEXT = 4096, /* the last slice of each sequence but the first: gradients of keys and values start anew */
+    DUTY_NEXT = 4096,     /* the last slice of each sequence but the first: gradients of keys and values start anew */
+    DUTY_EVALUATE = 8192, /* with DUTY_HEAD: losses alone, of tokens that are not trained */
 };
 
 /* Persistent host buffers of a program, by index: the engine fills inputs before the program and reads outputs after it. */

@@ -212,7 +212,7 @@ void stage_end_values(struct lowering *L)
                            &(struct activation){&L->final_n, "final_n", L->m->config.dim, L->s.key.dtype, STREAM});
         loss_values(L);
     }
-    if (L->duties & (DUTY_HEAD | DUTY_EMBED_GRAD))
+    if ((L->duties & (DUTY_HEAD | DUTY_EMBED_GRAD)) && !(L->duties & DUTY_EVALUATE))
         whole_on_device(L, &L->dx, "dx");
     adapter_values(L);
 }
@@ -253,27 +253,32 @@ static void lower_embedding(struct lowering *L)
 
 static void lower_head(struct lowering *L)
 {
-    const int last = model_head_unit(L->m), of_matrix = head_matrix_unit(L);
+    const int last = model_head_unit(L->m), of_matrix = head_matrix_unit(L), gradient = !(L->duties & DUTY_EVALUATE);
     L->phase = PHASE_LOSS;
     L->unit = last;
     value_get(L, &L->targets, 0);
+    if (lower_weighs(L))
+        value_get(L, &L->weights, 0);
     value_open_full(L, &L->loss);
     take_share(L, STAGE_OUT, STAGE_HEAD_IN, &L->x[L->m->config.layers], L->pp - 1);
     unit_fetch(L, last);
     unit_fetch(L, of_matrix);
-    grads_begin(L, last);
-    if (of_matrix != last)
+    if (gradient)
+        grads_begin(L, last);
+    if (gradient && of_matrix != last)
         grads_begin(L, of_matrix);
     for (int c = 0; c < L->n_chunks; c++)
-        lower_loss_chunk(L, c, 1);
+        lower_loss_chunk(L, c, gradient);
     unit_drop(L, last);
     unit_drop(L, of_matrix);
-    grads_finish(L, last);
-    if (of_matrix != last) {
+    if (gradient)
+        grads_finish(L, last);
+    if (gradient && of_matrix != last) {
         L->unit = of_matrix;
         grads_finish(L, of_matrix);
     }
-    leave_share(L, &L->dx, STAGE_HEAD_GRAD, STAGE_DOUT, L->pp - 1);
+    if (gradient)
+        leave_share(L, &L->dx, STAGE_HEAD_GRAD, STAGE_DOUT, L->pp - 1);
     lower_loss_sum(L);
 }
 

@@ -28,6 +28,8 @@ int unit_duties(const struct lowering *L, int unit)
         return d;
     if (model_unit_in_layer(L->m, unit))
         return lower_is_apart(L) ? 0 : d;
+    if (d & DUTY_EVALUATE)
+        return 0;
     if ((d & DUTY_HEAD) && unit == model_head_unit(L->m))
         return DUTY_BACKWARD | (d & both);
     if ((d & DUTY_HEAD) && unit == of_head) /* a tied table's gradient as the embedding is yet to come */
