@@ -4,6 +4,8 @@
 #include "base/sys.h"
 #include "cli/build.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
+#include "comm/comm.h"
 #include "doctor/doctor.h"
 #include "settings/read.h"
 
@@ -44,7 +46,10 @@ static int cut(char *list, const char *part[PATHS])
 struct given {
     const char *paths, *bundle;
     int measure, json, strict, n;
-    char **plan; /* [n], borrowed arguments in memory of its own */
+    char **plan;         /* [n], borrowed arguments in memory of its own */
+    char text[4096 + 1]; /* the paths, cut */
+    const char *path[PATHS];
+    struct settings settings; /* a plan's, if there is one */
 };
 
 /* Tells whether an argument is the option `name`, with a value in it or behind it. */
@@ -86,53 +91,95 @@ static enum status sort_out(int argc, char **argv, struct given *out)
     return OK;
 }
 
-/* Looks with a plan's settings. */
-static enum status run_planned(struct doctor *d, const struct given *g, int *code)
+/* Reads the settings of the plan. */
+static enum status read_plan(struct given *g, struct doctor *out)
 {
     struct settings_flags *flags;
-    struct settings s;
     TRY(settings_flags_parse(g->n, g->plan, &flags));
-    enum status st = settings_read(flags, SETTINGS_PLAN, &s);
+    enum status st = settings_read(flags, SETTINGS_PLAN, &g->settings);
     settings_flags_free(flags);
     TRY(st);
-    s.json = d->json;
-    d->plan = &s;
-    st = doctor_run(d, code);
-    settings_free(&s);
-    return st;
+    g->settings.json = g->json;
+    out->plan = &g->settings;
+    return OK;
 }
 
-static enum status run(int argc, char **argv, struct given *g, int *code)
+/* Reads the arguments; the doctor borrows from *g. */
+static enum status read_arguments(int argc, char **argv, struct given *g, struct doctor *out)
 {
-    struct doctor d = {.version = build_text};
-    const char *path[PATHS];
-    char text[4096 + 1];
+    g->paths = ".";
     TRY(sort_out(argc, argv, g));
-    if (strlen(g->paths) >= sizeof text)
+    if (strlen(g->paths) >= sizeof g->text)
         return status_fail(ERR_INVALID, "doctor: --nvme-path has %zu bytes, at most %zu are possible", strlen(g->paths),
-                           sizeof text - 1);
-    snprintf(text, sizeof text, "%s", g->paths);
-    d.n_paths = cut(text, path);
-    d.path = path;
-    d.measure = g->measure;
-    d.json = g->json;
-    d.strict = g->strict;
-    d.bundle = g->bundle;
-    if (d.n_paths == 0)
+                           sizeof g->text - 1);
+    snprintf(g->text, sizeof g->text, "%s", g->paths);
+    out->n_paths = cut(g->text, g->path);
+    out->path = g->path;
+    out->measure = g->measure;
+    out->json = g->json;
+    out->strict = g->strict;
+    out->bundle = g->bundle;
+    if (out->n_paths == 0)
         return status_fail(ERR_INVALID, "doctor: --nvme-path names no directory");
-    return g->n > 0 ? run_planned(&d, g, code) : doctor_run(&d, code);
+    return g->n > 0 ? read_plan(g, out) : OK;
+}
+
+/* Joins the other ranks, if mpiexec started some; fault: a sentence about ranks that cannot join, or about one that runs another
+ * program, or "". *rank: this process's own. */
+static enum status join(struct comm **out, int *rank, char *fault, size_t size)
+{
+    enum { PATIENCE = 600 }; /* seconds to wait for another rank, which may measure its drives */
+    struct launch launch;
+    if (launch_detect(NULL, &launch) != OK || launch.size == 1)
+        return OK; /* the check of launchers says what is wrong */
+    *rank = launch.rank;
+    ranks_hush(&launch);
+    enum status st = comm_create(&launch, PATIENCE, out);
+    if (st == OK)
+        st = build_compare(*out);
+    if (st != ERR_INVALID)
+        return st;
+    snprintf(fault, size, "%s", status_message());
+    return OK;
+}
+
+/* Looks, alone or with the other ranks. Returns the exit status. */
+static int run(int argc, char **argv, struct given *g)
+{
+    char fault[600] = "";
+    int code = 0, rank = 0;
+    struct doctor d = {.version = build_text, .fault = fault};
+    enum status st = join(&d.comm, &rank, fault, sizeof fault);
+    if (st == OK && rank > 0 && !d.comm)
+        return 0; /* rank 0 looks and says why; a failure here would make mpiexec end it */
+    if (st == OK)
+        st = read_arguments(argc, argv, g, &d);
+    if (d.comm && !comm_broken(d.comm))
+        st = comm_agree(d.comm, st);
+    if (st == OK)
+        st = doctor_run(&d, &code);
+    if (st == OK && (fflush(stdout) != 0 || ferror(stdout)))
+        st = status_fail(ERR_IO, "cannot write: standard output is full or closed");
+    if (d.plan)
+        settings_free(&g->settings);
+    const int failed = ranks_leave(d.comm, st);
+    return failed ? failed : code;
 }
 
 int doctor_command(int argc, char **argv)
 {
-    int code = 0;
     for (int i = 0; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return fputs(usage, stdout) < 0;
-    struct given g = {.paths = ".", .plan = sys_calloc((size_t)argc + 1, sizeof *g.plan)};
-    enum status st = g.plan ? run(argc, argv, &g, &code) : status_fail(ERR_NOMEM, "doctor: out of memory");
-    free(g.plan);
-    if (st == OK && (fflush(stdout) != 0 || ferror(stdout)))
-        st = status_fail(ERR_IO, "cannot write: standard output is full or closed");
-    return st == OK ? code : cli_options_leave(st);
+    struct given *g = sys_calloc(1, sizeof *g);
+    char **plan = sys_calloc((size_t)argc + 1, sizeof *plan);
+    int code;
+    if (g && plan) {
+        g->plan = plan;
+        code = run(argc, argv, g);
+    } else
+        code = cli_options_leave(status_fail(ERR_NOMEM, "doctor: out of memory"));
+    free(plan);
+    free(g);
+    return code;
 }

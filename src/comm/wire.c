@@ -105,9 +105,10 @@ static enum status open_module(const struct launch *launch)
         for (int i = 0; i < MPIS; i++)
             if (is_started_by(&mpis[i], launch->source) == (turn == 0) && open_mpi(&mpis[i], why[i], sizeof why[i]))
                 return OK;
-    return status_fail(ERR_INVALID,
-                       "%s started this as rank %d of %d, but there is no MPI to speak with the other ranks: %.300s; %.300s",
-                       launch->source, launch->rank, launch->size, why[0], why[1]);
+    return status_fail(
+        ERR_INVALID,
+        "%s started this as rank %d of %d, but there is no MPI to speak with the other ranks (see `ltrain doctor`): %.300s; %.300s",
+        launch->source, launch->rank, launch->size, why[0], why[1]);
 }
 
 enum status wire_create(const struct launch *launch, double timeout_seconds, struct wire **out)

@@ -61,7 +61,7 @@ static int stands_at(const char *text, const char *at, const char *word)
 }
 
 /* Returns the replacement of a private name that begins at `at`, and that name's length; NULL: no name begins there. */
-static const char *replaced_by(const struct names *n, const char *text, const char *at, size_t *length)
+static const char *replaced_by(const struct names *n, const struct comm *c, const char *text, const char *at, size_t *length)
 {
     static const char *const homes[] = {"/home/", "/Users/"};
     const char *const path[] = {n->resolved, n->home};
@@ -84,10 +84,17 @@ static const char *replaced_by(const struct names *n, const char *text, const ch
         *length = strlen(n->host);
         return "HOST";
     }
+    for (int r = 0; c && r < comm_size(c); r++)
+        if (stands_at(text, at, comm_host(c, r))) {
+            *length = strlen(comm_host(c, r));
+            return "HOST";
+        }
     return NULL;
 }
 
-char *bundle_without_names(const char *text)
+/* Copies a text with users' names, home directories and the names of hosts (those of the ranks of c, which may be NULL) replaced by
+ * ~, USER and HOST. To be freed; NULL: no memory. */
+static char *without_names(const char *text, const struct comm *c)
 {
     struct names n;
     char *out = NULL;
@@ -95,7 +102,7 @@ char *bundle_without_names(const char *text)
     FILE *f = open_memstream(&out, &size);
     find_names(&n);
     for (const char *at = text; f && *at;) {
-        const char *instead = replaced_by(&n, text, at, &length);
+        const char *instead = replaced_by(&n, c, text, at, &length);
         if (instead)
             fputs(instead, f);
         else
@@ -187,7 +194,7 @@ static enum status write_plan_json(FILE *f, const void *x)
 }
 
 /* Adds a file with the text that `write` writes about x, with private names replaced. */
-static enum status add(FILE *tar, const char *name, writer *write, const void *x)
+static enum status add(FILE *tar, const struct comm *c, const char *name, writer *write, const void *x)
 {
     char *text = NULL, *clean = NULL;
     size_t size;
@@ -195,7 +202,7 @@ static enum status add(FILE *tar, const char *name, writer *write, const void *x
     enum status st = f ? write(f, x) : status_fail(ERR_NOMEM, "doctor: out of memory for the bundle");
     if (f && fclose(f) != 0 && st == OK)
         st = status_fail(ERR_NOMEM, "doctor: out of memory for the bundle");
-    clean = st == OK ? bundle_without_names(text) : NULL;
+    clean = st == OK ? without_names(text, c) : NULL;
     if (st == OK && !clean)
         st = status_fail(ERR_NOMEM, "doctor: out of memory for the bundle");
     if (st == OK && !write_file(tar, name, clean))
@@ -205,27 +212,29 @@ static enum status add(FILE *tar, const char *name, writer *write, const void *x
     return st;
 }
 
-static enum status add_all(FILE *tar, const char *version, const struct findings *f, const struct needs *needs)
+static enum status add_all(FILE *tar, const struct doctor *d, const struct findings *f, const struct needs *needs)
 {
     static const char end[1024];
-    TRY(add(tar, "doctor.txt", write_findings, f));
-    TRY(add(tar, "doctor.json", write_findings_json, f));
-    TRY(add(tar, "versions.txt", write_versions, version));
+    const struct comm *c = d->comm;
+    TRY(add(tar, c, "doctor.txt", write_findings, f));
+    TRY(add(tar, c, "doctor.json", write_findings_json, f));
+    TRY(add(tar, c, "versions.txt", write_versions, d->version));
     if (needs) {
-        TRY(add(tar, "settings.yaml", write_settings, needs));
-        TRY(add(tar, "plan.txt", write_plan, needs));
-        TRY(add(tar, "plan.json", write_plan_json, needs));
+        TRY(add(tar, c, "settings.yaml", write_settings, needs));
+        TRY(add(tar, c, "plan.txt", write_plan, needs));
+        TRY(add(tar, c, "plan.json", write_plan_json, needs));
     }
     return fwrite(end, sizeof end, 1, tar) == 1 ? OK : status_fail(ERR_IO, "%s", strerror(errno));
 }
 
-enum status bundle_write(const char *path, const char *version, const struct findings *f, const struct needs *needs)
+enum status bundle_write(const struct doctor *d, const struct findings *f, const struct needs *needs)
 {
+    const char *path = d->bundle;
     char why[768];
     FILE *tar = sys_write_text(path);
     if (!tar)
         return status_fail(ERR_IO, "--bundle: cannot write %s: %s", path, sys_strerror(errno));
-    enum status st = add_all(tar, version, f, needs);
+    enum status st = add_all(tar, d, f, needs);
     if (fclose(tar) != 0 && st == OK)
         st = status_fail(ERR_IO, "%s", strerror(errno));
     if (st == OK)

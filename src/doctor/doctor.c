@@ -5,6 +5,7 @@
 #include "doctor/bundle.h"
 #include "doctor/checks.h"
 #include "doctor/needs.h"
+#include "doctor/ranks.h"
 
 #include <stdlib.h>
 
@@ -30,28 +31,67 @@ static void look(struct findings *f, const struct doctor *d, const struct needs 
     doctor_launchers(f);
 }
 
-enum status doctor_run(const struct doctor *d, int *code)
+/* Sets *needs to those of the plan, if there is one; a plan that does not come near is a finding. *planned: 1: there is a plan. */
+static enum status plan_for(struct findings *f, const struct doctor *d, struct needs *needs, int *planned)
 {
-    struct findings *f = sys_calloc(1, sizeof *f);
-    struct needs needs = {0};
-    enum status st = f ? OK : status_fail(ERR_NOMEM, "doctor: out of memory");
-    if (st == OK && d->plan)
-        st = doctor_needs_find(d->plan, &needs);
-    const int planned = st == OK && d->plan;
-    if (st == ERR_NOFIT) { /* no plan comes near */
+    enum status st = d->plan ? doctor_needs_find(d->plan, d->comm, needs) : OK;
+    if (d->comm)
+        st = comm_agree(d->comm, st);
+    *planned = st == OK && d->plan;
+    if (st == ERR_NOFIT) {
         findings_add(f, VERDICT_FAILURE, "plan", "", "%s", status_message());
         st = OK;
     }
-    if (st == OK) {
-        look(f, d, planned ? &needs : NULL);
-        if (d->json)
-            st = findings_print_json(f, stdout);
-        else
-            findings_print(f, stdout);
+    return st;
+}
+
+/* Looks at this host, as its first rank, and at what all ranks share. */
+static enum status look_with_others(struct findings *f, const struct doctor *d, const struct needs *needs)
+{
+    if (d->comm && comm_local_rank(d->comm) != 0)
+        *f = (struct findings){0};
+    else
+        look(f, d, needs);
+    if (!d->comm && d->fault[0])
+        findings_add(f, VERDICT_FAILURE, "ranks", "", "%s", d->fault);
+    if (!d->comm)
+        return OK;
+    const struct rank_checks r = {d->comm, d->fault, d->plan ? d->plan->out : ".", d->plan != NULL};
+    TRY(doctor_hosts(f, d->comm));
+    return doctor_ranks(f, &r);
+}
+
+/* Prints the findings and writes the bundle. needs: NULL: there is no plan. */
+static enum status tell(struct findings *f, const struct doctor *d, const struct needs *needs)
+{
+    if (d->json)
+        TRY(findings_print_json(f, stdout));
+    else
+        findings_print(f, stdout);
+    return d->bundle ? bundle_write(d, f, needs) : OK;
+}
+
+enum status doctor_run(const struct doctor *d, int *code)
+{
+    const int first = !d->comm || comm_rank(d->comm) == 0;
+    int planned = 0;
+    struct findings *f = sys_calloc(1, sizeof *f);
+    struct needs needs = {0};
+    enum status st = f ? OK : status_fail(ERR_NOMEM, "doctor: out of memory");
+    if (d->comm)
+        st = comm_agree(d->comm, st);
+    if (st == OK)
+        st = plan_for(f, d, &needs, &planned);
+    if (st == OK)
+        st = look_with_others(f, d, planned ? &needs : NULL);
+    if (st == OK && first) {
         *code = f->of[VERDICT_FAILURE] > 0 || (d->strict && f->of[VERDICT_WARNING] > 0);
+        st = tell(f, d, planned ? &needs : NULL);
     }
-    if (st == OK && d->bundle)
-        st = bundle_write(d->bundle, d->version, f, planned ? &needs : NULL);
+    if (d->comm && !comm_broken(d->comm))
+        st = comm_agree(d->comm, st);
+    if (st == OK && d->comm)
+        st = comm_broadcast(d->comm, 0, code, sizeof *code);
     doctor_needs_free(&needs);
     free(f);
     return st;

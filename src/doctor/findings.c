@@ -16,7 +16,7 @@ void findings_add(struct findings *f, enum verdict v, const char *check, const c
         return;
     struct finding *x = &f->at[f->n++];
     x->verdict = v;
-    x->check = check;
+    snprintf(x->check, sizeof x->check, "%s", check);
     snprintf(x->cure, sizeof x->cure, "%s", cure);
     va_start(arguments, format);
     vsnprintf(x->text, sizeof x->text, format, arguments);

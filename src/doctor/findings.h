@@ -10,7 +10,7 @@ enum verdict { VERDICT_OK, VERDICT_WARNING, VERDICT_FAILURE, VERDICT_UNMEASURED,
 
 struct finding {
     enum verdict verdict;
-    const char *check;         /* name of the check, one word: "memlock" */
+    char check[16];            /* name of the check, one word: "memlock" */
     char text[600], cure[400]; /* cure: what to do about it; "": nothing */
 };
 

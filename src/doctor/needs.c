@@ -24,17 +24,25 @@ static enum status refuse_settings(const struct settings *s)
     return OK;
 }
 
-enum status doctor_needs_find(struct settings *s, struct needs *out)
+/* Plans for the ranks of mpiexec, or by one process for as many as the settings name. */
+static enum status find_plans(struct settings *s, struct comm *ranks, struct needs *out)
 {
-    struct comm *comm = NULL;
-    *out = (struct needs){.s = s, .ranks = (int)max_i64(1, train_planned_ranks(s))};
+    struct comm *self = NULL;
+    if (ranks)
+        return train_plan(s, ranks, comm_size(ranks), out->model, &out->plans, out->limit);
+    TRY(comm_create_self(&self));
+    enum status st = train_plan(s, self, train_planned_ranks(s), out->model, &out->plans, out->limit);
+    comm_destroy(self);
+    return st;
+}
+
+enum status doctor_needs_find(struct settings *s, struct comm *comm, struct needs *out)
+{
+    *out = (struct needs){.s = s, .ranks = comm ? comm_local_size(comm) : (int)max_i64(1, train_planned_ranks(s))};
     TRY(refuse_settings(s));
     TRY(train_resolve_model(s, "give the model's directory by --model, and the adapter by --adapter", NULL));
     TRY(train_open_model(s, &out->model));
-    TRY(comm_create_self(&comm));
-    enum status st = train_plan(s, comm, train_planned_ranks(s), out->model, &out->plans, out->limit);
-    comm_destroy(comm);
-    TRY(st);
+    TRY(find_plans(s, comm, out));
     out->plan = out->plans.plan[0];
     return report_make(out->plan, out->model, &out->report);
 }

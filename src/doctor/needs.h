@@ -14,12 +14,12 @@ struct needs {
     const struct plan *plan; /* plan of the longest sequences */
     struct report report;
     int64_t limit[TIERS]; /* bytes that a rank may have */
-    int ranks;            /* ranks of this host */
+    int ranks;            /* ranks on this host */
 };
 
-/* Plans for this machine as `ltrain plan` does. ERR_INVALID: the settings describe no run that can be planned here. doctor_needs_free
- * frees *out, also after a failure. */
-enum status doctor_needs_find(struct settings *s, struct needs *out);
+/* Plans for this machine as `ltrain plan` does, for the ranks of `comm`, all of which call it, or (NULL) for those that the settings name. ERR_INVALID: the settings describe no
+ * run that can be planned here. doctor_needs_free frees *out, also after a failure. */
+enum status doctor_needs_find(struct settings *s, struct comm *comm, struct needs *out);
 void doctor_needs_free(struct needs *n);
 
 /* Checks that the plan fits, that its memory is free and may be locked, and that the run's files have room. */

@@ -71,13 +71,13 @@ static void describe_buffers(const struct store *s, const struct store_config *c
 
 static void describe(struct store *s, const struct store_config *config, int denied)
 {
-    char buf[32], paths[600] = "", why[128] = "", direct[160] = "O_DIRECT", buffers[128] = "", dead[96] = "";
+    char buf[32], paths[600] = "", why[160] = "", direct[160] = "O_DIRECT", buffers[128] = "", dead[96] = "";
     for (int i = 0; i < config->n_paths; i++) {
         size_t n = strlen(paths);
         snprintf(paths + n, sizeof paths - n, "%s%s", i ? " + " : "", config->paths[i]);
     }
     if (denied)
-        snprintf(why, sizeof why, " (no io_uring: %s)", strerror(denied));
+        snprintf(why, sizeof why, " (no io_uring: %s; `ltrain doctor` says what may be in its way)", strerror(denied));
     if (s->files.buffered)
         snprintf(direct, sizeof direct, "no O_DIRECT (%.100s refuses it)", s->files.buffered);
     describe_buffers(s, config, buffers, sizeof buffers);

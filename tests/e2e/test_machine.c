@@ -145,10 +145,10 @@ static void io_uring_is_denied(void **state)
     struct result r = e2e_succeeds(NULL, TINY "--offload nvme --steps 1 --out look");
     if (!strstr(r.out, "preallocated, io_uring"))
         skip(); /* io_uring is not built in, or already denied */
-    works_and_says(&(struct launch){.fault = "uring_setup:1:EPERM"}, "threads (no io_uring: Operation not permitted)", "");
-    works_and_says(&(struct launch){.fault = "uring_setup:2:ENOSYS"}, "threads (no io_uring: Function not implemented)", "");
-    works_and_says(&(struct launch){.prepare = no_io_uring}, "threads (no io_uring: Operation not permitted)", "");
-    works_and_says(&(struct launch){.prepare = no_io_uring_enter}, "threads (no io_uring: Permission denied)", "");
+    works_and_says(&(struct launch){.fault = "uring_setup:1:EPERM"}, "threads (no io_uring: Operation not permitted; ", "");
+    works_and_says(&(struct launch){.fault = "uring_setup:2:ENOSYS"}, "threads (no io_uring: Function not implemented; ", "");
+    works_and_says(&(struct launch){.prepare = no_io_uring}, "threads (no io_uring: Operation not permitted; ", "");
+    works_and_says(&(struct launch){.prepare = no_io_uring_enter}, "threads (no io_uring: Permission denied; ", "");
 }
 
 static int low_memlock(void)
