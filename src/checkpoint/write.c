@@ -184,7 +184,7 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
         const struct model_param *p = &w->model->params[i];
         int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
         if (a >= b || w->tensor[p->whole] < 0 || !(w->pipelined || model_part_is_first(w->model, i)) ||
-            session_repeats(w->session, i, w->kind))
+            session_repeats(w->session, p->whole, w->kind))
             continue;
         TRY(state_check_finite(w->kind, p, a - p->offset, b - a, data + (a - first)));
         TRY(write_param(w, i, a - p->offset, b - a, data + (a - first)));
@@ -198,7 +198,10 @@ static enum status write_stages(struct session *s, enum state_kind kind, struct 
 {
     for (int u = 0; u < s->model->whole->n_units; u++) {
         int writes = u < s->model->n_units;
-        if (writes && session_holding(s, u, kind) == HELD_BY_ALL) {
+        const enum state_holding held = writes ? session_holding(s, u, kind) : HELD_IN_SHARDS;
+        if (held == HELD_IN_COPIES)
+            writes = comm_member(s->comm, session_copies_lane(s)) == 0;
+        if (held == HELD_BY_ALL) {
             const struct mesh_group g = comm_group_of(s->comm, plan_unit_lane(s->model, &s->plan->strategy, u));
             writes = u % g.members == g.member;
         }

@@ -189,17 +189,25 @@ static void narrow(const struct batch *b, const int32_t *lo, int64_t window, int
         out[i] = (int32_t)max_i64(lo[i], window > 0 ? i - window + 1 : 0);
 }
 
-/* Publishes this rank's rows of the residual stream: all of its tokens or, between slices, its share of every row chunk, so that
- * the slices' shares of a chunk follow each other. */
-static void gather_stream(const struct batch *b, const int32_t *whole, int32_t *own)
+/* Copies this rank's rows of the residual stream out of all of its rows, numbers of four bytes: all or, between slices, its share of
+ * every row chunk, so that the slices' shares of a chunk follow each other. */
+static void share_rows(const struct batch *b, const void *rows, void *own)
 {
     const struct strategy *s = &b->s->plan->strategy;
     const int slices = mesh_degree(&s->key.mesh, MESH_TP);
-    seq_gather(b->layout, b->ring, b->ulysses, whole, slices > 1 ? b->rows : own);
-    for (int64_t first = 0; slices > 1 && first < s->rows; first += s->key.row_chunk) {
+    for (int64_t first = 0; first < s->rows; first += s->key.row_chunk) {
         const int64_t share = min_i64(s->key.row_chunk, s->rows - first) / slices;
-        memcpy(own + first / slices, b->rows + first + b->tp * share, (size_t)share * sizeof *own);
+        memcpy((int32_t *)own + first / slices, (const int32_t *)rows + first + b->tp * share, (size_t)share * sizeof(int32_t));
     }
+}
+
+/* Publishes this rank's rows of the residual stream. */
+static void gather_stream(const struct batch *b, const int32_t *whole, int32_t *own)
+{
+    const int slices = mesh_degree(&b->s->plan->strategy.key.mesh, MESH_TP);
+    seq_gather(b->layout, b->ring, b->ulysses, whole, slices > 1 ? b->rows : own);
+    if (slices > 1)
+        share_rows(b, b->rows, own);
 }
 
 /* Publishes each token's number in the whole sequence, by which dropout masks are drawn. whole: scratch for the numbers of all
@@ -295,11 +303,14 @@ void batch_take_slice(struct batch *b, int64_t slice)
     const struct sequence in = inputs(b->s);
     b->first_token = first;
     b->first_row = 0;
-    memcpy(in.tokens, b->whole.tokens + own, (size_t)rows * sizeof *in.tokens);
-    memcpy(in.targets, b->whole.targets + own, (size_t)rows * sizeof *in.targets);
-    memcpy(in.positions, b->whole.positions + own, (size_t)rows * sizeof *in.positions);
+    share_rows(b, b->whole.tokens + own, in.tokens);
+    share_rows(b, b->whole.targets + own, in.targets);
+    if (m->pos_embed >= 0)
+        share_rows(b, b->whole.positions + own, in.positions);
+    else
+        memcpy(in.positions, b->whole.positions + own, (size_t)rows * sizeof *in.positions);
     if (in.weights)
-        memcpy(in.weights, b->weights + own, (size_t)rows * sizeof *in.weights);
+        share_rows(b, b->weights + own, in.weights);
     shift_positions(b, in.positions);
     for (int64_t i = 0; i < n; i++)
         index[i] = (int32_t)(first + i);
@@ -379,7 +390,8 @@ int64_t batch_targets(const struct batch *b)
 
 int64_t batch_position(const struct batch *b, int64_t i)
 {
-    return b->s->model->pos_embed >= 0 ? i : row_of_target(b, i);
+    const int stages = strategy_stages(&b->s->plan->strategy);
+    return b->s->model->pos_embed >= 0 || stages > 1 ? i : row_of_target(b, i);
 }
 
 int64_t batch_token(const struct batch *b, int64_t i)
@@ -391,13 +403,14 @@ int64_t batch_token(const struct batch *b, int64_t i)
 void batch_take_share(struct batch *b)
 {
     const struct strategy *s = &b->s->plan->strategy;
-    const int64_t share = strategy_end_rows(s), first = min_i64(s->rows, comm_member(b->s->comm, LANE_PP) * share),
-                  n = min_i64(share, s->rows - first);
+    const int64_t rows = s->rows / mesh_degree(&s->key.mesh, MESH_TP), share = batch_targets(b),
+                  first = min_i64(rows, comm_member(b->s->comm, LANE_PP) * share), n = min_i64(share, rows - first);
     const struct sequence in = inputs(b->s);
     b->first_row = first;
     memmove(in.tokens, in.tokens + first, (size_t)n * sizeof *in.tokens);
     memmove(in.targets, in.targets + first, (size_t)n * sizeof *in.targets);
-    memmove(in.positions, in.positions + first, (size_t)n * sizeof *in.positions);
+    for (int64_t i = 0; i < n; i++)
+        in.positions[i] = in.positions[b->s->model->pos_embed >= 0 ? first + i : row_of_target(b, first + i)];
     if (in.weights)
         memmove(in.weights, in.weights + first, (size_t)n * sizeof *in.weights);
     for (int64_t i = n; i < share; i++) { /* rows that are no one's */

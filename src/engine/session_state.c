@@ -80,14 +80,14 @@ enum state_holding session_holding(const struct session *s, int unit, enum state
 
 int session_repeats(const struct session *s, int param, enum state_kind kind)
 {
-    const int unit = s->model->params[param].unit;
-    if (!s->slice || comm_member(s->comm, LANE_TP) == 0 || !model_unit_in_layer(s->slice, unit) || is_sharded(s, unit, kind))
+    const struct model *m = s->slice;
+    int i = 0;
+    if (!m || comm_member(s->comm, LANE_TP) == 0)
         return 0;
-    const struct model_unit *u = &s->slice->units[unit];
-    int i = u->first_param;
-    while (s->slice->params[i].whole != param)
+    while (i < m->n_params && m->params[i].whole != param)
         i++;
-    return s->slice->params[i].n_ranges == 0;
+    return i < m->n_params && m->params[i].n_ranges == 0 && model_unit_in_layer(m, m->params[i].unit) &&
+           !is_sharded(s, m->params[i].unit, kind);
 }
 
 int session_unit(const struct session *s, int of_whole)

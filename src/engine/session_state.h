@@ -18,7 +18,7 @@ enum state_holding { HELD_BY_ALL, HELD_IN_SHARDS, HELD_IN_COPIES };
 enum state_holding session_holding(const struct session *s, int unit, enum state_kind kind);
 /* Returns the lane whose members hold the same elements of units that are held in copies. */
 enum lane session_copies_lane(const struct session *s);
-/* Tells whether another rank speaks for this rank's elements of a parameter: elements that all slices of the layer have are the
+/* Tells whether another rank speaks for this rank's elements of a parameter, by its number in the whole model: elements that all slices of the layer have are the
  * first slice's, unless they are sharded. */
 int session_repeats(const struct session *s, int param, enum state_kind kind);
 

@@ -77,8 +77,8 @@ static enum status check_slices(const struct model *m, int64_t layer, int slices
     return OK;
 }
 
-/* Refuses kinds of blocks that cannot be cut into parts. */
-static enum status check_kinds(const struct model_layer *layer)
+/* Refuses kinds of blocks that cannot be cut into parts, or into slices. */
+static enum status check_kinds(const struct model_layer *layer, int slices)
 {
     for (int i = 0; i < layer->n_blocks; i++)
         if (!block_is_cut(layer->blocks[i].kind))
@@ -86,9 +86,9 @@ static enum status check_kinds(const struct model_layer *layer)
                                "--mesh: the model has blocks of %s, which are not divided into parts: leave tp and pp out",
                                block_name(layer->blocks[i].kind));
     const struct model_block *b = model_find_block(layer, BLOCK_ATTENTION);
-    if (b && b->attention.kv_a.weight >= 0)
+    if (b && b->attention.kv_a.weight >= 0 && slices > 1)
         return status_fail(ERR_INVALID,
-                           "the model has latent attention, which is not divided into parts: every rank takes all of it");
+                           "--mesh: tp=%d: the model has latent attention, which is not cut into slices: leave tp out", slices);
     return OK;
 }
 
@@ -97,7 +97,7 @@ static enum status check_part(const struct model *m, const struct model_part *pa
     if (part->slices > 1)
         TRY(check_adapters(m));
     for (int64_t l = part->first_layer; l < part->first_layer + part->layers; l++) {
-        TRY(check_kinds(&m->layers[l]));
+        TRY(check_kinds(&m->layers[l], part->slices));
         if (part->slices > 1)
             TRY(check_slices(m, l, part->slices));
     }
@@ -255,6 +255,15 @@ static void move_norm(const int *to, struct model_norm *n)
     n->bias = moved(to, n->bias);
 }
 
+/* Renumbers the parameters of latent attention, which slices do not cut. */
+static void move_latents(const int *to, struct attention_block *a)
+{
+    move_linear(to, &a->q_a);
+    move_linear(to, &a->kv_a);
+    move_norm(to, &a->q_a_norm);
+    move_norm(to, &a->kv_a_norm);
+}
+
 static void move_layer(const int *to, struct model_layer *l)
 {
     l->scalar = moved(to, l->scalar);
@@ -273,6 +282,8 @@ static void move_layer(const int *to, struct model_layer *l)
             move_norm(to, f.norm[k]);
         if (f.by_head)
             *f.by_head = moved(to, *f.by_head);
+        if (b->kind == BLOCK_ATTENTION)
+            move_latents(to, &b->attention);
     }
 }
 

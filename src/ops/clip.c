@@ -69,7 +69,10 @@ void ops_clip(struct norm_result *result, const double *sums, int64_t n, float c
 enum status ops_cpu_sumsq(const struct op_attrs *a, void *const *arg, void *stream)
 {
     (void)stream;
-    ops_sumsq(arg[0], arg[1], a->vec.n);
+    double *sum = arg[0];
+    ops_sumsq(sum, arg[1], a->vec.n);
+    if (a->vec.share > 1)
+        *sum /= (double)a->vec.share;
     return OK;
 }
 

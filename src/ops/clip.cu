@@ -261,6 +261,8 @@ enum status ops_cuda_sumsq(const struct op_attrs *attrs, void *const *arg, void 
 {
     const float *x = (const float *)arg[1];
     const int64_t n = attrs->vec.n, all = blocks_of(n, SUMSQ_BLOCK);
+    if (attrs->vec.share > 1)
+        return ERR_INVALID; /* stages do not run on GPUs */
     for (int64_t b = 0; b == 0 || b < all; b += BATCH) {
         const int64_t at = b * SUMSQ_BLOCK, rest = n - at, count = rest < BATCH * SUMSQ_BLOCK ? rest : BATCH * SUMSQ_BLOCK;
         const auto squares = count > FEW * SUMSQ_BLOCK ? launch_squares<THREADS> : launch_squares<FEW_THREADS>;

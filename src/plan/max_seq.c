@@ -445,18 +445,15 @@ enum status plan_longest(const struct model *m, struct plan_request *s, int rank
                          struct plan **out)
 {
     struct longest found = {.step = 0};
-    const struct model_part part = {m->part.first_layer, m->part.layers, 0, mesh_degree(&s->mesh, MESH_TP)};
-    struct model *slice = NULL; /* a rank's part of the model, if the mesh has slices */
+    struct model *slice; /* a rank's part of the model, if the mesh has slices */
     struct range x = {.any_length = m, .s = s, .ranks = ranks, .per_host = per_host, .found = &found};
     struct plan_request chosen;
     if (model_learns_positions(&m->config) && m->config.max_positions < LENGTH_SHORTEST)
         return status_fail(ERR_INVALID,
                            "model %s has learned positions for %lld tokens, and --max-seq starts at %d: give --seq-len",
                            m->config.name, (long long)m->config.max_positions, LENGTH_SHORTEST);
-    if (part.slices > m->part.slices) {
-        TRY(model_part_create(m->whole, &part, &slice));
-        x.any_length = slice;
-    }
+    TRY(plan_slice_create(m, s, &slice));
+    x.any_length = slice ? slice : m;
     memcpy(x.limit, limit, sizeof x.limit);
     memo_hold();
     enum status st = find_longest(&x, limit, &chosen, out);

@@ -243,12 +243,17 @@ static enum status create_plan(const struct model *m, const struct plan_request 
     return st;
 }
 
-enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
+enum status plan_slice_create(const struct model *m, const struct plan_request *s, struct model **out)
 {
     const struct model_part part = {m->part.first_layer, m->part.layers, 0, mesh_degree(&s->mesh, MESH_TP)};
-    struct model *slice = NULL;
-    if (part.slices > m->part.slices)
-        TRY(model_part_create(m->whole, &part, &slice));
+    *out = NULL;
+    return part.slices > m->part.slices ? model_part_create(m->whole, &part, out) : OK;
+}
+
+enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
+{
+    struct model *slice;
+    TRY(plan_slice_create(m, s, &slice));
     enum status st = create_plan(slice ? slice : m, s, limit, out);
     if (st == OK)
         (*out)->slice = slice;

@@ -121,6 +121,8 @@ struct plan {
  *
  * If the mesh has more slices of layers than the model, the plan is that of a slice: all slices run one program. */
 enum status plan_create(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out);
+/* Cuts the slice of a model that the request's mesh asks for, with the same layers. *out is NULL if the model is such a slice. */
+enum status plan_slice_create(const struct model *m, const struct plan_request *s, struct model **out);
 void plan_destroy(struct plan *p); /* NULL is fine */
 /* Returns the first program there is: persistent buffers are alike in all. */
 const struct program *plan_any(const struct plan *p);

@@ -63,9 +63,16 @@ static enum status plan_role(const struct model *m, const struct plan_request *s
     const struct plan_request request = request_like(s, &first->strategy);
     if (strategy_stages(&first->strategy) == 1)
         return plan_create(m, &request, limit, out);
-    problem_set(&problem, m, &request, limit);
+    struct model *slice;
+    TRY(plan_slice_create(m, &request, &slice));
+    problem_set(&problem, slice ? slice : m, &request, limit);
     like = (struct candidate){.strategy = first->strategy, .level = first->level, .tried = 1};
-    return plan_candidate(&problem, &like, 0, &excess, out);
+    const enum status st = plan_candidate(&problem, &like, 0, &excess, out);
+    if (st == OK)
+        (*out)->slice = slice;
+    else
+        model_destroy(slice);
+    return st;
 }
 
 static void destroy_roles(struct plan_roles *x)

@@ -252,7 +252,7 @@ struct op_attrs {
         struct {
             int64_t n, n_decay, first, share;
             int32_t low_precision, moments, group;
-        } vec; /* ACCUM, SUMSQ, CLIP, ADAMW (ops/adamw.h); group: comm lane, by lane_in_record, whose members share the elements */
+        } vec; /* ACCUM, SUMSQ (share: ranks with the same elements, by which the sum is divided; 0: one), CLIP, ADAMW (ops/adamw.h); group: comm lane, by lane_in_record, whose members share the elements */
         struct {
             int64_t n, share;
             int32_t type, element, distance, send_if, recv_if, root;

@@ -78,6 +78,8 @@ for type in "--dtype fp32" "--dtype bf16" "--optim-dtype int8"; do
     }
     wait
 done &
+later 0 parts-0 '^check: pass' --ranks 4 --mesh tp=2,pp=2 --batch 2 --steps 1
+later 15 parts-15 'check: step 1: the norm is' --ranks 4 --mesh tp=2,pp=2 --batch 2 --steps 1
 
 # a model with experts and a vocabulary of 32
 subject=$mixtral data='--data ../ids.bin --token-type u16'
@@ -110,7 +112,7 @@ two="--steps 1 --ranks 2 --offload none --zero 3"
 }
 wait
 failures=$((failures + $(find . -name failed | wc -l)))
-n=$((n + 4 + 4))
+n=$((n + 4 + 4 + 1))
 [ "$n" = "$(grep -c '^\[' "$list")" ] || { echo "not ok: $n faults are tried, $list has others"; failures=$((failures + 1)); }
 echo "$n faults, $failures not named"
 [ "$failures" = 0 ]

@@ -532,6 +532,9 @@ static void stages(void **state)
                               "--seq-len 333" TILES DISCRETE)
                      .out,
                  "check: pass");
+    e2e_contains(
+        e2e_succeeds(&patient, "check --steps 2 --ranks 4 --mesh tp=2,pp=2,slices=3 --zero 2 --batch 2" TINY DISCRETE).out,
+        "check: pass");
     for (int ahead = 0; ahead < 2; ahead++) /* messages a tick ahead change no bit */
         e2e_succeeds(
             &patient,
@@ -555,7 +558,7 @@ static void stages(void **state)
     near_curve("reference", "run", 1e-5);
     e2e_remove("run");
     ends_when_told("--steps 60 --out run " SLICED DISCRETE, SLICED);
-    evaluated("--ranks 4 --mesh dp=2,pp=2 --zero 3");
+    evaluated("--ranks 4 --mesh tp=2,pp=2 --zero 1");
     evaluated("--ranks 2 --mesh pp=2,slices=3 --stage-ahead 1" DISCRETE);
     e2e_refuses(2, "give pp, too", &patient, "--ranks 2 --mesh slices=2 --out bad" TINY);
     e2e_refuses(2, "share a slice by heads", &patient, "--ranks 4 --mesh pp=2,ring=2,slices=2 --out bad" TINY);

@@ -506,6 +506,20 @@ static void pipelines(void **state)
             assert_true(p->seconds > ticks_idle(p) && ticks_idle(p) > 0);
             plan_destroy(p);
         }
+    for (int zero = 1; zero <= 3; zero++) { /* stages of two slices each; ranks of one slice, and no others, share its state */
+        static const int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
+        struct plan_request s;
+        cell_settings(&s, 60, F32);
+        s.mesh = (struct mesh){{[MESH_DP] = zero, [MESH_TP] = 2, [MESH_PP] = 2, [MESH_SLICES] = zero}};
+        s.row_chunk = 16;
+        s.zero = zero;
+        s.grad_accum = 2;
+        s.batch = 2 * zero;
+        if (plan_stages_create(m, &s, 1, limit, &p) != OK || plan_verify_ranks(p) != OK)
+            fail_msg("two slices of two stages, zero %d: %s", zero, status_message());
+        assert_true(p->fits && plan_n_roles(p) == 2 && p->strategy.ranks == 4 * zero);
+        plan_destroy(p);
+    }
     plan_pipeline(m, 3, 1, 3, 0, &p);
     struct program **of = plan_of_role(p, 0)->programs == p->programs ? p->programs : p->roles->of[0].plan->programs;
     struct op_attrs *a = shift_of(of[PLAN_BACKWARD_MORE]);

@@ -47,9 +47,6 @@ enum status mesh_check_stages(const struct model *m, const struct plan_request *
                            "--mesh: pp=%d: stages do not train rows of tokens (--lora tokens=...): leave out one of them", pp);
     if (s->zero == 0)
         return status_fail(ERR_INVALID, "--mesh: pp=%d: all stages share the embedding and the head: take --zero 1, 2 or 3", pp);
-    if (mesh_degree(&s->mesh, MESH_TP) > 1)
-        return status_fail(ERR_INVALID, "--mesh: pp=%d and tp=%d do not go together yet: leave one out", pp,
-                           mesh_degree(&s->mesh, MESH_TP));
     return model_stage(m, 0, pp, 0, 1, &part);
 }
 

@@ -206,6 +206,19 @@ static void derive_sizes(struct lowering *L)
     L->mask_rows = s->cached_tokens > 0 ? s->input_rows : L->attn_rows;
 }
 
+/* Returns the sums of a part's layers. */
+static int64_t sums_of_layers(const struct lowering *L, const struct model_part *part)
+{
+    struct model *m;
+    int64_t n = 0;
+    if (model_part_create(L->m->whole, part, &m) != OK)
+        return 0;
+    for (int u = 0; u < m->n_units; u++)
+        n += model_unit_in_layer(m, u) ? plan_groups(m, &L->s, u, m->units[u].trained_elements) : 0;
+    model_destroy(m);
+    return n;
+}
+
 /* Returns the number of sums of the stage with the most: all of these have the ends' sums. */
 static int64_t most_sums(const struct lowering *L)
 {
@@ -216,8 +229,12 @@ static int64_t most_sums(const struct lowering *L)
     for (int s = 0; whole && s < L->pp; s++) {
         struct model_part part;
         int64_t n = L->n_sums - own;
-        if (model_stage(whole, s, L->pp, 0, 1, &part) != OK)
+        if (model_stage(whole, s, L->pp, L->m->part.slice, L->tp, &part) != OK)
             continue;
+        if (L->tp > 1) {
+            most = max_i64(most, n + sums_of_layers(L, &part));
+            continue;
+        }
         for (int u = 0; u < whole->n_units; u++)
             if (model_unit_in_layer(whole, u) && whole->units[u].layer >= part.first_layer &&
                 whole->units[u].layer < part.first_layer + part.layers)

@@ -26,9 +26,9 @@ void stage_create(struct lowering *L)
     static const char *const names[STAGE_VALUES] = {"stage.in",       "stage.out",     "stage.dout",      "stage.din",
                                                     "stage.embedded", "stage.head_in", "stage.head_grad", "stage.embed_grad"};
     for (int k = 0; k < values_of(L) && L->st == OK; k++) {
-        const int64_t rows = k < STAGE_SHARES ? L->io_rows : ceil_div(L->io_rows, L->pp);
-        value_create(L, &L->stage[k], names[k], CLASS_ACT, rows, L->m->config.dim * dtype_size(L->s.key.dtype),
-                     L->s.key.row_chunk, RES_DEVICE);
+        const int64_t rows = k < STAGE_SHARES ? L->io_rows / L->tp : L->end_rows;
+        value_create(L, &L->stage[k], names[k], CLASS_ACT, rows, L->m->config.dim * dtype_size(L->s.key.dtype), L->stream_chunk,
+                     RES_DEVICE);
         home_create(L, &L->stage[k], -1, RES_DEVICE);
         if (k == STAGE_OUT)
             program_add_copies(L->p, COPIES_OUTPUT, L->p->n_buffers - 1, strategy_slices(&L->s) + strategy_head_lag(&L->s));

@@ -98,10 +98,11 @@ static inline int strategy_slices(const struct strategy *s)
     return mesh_degree(&s->key.mesh, MESH_SLICES);
 }
 
-/* Returns the rows of a piece for which a rank computes the model's ends: all of its rows or, of stages, a share. */
+/* Returns the rows of a piece for whose ends of the model a rank's slices are responsible together: all rows or, of stages, a share. */
 static inline int64_t strategy_end_rows(const struct strategy *s)
 {
-    return ceil_div(s->rows, strategy_stages(s));
+    const int64_t slices = mesh_degree(&s->key.mesh, MESH_TP);
+    return ceil_div(s->rows / slices, strategy_stages(s)) * slices;
 }
 
 /* Returns the micro-batches of a step that have a sequence, over all ranks. strategy_own_micro_batches: those of a rank. */

@@ -296,6 +296,13 @@ static struct value *finish_group(struct lowering *L, int unit, struct group g)
     return &u->grad_shard;
 }
 
+/* Returns the number of ranks that hold a group's whole gradient, if a pipeline's norm adds up the sums of all; else 0. */
+static int holders(const struct lowering *L, int unit, const struct group *g)
+{
+    const int members = mesh_members(&L->s.key.mesh, g->lane);
+    return L->pp > 1 && unit_zero(L, unit) == 0 && members > 1 ? members : 0;
+}
+
 /* Zeroes gradients that one end of the model alone does not write: of learned positions, beside the head's of a tied table. */
 static void fill_unwritten(struct lowering *L, int unit)
 {
@@ -320,6 +327,7 @@ void grads_finish(struct lowering *L, int unit)
             int64_t row = u->sum[k];
             value_new(L, &L->sums, (int)row);
             struct op_attrs *attrs = emit(L, OP_SUMSQ, LANE_COMPUTE);
+            attrs->vec.share = holders(L, unit, &g);
             attrs->vec.n = b - a;
             arg_write(L, 0, &L->sums, row, row + 1, DEV);
             arg_read(L, 1, sum, a, b, DEV);
