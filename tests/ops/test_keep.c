@@ -52,9 +52,23 @@ static void use(struct order *o, int32_t expert, int slots)
     o->expert[0] = expert;
 }
 
+/* Counts the different ids of a call: each is one hit or one miss. */
+static int32_t count_different(const int32_t *ids, int64_t n)
+{
+    int32_t different = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t before = 0;
+        while (before < i && ids[before] != ids[i])
+            before++;
+        different += before == i;
+    }
+    return different;
+}
+
 static void check_calls(int32_t slots, int64_t rows)
 {
     struct order order = {.n = 0};
+    int32_t uses = 0;
     uint64_t draws = 0;
     begin();
     for (int call = 0; call < 300; call++) {
@@ -66,6 +80,8 @@ static void check_calls(int32_t slots, int64_t rows)
         use(&order, ids[0], slots);
         for (int64_t i = 0; i < rows; i++)
             check_matrices(slots, to[i], ids[i]);
+        uses += count_different(ids, rows);
+        assert_int_equal(table[KEEP_HITS] + table[KEEP_MISSES], uses);
         if (rows > 1) /* any of those that one call used may make room first */
             continue;
         assert_int_equal(table[KEEP_HITS], order.hits);
