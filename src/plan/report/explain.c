@@ -90,24 +90,6 @@ static enum status explain_chunks(struct explainer *x)
     return OK;
 }
 
-/* Tries other tiers for experts, and that of other units. */
-static enum status explain_experts(struct explainer *x)
-{
-    const int chosen = x->p->strategy.placement.experts_at;
-    if (x->m->config.experts == 0)
-        return OK;
-    struct decision *d =
-        explainer_decide(x, "experts' parameters, gradients and optimizer state", "--offload experts",
-                         chosen > 0 ? tier_name((enum tier)(chosen - 1)) : "where others are", x->s->experts != OFFLOAD_AUTO);
-    for (int at = 0; at <= 1 + (int)RES_NVME; at++) {
-        struct strategy other = x->p->strategy;
-        other.placement.experts_at = at;
-        if (at != chosen)
-            TRY(explainer_try(x, d, x->s, &other, at > 0 ? tier_name((enum tier)(at - 1)) : "where others are"));
-    }
-    return OK;
-}
-
 /* Tries other tiers for the values that layers pass on. They lie no farther away than saved activations. */
 static enum status explain_passing(struct explainer *x)
 {

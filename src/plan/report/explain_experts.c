@@ -1,7 +1,9 @@
-/* The explanation of where experts are: rows that travel to them, or experts that are gathered where the rows are. */
+/* The explanation of where experts are: in which tier, and whether rows travel to them or they are gathered where the rows are. */
 #include "plan/report/explain_experts.h"
 
 #include "base/units.h"
+#include "machine/rank_cost.h"
+#include "plan/report/describe.h"
 #include "program/mesh.h"
 
 #include <stdio.h>
@@ -45,17 +47,61 @@ static int degree_of(const struct explainer *x)
     return ep;
 }
 
+/* Returns the seconds of the messages of rows and of the experts' state, with a degree of ep. Compute hides a part of them. */
+static double seconds_of(const struct explainer *x, int ep)
+{
+    const int ranks = x->p->strategy.ranks;
+    struct plan_request r = *x->s;
+    struct cost_model cost;
+    r.mesh = x->p->strategy.key.mesh;
+    r.mesh.degree[MESH_EP] = ep;
+    plan_cost_model(&r, &cost);
+    if (ep == 1)
+        return bytes_of_state(x, 1, ranks) / cost.lane_bytes[LANE_WORLD];
+    return bytes_of_rows(x, ep) / cost.lane_bytes[LANE_EP] +
+           bytes_of_state(x, ep, (double)ranks / ep) / cost.lane_bytes[LANE_EXPERTS];
+}
+
 void explain_shared_experts(struct explainer *x)
 {
     const int ranks = x->p->strategy.ranks, chosen = mesh_degree(&x->p->strategy.key.mesh, MESH_EP), ep = degree_of(x);
-    char say[16], rows[32], rest[32], all[32];
+    char say[16], rows[32], rest[32], all[32], with[32], without[32];
     if (ep == 1 || (chosen == 1 && !(x->s->open_degrees & 1u << MESH_EP)))
         return;
     snprintf(say, sizeof say, "ep=%d", chosen);
     struct decision *d = explainer_decide(x, "ranks that share experts out", "--mesh", say, 0);
-    snprintf(d->note, sizeof d->note,
-             "with ep=%d a rank sends %s of rows a step and %s of its experts' state, with ep=1 %s of state", ep,
-             units_format_bytes((int64_t)bytes_of_rows(x, ep), rows),
-             units_format_bytes((int64_t)bytes_of_state(x, ep, (double)ranks / ep), rest),
-             units_format_bytes((int64_t)bytes_of_state(x, 1, ranks), all));
+    snprintf(
+        d->note, sizeof d->note,
+        "with ep=%d a rank sends %s of rows a step and %s of its experts' state, with ep=1 %s of state; without what compute "
+        "hides that is %s against %s",
+        ep, units_format_bytes((int64_t)bytes_of_rows(x, ep), rows),
+        units_format_bytes((int64_t)bytes_of_state(x, ep, (double)ranks / ep), rest),
+        units_format_bytes((int64_t)bytes_of_state(x, 1, ranks), all), report_duration(seconds_of(x, ep), with),
+        report_duration(seconds_of(x, 1), without));
+}
+
+enum status explain_experts(struct explainer *x)
+{
+    const int chosen = x->p->strategy.placement.experts_at;
+    const double waits = x->report.experts.exposed / x->p->seconds;
+    char moved[32], wait[64] = "hidden behind compute";
+    if (x->m->config.experts == 0)
+        return OK;
+    struct decision *d =
+        explainer_decide(x, "experts' parameters, gradients and optimizer state", "--offload experts",
+                         chosen > 0 ? tier_name((enum tier)(chosen - 1)) : "where others are", x->s->experts != OFFLOAD_AUTO);
+    if (waits >= 0.005)
+        snprintf(wait, sizeof wait, "compute waits %.0f%% of the step for that", 100 * waits);
+    if (x->report.experts.moved > 0)
+        snprintf(d->note, sizeof d->note, "a step moves %s of them, all of a layer's right before their products, %s",
+                 units_format_bytes(x->report.experts.moved, moved), wait);
+    else
+        snprintf(d->note, sizeof d->note, "nothing of them moves");
+    for (int at = 0; at <= 1 + (int)RES_NVME; at++) {
+        struct strategy other = x->p->strategy;
+        other.placement.experts_at = at;
+        if (at != chosen)
+            TRY(explainer_try(x, d, x->s, &other, at > 0 ? tier_name((enum tier)(at - 1)) : "where others are"));
+    }
+    return OK;
 }

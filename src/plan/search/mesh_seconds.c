@@ -267,25 +267,28 @@ static void add_state(struct part *x)
     x->experts = sum_of(share_state(x, &experts, LANE_EXPERTS, ranks / ep));
 }
 
-/* Adds the costs of sending rows to experts of other ranks: messages (experts being equally busy), first maps that are computed again,
- * and room for the most rows that can arrive. */
+enum {
+    STACK_ADAPTER_VALUES = 4
+}; /* fp32 values of a pair's rank that adapters of stacks need (lower/blocks/expert_adapters.h) */
+
+/* Adds the costs of sending rows to experts of other ranks: messages (experts being equally busy), first maps and their adapters
+ * that are computed again, and room for the most rows that can arrive. */
 static void add_travel(struct part *x)
 {
     const struct model_config *c = &x->m->config;
     const double ep = mesh_degree(&x->s->mesh, MESH_EP), size = (double)dtype_size(x->s->dtype), rows = (double)x->fixed.rows,
-                 layers = model_expert_layers(x->m), used = (double)c->experts_used, dim = (double)c->dim;
+                 layers = model_expert_layers(x->m), used = (double)c->experts_used, dim = (double)c->dim,
+                 ffn = (double)c->expert_ffn, rank = (double)x->m->most_stack_rank;
     if (ep == 1)
         return;
     const double chunks = (double)ceil_div(x->fixed.rows, x->fixed.key.row_chunk), forth = x->s->evaluation ? 2 : 5,
-                 messages = x->s->evaluation ? 4 : 9, first = 4 * rows * used * dim * (double)c->expert_ffn;
+                 messages = x->s->evaluation ? 4 : 9, first = 2 * rows * used * (2 * dim * ffn + rank * (dim + 2 * ffn));
     x->ep = layers * (forth * rows * used * dim * size * (ep - 1) / ep / x->cost.lane_bytes[LANE_EP] +
                       messages * chunks * x->cost.lane_seconds[LANE_EP]);
     x->products +=
-        x->s->evaluation
-            ? 0
-            : layers * first / gemm_rate(&x->cost.device.gemm[x->s->dtype], GEMM_NT, rows, 2 * (double)c->expert_ffn, dim);
-    x->gathered +=
-        (double)x->fixed.key.row_chunk * ep * fmin(used, (double)c->experts / ep) * size * (4 * dim + 4 * (double)c->expert_ffn);
+        x->s->evaluation ? 0 : layers * first / gemm_rate(&x->cost.device.gemm[x->s->dtype], GEMM_NT, rows, 2 * ffn, dim);
+    x->gathered += (double)x->fixed.key.row_chunk * ep * fmin(used, (double)c->experts / ep) *
+                   (size * 4 * (dim + ffn) + STACK_ADAPTER_VALUES * (double)sizeof(float) * rank);
 }
 
 /* Adds the messages of rows between slices of layers: stream rows are gathered before each block's maps, sums are shared out behind

@@ -195,6 +195,16 @@ static void products_are_the_models(void **state)
     }
 }
 
+static const struct decision *decision_on(const struct explanation *e, const char *what)
+{
+    const struct decision *d = e->decision;
+    while (d < e->decision + e->n && strcmp(d->what, what) != 0)
+        d++;
+    if (d == e->decision + e->n)
+        fail_msg("%d decisions, the last one on %s", e->n, e->decision[e->n - 1].what);
+    return d;
+}
+
 /* Few tokens travel to experts of other ranks; for many the experts are gathered. The explanation says what either sends. */
 static void experts_or_rows(void **state)
 {
@@ -225,13 +235,12 @@ static void experts_or_rows(void **state)
         struct plan *p = planned(m, &s, limit);
         assert_int_equal(p->strategy.key.mesh.degree[MESH_EP], cases[i].ep);
         assert_int_equal(explain_make(p, m, &s, &e), OK);
-        const struct decision *d = e.decision;
-        while (d < e.decision + e.n && strcmp(d->what, "ranks that share experts out") != 0)
-            d++;
-        if (d == e.decision + e.n)
-            fail_msg("%d decisions, the last one on %s", e.n, e.decision[e.n - 1].what);
-        if (!strstr(d->note, cases[i].note))
+        const struct decision *d = decision_on(&e, "ranks that share experts out");
+        if (!strstr(d->note, cases[i].note) || !strstr(d->note, "; without what compute hides that is "))
             fail_msg("%s", d->note);
+        d = decision_on(&e, "experts' parameters, gradients and optimizer state");
+        if (d->n != TIERS || (!strstr(d->note, " of them, all of a layer's") && !strstr(d->note, "nothing of them moves")))
+            fail_msg("%d alternatives, %s", d->n, d->note);
         plan_destroy(p);
     }
     model_destroy(m);
