@@ -105,12 +105,14 @@ int64_t decoder_length(const struct decoder *d)
 enum status decoder_experts(const struct decoder *d, struct decoder_experts *out)
 {
     const struct program *p = plan_any(d->s->plan);
+    int unit = -1;
     *out = (struct decoder_experts){.slots = d->strategy->expert_slots, .experts = d->s->model->config.experts};
     for (int i = 0; i < p->n_live_in; i++) {
         int32_t counts[KEEP_SLOTS];
         const struct binding *b = &p->live_in[i];
-        if (b->kind != BINDING_EXPERTS)
+        if (b->kind != BINDING_EXPERTS || b->unit == unit) /* experts of a layer have the same slots in all parts */
             continue;
+        unit = b->unit;
         TRY(exec_read(&d->s->context, p->buffers[b->buffer].tier, p->buffers[b->buffer].address + b->offset, counts,
                       sizeof counts));
         out->hits += counts[KEEP_HITS];

@@ -30,7 +30,7 @@ static int32_t oldest_slot(const struct op_attrs *a, const int32_t *table)
 static enum status fill_slot(const struct op_attrs *a, int32_t slot, int32_t expert, const struct experts_mover *mover)
 {
     int64_t to = 0, from = 0;
-    for (int i = 0; i < 2 && a->keep.bytes[i] > 0; i++) {
+    for (int i = 0; i < KEEP_PIECES && a->keep.bytes[i] > 0; i++) {
         const int64_t bytes = a->keep.bytes[i];
         TRY(mover->move(mover->user, to + slot * bytes, from + expert * bytes, bytes));
         to += a->keep.slots * bytes;

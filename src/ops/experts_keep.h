@@ -5,17 +5,11 @@
 #include "base/status.h"
 #include "program/op.h"
 
-/* Brings matrices of an expert into a slot: `bytes` bytes from `from` on in the home, to `to` in the kept ones. */
+/* Brings a matrix of an expert into a slot: `bytes` bytes from `from` on in the home, to `to` in the kept ones. */
 struct experts_mover {
     enum status (*move)(void *user, int64_t to, int64_t from, int64_t bytes);
     void *user;
 };
-
-/* Returns the bytes of all matrices of an expert. */
-static inline int64_t experts_keep_bytes(const struct op_attrs *a)
-{
-    return a->keep.bytes[0] + a->keep.bytes[1];
-}
 
 /* Moves the chosen experts that are in no slot, and writes the slot of each of ids [rows]. There are at least as many slots as
  * different ids. ERR_CORRUPT: an expert that does not exist. */

@@ -58,22 +58,11 @@ struct option {
     double seconds; /* seconds for which one token's bytes travel to the device */
 };
 
-/* Tells whether drives can be read in pieces of that many elements: whole pages, and not too many of them in a unit. */
-static int are_extents(const struct model *m, int64_t piece, enum dtype type)
-{
-    enum { PIECES = 2048 };
-    int64_t most = 0;
-    for (int u = 0; u < m->n_units; u++)
-        most = max_i64(most, m->units[u].elements);
-    return piece * dtype_size(type) % BUFFER_ALIGN == 0 && most / piece < PIECES;
-}
-
 /* Tells whether slots can take the model's experts from a tier. */
 static int may_slot(const struct model *m, const struct plan_request *s, enum residency experts)
 {
-    const int64_t piece = slots_piece(m);
-    return piece > 0 && m->config.experts > m->config.experts_used && s->target->capability == 0 &&
-           (experts == RES_HOST || (experts == RES_NVME && are_extents(m, piece, s->dtype)));
+    return (experts == RES_HOST || experts == RES_NVME) && m->config.experts > m->config.experts_used &&
+           s->target->capability == 0 && slots_suit(m);
 }
 
 static int is_allowed(enum offload given, enum residency r)
@@ -107,24 +96,25 @@ static double cache_bytes(const struct model *m, const struct strategy *s, int a
     return bytes;
 }
 
-/* Returns the elements of all experts. */
-static double expert_elements(const struct model *m)
+/* Returns the bytes of all experts, or of all other units. */
+static double bytes_of(const struct model *m, const struct plan_request *s, int experts)
 {
     double n = 0;
     for (int u = 0; u < m->n_units; u++)
-        n += model_unit_has_experts(m, u) ? (double)m->units[u].elements : 0;
+        n += model_unit_has_experts(m, u) == experts
+                 ? (double)m->units[u].elements * (double)dtype_size(s->dtype) + (double)m->units[u].packed_bytes
+                 : 0;
     return n;
 }
 
 /* Returns the seconds for which an option's parameters travel: all, or of experts in slots those that a token chooses. */
 static double parameter_seconds(const struct model *m, const struct plan_request *s, const struct option *o)
 {
-    const double size = (double)dtype_size(s->dtype), experts = expert_elements(m), rest = (double)m->total_params - experts;
     const enum residency given = s->experts == OFFLOAD_AUTO ? o->params : (enum residency)(s->experts - OFFLOAD_NONE);
     const double chosen = o->experts == RES_NONE
                               ? seconds_a_byte[given]
                               : seconds_a_byte[o->experts] * (double)m->config.experts_used / (double)m->config.experts;
-    return size * (rest * seconds_a_byte[o->params] + experts * chosen);
+    return bytes_of(m, s, 0) * seconds_a_byte[o->params] + bytes_of(m, s, 1) * chosen;
 }
 
 /* Tells whether an option may have its experts in a tier, apart from its other parameters. */
@@ -240,7 +230,7 @@ static void place(const struct model *m, const struct option *o, struct strategy
     s->placement.experts_at = 1 + (int)o->experts;
     s->expert_slots = m->config.experts_used;
     if (o->experts == RES_NVME)
-        s->key.group = slots_piece(m);
+        s->key.group = slots_group(m, s->key.dtype);
 }
 
 /* Chooses the fastest placement that fits if nothing is fetched ahead; if none fits, the smallest one. *fits: 1 if it fits.

@@ -71,6 +71,7 @@ enum gemm_result { GEMM_WRITES, GEMM_ADDS, GEMM_KEEPS };
 /* Words of the table of OP_EXPERTS_KEEP: counts, then for each slot the number of its expert plus 1 (0: empty), then for each slot the call that
  * chose it last. Zeros are an empty table. */
 enum { KEEP_CALLS, KEEP_HITS, KEEP_MISSES, KEEP_SLOTS };
+enum { KEEP_PIECES = 8 }; /* most stacks of one home: two of matrices, their biases, and two for each one's adapter */
 static inline int64_t experts_keep_words(int64_t slots)
 {
     return KEEP_SLOTS + 2 * slots;
@@ -176,10 +177,10 @@ struct op_attrs {
              * y_type: of y or dy; gathers: enum experts_gather; padded: as of GATED */
         } experts;
         struct {
-            int64_t rows, bytes[2], extent;
-            int32_t experts, slots;
-            /* EXPERTS_KEEP. rows: of ids; bytes: of an expert's matrix in each stack, 0: there is no second stack; extent: bytes that a
-             * drive reads as one, of which an expert's matrices are whole multiples */
+            int64_t rows, extent;
+            int32_t experts, slots, bytes[KEEP_PIECES];
+            /* EXPERTS_KEEP. rows: of ids; bytes: of an expert's matrix or vector in each stack, 0: there are no more stacks; extent: bytes
+             * that a drive reads as one, from the home's first byte on; the last ones may be fewer */
         } keep;
         struct {
             int64_t rows, dim, width;
@@ -272,6 +273,15 @@ static inline int64_t op_value_dim(const struct op_attrs *a)
 static inline int64_t op_wider_dim(const struct op_attrs *a)
 {
     return op_value_dim(a) > a->attn.head_dim ? op_value_dim(a) : a->attn.head_dim;
+}
+
+/* Returns the bytes of all matrices and vectors of an expert. */
+static inline int64_t experts_keep_bytes(const struct op_attrs *a)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < KEEP_PIECES; i++)
+        bytes += a->keep.bytes[i];
+    return bytes;
 }
 
 /* Class of an op, which decides its rates and its kernels. Elementwise stands for all ops limited by memory bandwidth; recurrent

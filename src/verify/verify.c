@@ -131,12 +131,13 @@ static const char *describe_predicate(int predicate, char *text, size_t size)
     return text;
 }
 
-/* Returns the extent that the instruction reads at an address of an argument: all of it, or of experts one of equal extents. */
+/* Returns the extent that the instruction reads at an address of an argument: all of it, or of experts one of several, equal but for the last. */
 static struct extent extent_at(const struct verifier *v, int arg, int64_t at)
 {
     struct extent e = argument_extent(v->p, v->in, arg);
     const int64_t each = v->in->op == OP_EXPERTS_KEEP ? program_call(v->p, v->in)->attrs.keep.extent : 0;
-    return each > 0 ? (struct extent){e.begin + (at - e.begin) / each * each, each} : e;
+    const int64_t before = each > 0 ? (at - e.begin) / each * each : 0;
+    return each > 0 ? (struct extent){e.begin + before, min_i64(each, e.bytes - before)} : e;
 }
 
 static enum status check_content(struct verifier *v, int k)

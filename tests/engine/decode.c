@@ -21,13 +21,17 @@ void decode_defaults(struct decode_rig *r)
         r->limit[t] = (int64_t)1 << 40;
 }
 
-static enum status start(struct decode_rig *r, const char *name)
+static void path_of(const char *name, char path[600])
+{
+    const char *root = getenv("LTRAIN_SOURCE_ROOT");
+    snprintf(path, 600, "%s/tests/golden/%s", root ? root : ".", name);
+}
+
+enum status decode_model(const struct decode_rig *r, const char *name, struct model **out)
 {
     struct model_config config;
-    struct plan *plan;
     char path[600], adapter[700], base[256];
-    const char *root = getenv("LTRAIN_SOURCE_ROOT"), *scratch = r->scratch;
-    snprintf(path, sizeof path, "%s/tests/golden/%s", root ? root : ".", name);
+    path_of(name, path);
     if (r->config)
         config = *r->config;
     else
@@ -40,7 +44,17 @@ static enum status start(struct decode_rig *r, const char *name)
     }
     if (r->base != BASE_STORED)
         config.base = r->base;
-    TRY(model_create(&config, NULL, 0, &r->model));
+    return model_create(&config, NULL, 0, out);
+}
+
+static enum status start(struct decode_rig *r, const char *name)
+{
+    struct plan *plan;
+    char path[600], adapter[700];
+    const char *scratch = r->scratch;
+    path_of(name, path);
+    snprintf(adapter, sizeof adapter, "%s/adapter", path);
+    TRY(decode_model(r, name, &r->model));
     if (r->target.threads == 0)
         r->target = backend_cpu_target(omp_get_max_threads());
     r->settings.plan.target = &r->target;
@@ -52,7 +66,7 @@ static enum status start(struct decode_rig *r, const char *name)
     if (r->config)
         TRY(session_initialise(r->session, 1));
     else
-        TRY(session_load_adapted(r->session, path, config.lora.rank > 0 ? adapter : NULL, 0));
+        TRY(session_load_adapted(r->session, path, r->model->config.lora.rank > 0 ? adapter : NULL, 0));
     return decoder_create(r->session, r->settings.plan.seq_len, &r->decoder);
 }
 

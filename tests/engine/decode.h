@@ -20,6 +20,8 @@ struct decode_rig {
 
 /* Sets defaults: fp32, everything on cpu, rows and blocks of 8, room for 96 tokens. Settings are changed before decode_start. */
 void decode_defaults(struct decode_rig *r);
+/* Makes the model of a run, with the adapter that its folder has. The caller destroys it. */
+enum status decode_model(const struct decode_rig *r, const char *name, struct model **out);
 /* Starts a run. name: a folder of tests/golden, or of a model with initial values what it is called. Writes a sentence to stderr if it fails. */
 enum status decode_start(struct decode_rig *r, const char *name);
 void decode_stop(struct decode_rig *r);

@@ -23,24 +23,31 @@ static void device_value(struct lowering *L, struct value *v, const char *name, 
 /* Creates the slots of experts that are not on the device, and the tables that say what is in them. */
 static void create_slots(struct lowering *L)
 {
+    static const char *const names[SLOT_PARTS] = {[SLOTS_TRAINED] = "", [SLOTS_FROZEN] = ".frozen", [SLOTS_PACKED] = ".packed"};
     for (int u = 0; u < L->m->n_units && L->st == OK; u++) {
         struct unit_values *v = &L->units[u];
         char name[48];
         if (L->s.expert_slots == 0 || !model_unit_has_experts(L->m, u) || unit_residency(L, u, CLASS_PARAM) == RES_DEVICE)
             continue;
-        snprintf(name, sizeof name, "unit%d.kept", u);
-        device_value(L, &v->kept, name, slots_elements(L, u), dtype_size(L->s.key.dtype));
-        snprintf(name, sizeof name, "unit%d.table", u);
-        device_value(L, &v->kept_table, name, experts_keep_words(L->s.expert_slots), sizeof(int32_t));
+        for (int part = 0; part < SLOT_PARTS && L->st == OK; part++) {
+            const int64_t size = slots_size(L, u, (enum slot_part)part);
+            if (size == 0)
+                continue;
+            snprintf(name, sizeof name, "unit%d.kept%s", u, names[part]);
+            device_value(L, &v->kept[part], name, size, part == SLOTS_PACKED ? 1 : dtype_size(L->s.key.dtype));
+            snprintf(name, sizeof name, "unit%d.table%s", u, names[part]);
+            device_value(L, &v->kept_table[part], name, experts_keep_words(L->s.expert_slots), sizeof(int32_t));
+        }
     }
 }
 
 static void bind_slots(struct lowering *L, int end)
 {
-    for (int u = 0; u < L->m->n_units; u++) {
-        value_bind(L, &L->units[u].kept, end);
-        value_bind_as(L, &L->units[u].kept_table, BINDING_EXPERTS, u, end);
-    }
+    for (int u = 0; u < L->m->n_units; u++)
+        for (int part = 0; part < SLOT_PARTS; part++) {
+            value_bind(L, &L->units[u].kept[part], end);
+            value_bind_as(L, &L->units[u].kept_table[part], BINDING_EXPERTS, u, end);
+        }
 }
 
 void decode_create(struct lowering *L, struct io_buffers *io)

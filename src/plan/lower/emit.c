@@ -140,7 +140,7 @@ static int64_t touched_bytes(const struct program *p, const struct instr *in, co
 {
     int64_t bytes = 0;
     if (in->op == OP_EXPERTS_KEEP) /* chosen experts that are in no slot, if all are chosen equally often */
-        return a->keep.rows * (a->keep.bytes[0] + a->keep.bytes[1]) * (a->keep.experts - a->keep.slots) / a->keep.experts;
+        return a->keep.rows * experts_keep_bytes(a) * (a->keep.experts - a->keep.slots) / a->keep.experts;
     if (in->op == OP_DEQUANTISE)
         return a->dequantise.rows * a->dequantise.cols * dtype_size((enum dtype)a->dequantise.y_type) +
                a->dequantise.rows * a->dequantise.cols / quantised_per_byte((enum quantised_form)a->dequantise.form);

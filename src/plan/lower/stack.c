@@ -32,6 +32,16 @@ struct stack_part stack_first(const struct lowering *L, int param)
     return stack_next(L, param, &(struct stack_part){0, 0});
 }
 
+/* Appends bytes [first, first + n) of a quantised stack, or of its slots if these serve. */
+static void arg_packed(struct lowering *L, int arg, int param, int64_t first, int64_t n)
+{
+    const struct model_param *p = param_of(L, param);
+    if (slots_serve(L, p->unit))
+        arg_slots(L, arg, param, first, n);
+    else
+        arg_read(L, arg, &L->units[p->unit].packed, p->packed_offset + first, p->packed_offset + first + n, DEV);
+}
+
 void stack_prepare(struct lowering *L, int param, const struct stack_part *part)
 {
     const struct model_param *p = param_of(L, param);
@@ -40,8 +50,8 @@ void stack_prepare(struct lowering *L, int param, const struct stack_part *part)
     struct unit_values *u = &L->units[p->unit];
     const struct quantised q = model_quantised(&L->m->config, p);
     const int64_t n = q.rows * q.columns, stride = quantised_bytes(&q), per = model_param_matrices(p) / p->experts,
-                  matrices = per * part->count, scales = p->packed_offset + per * part->first * stride,
-                  codes = scales + quantised_scale_bytes(&q), last = (matrices - 1) * stride;
+                  matrices = per * part->count, scales = per * part->first * stride, codes = scales + quantised_scale_bytes(&q),
+                  last = (matrices - 1) * stride;
     u->dequantised.tiles[0].place[DEV] =
         (struct place){buffer_new(L, DEV, matrices * n * u->dequantised.row_bytes, CLASS_WORK), 0};
     struct op_attrs *a = emit(L, OP_DEQUANTISE, LANE_COMPUTE);
@@ -52,8 +62,8 @@ void stack_prepare(struct lowering *L, int param, const struct stack_part *part)
     a->dequantise.y_type = (int32_t)L->s.key.dtype;
     a->dequantise.form = (int32_t)q.form;
     arg_write(L, 0, &u->dequantised, 0, matrices * n, DEV);
-    arg_read(L, 1, &u->packed, codes, codes + last + ceil_div(n, quantised_per_byte(q.form)), DEV);
-    arg_read(L, 2, &u->packed, scales, codes + last, DEV);
+    arg_packed(L, 1, param, codes, last + ceil_div(n, quantised_per_byte(q.form)));
+    arg_packed(L, 2, param, scales, codes + last - scales);
     emit_done(L, 0);
 }
 
@@ -63,12 +73,8 @@ void arg_stack(struct lowering *L, struct op_attrs *a, int arg, const struct mod
     const int64_t each = elements_of_expert(p);
     a->experts.first = (int32_t)part->first;
     a->experts.count = (int32_t)part->count;
-    if (slots_serve(L, p->unit)) {
-        arg_slots(L, arg, w->weight);
-        return;
-    }
     if (p->packed_bytes == 0) {
-        arg_param(L, arg, w->weight);
+        arg_experts(L, arg, w->weight, 0, slots_experts(L, p->unit, p->experts));
         return;
     }
     a->experts.transposed = w->transposed ^ (L->m->config.base == BASE_MXFP4); /* files have those matrices the other way round */

@@ -8,6 +8,9 @@
 
 struct lowering;
 
+/* Parts of a unit of experts that lie side by side: elements, and bytes of quantised matrices. */
+enum slot_part { SLOTS_TRAINED, SLOTS_FROZEN, SLOTS_PACKED, SLOT_PARTS };
+
 /* Values of one unit. A shard has one tile per group: ceil(elements / members) rows, equally many on every member. On the last
  * members some rows may lie beyond the group's end; these are zero. */
 struct unit_values {
@@ -23,11 +26,12 @@ struct unit_values {
     struct value grad; /* gradient of the global batch so far, of all elements or, if gradients are sharded, of the shards */
     struct value grad_shard; /* ZeRO stage 1 only: the summed gradient's shard, for the pending update */
     struct value micro; /* gradient of this micro-batch, if gradients are sharded, or without stages if it is not the first */
-    struct value micro_shard;      /* shards of micro, if the micro-batch is not the first */
-    struct value kept, kept_table; /* experts in slots on the device, and which these are (slots.h); unused without slots */
-    struct value *target;          /* the value that the backward pass writes: grad or micro */
-    int updated;                   /* 1: the unit's pending update is emitted */
-    int32_t *sum;                  /* row of each group of trained elements in the sums of squares */
+    struct value micro_shard; /* shards of micro, if the micro-batch is not the first */
+    /* experts in slots on the device, and which these are (slots.h); unused without slots */
+    struct value kept[SLOT_PARTS], kept_table[SLOT_PARTS];
+    struct value *target; /* the value that the backward pass writes: grad or micro */
+    int updated;          /* 1: the unit's pending update is emitted */
+    int32_t *sum;         /* row of each group of trained elements in the sums of squares */
 };
 
 enum residency unit_residency(const struct lowering *L, int unit, enum tensor_class class); /* class: one of the first four */

@@ -4,6 +4,7 @@
 #include "plan/lower/blocks/expert_op.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/param.h"
+#include "plan/lower/slots.h"
 #include "plan/lower/value.h"
 
 #define DEV TIER_DEVICE
@@ -73,7 +74,7 @@ static void multiply(struct lowering *L, const struct stack_adapter *a, struct m
         value_new(L, y.value, a->chunk);
     (adds ? arg_update : arg_write)(L, 0, y.value, t->row0, t->row1, DEV);
     read_side(L, 1, a, x.value);
-    arg_param(L, 2, w.weight);
+    arg_experts(L, 2, w.weight, 0, attrs->experts.count);
     arg_read(L, 3, a->offsets, a->chunk, a->chunk + 1, DEV);
     if (gathered)
         read_side(L, 4, a, a->order);

@@ -73,12 +73,13 @@ void experts_combine(struct lowering *L, const struct block *b, int c, int accum
     struct experts_layer *x = b->values;
     const struct experts_block *e = experts_weights(b);
     const struct expert_rows r = experts_rows_of(b, c);
+    const int unit = param_of(L, e->down.weight)->unit;
     rows_begin(L, c, accumulate);
     struct op_attrs *a = emit(L, OP_COMBINE, LANE_COMPUTE);
     a->combine.rows = r.n;
     a->combine.dim = L->m->config.dim;
     a->combine.k = (int32_t)e->used;
-    a->combine.experts = (int32_t)e->experts;
+    a->combine.experts = bias ? slots_experts(L, unit, e->experts) : (int32_t)e->experts;
     a->combine.y_type = a->combine.dtype = (int32_t)L->s.key.dtype;
     a->combine.accumulate = accumulate;
     (accumulate ? arg_update : arg_write)(L, 0, &L->acc, r.first, r.end, DEV);
@@ -86,8 +87,8 @@ void experts_combine(struct lowering *L, const struct block *b, int c, int accum
     experts_read(L, 2, &W->place, &r);
     if (bias) {
         experts_read(L, 3, &x->p, &r);
-        arg_param(L, 4, e->down.bias);
-        experts_read(L, 5, &x->ids, &r);
+        arg_experts(L, 4, e->down.bias, 0, a->combine.experts);
+        experts_read(L, 5, slots_serve(L, unit) ? &W->slots : &x->ids, &r);
     }
     emit_done(L, 0);
     value_drop(L, &W->y, c);

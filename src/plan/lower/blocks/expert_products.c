@@ -4,6 +4,7 @@
 #include "plan/lower/blocks/expert_op.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/param.h"
+#include "plan/lower/slots.h"
 #include "plan/lower/stack.h"
 #include "plan/lower/value.h"
 
@@ -46,7 +47,7 @@ static void multiply_part(struct lowering *L, const struct block *b, const struc
     if (p->gathered)
         experts_read(L, 4, experts_order(L), &r);
     if (p->w->bias >= 0)
-        arg_param_part(L, 5, p->w->bias, part->first * p->w->out, part->count * p->w->out);
+        arg_experts(L, 5, p->w->bias, part->first, part->count);
     emit_done(L, 0);
 }
 

@@ -206,8 +206,6 @@ static void sort_pairs(struct lowering *L, const struct block *b, int c)
     arg_write(L, 2, &W->offsets, c, c + 1, DEV);
     experts_read(L, 3, by, &r);
     emit_done(L, 0);
-    if (by == &W->slots)
-        value_drop(L, by, c);
 }
 
 /* --- Forward --- */
@@ -313,7 +311,7 @@ static void drop(struct lowering *L, const struct block *b, int c)
 {
     struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
-    struct value *all[] = {&x->ids, &x->p, &x->gate_up, &W->order, &W->place, &W->offsets};
+    struct value *all[] = {&x->ids, &x->p, &x->gate_up, &W->order, &W->place, &W->offsets, &W->slots};
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
         if (all[i]->n_tiles > 0)
             value_drop(L, all[i], c);
