@@ -1,6 +1,7 @@
 /* Joining the other ranks, and leaving them. */
 #include "comm/state.h"
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/sys.h"
 
@@ -55,6 +56,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
         TRY_GOTO(wire_reserve(c->wire, CHANNEL_HOST, 2), fail);
         TRY_GOTO(failure_listen(c), fail);
         TRY_GOTO(meet(c), fail);
+        c->crowded = c->launch.local_size > cgroup_cores();
         TRY_GOTO(lastword_create(c), fail);
     }
     TRY_GOTO(comm_set_mesh(c, &side_by_side), fail);
@@ -96,7 +98,7 @@ static void linger(struct comm *c)
     while (clock_seconds() < until) {
         if (wire_test(c->wire, CHANNEL_CONTROL, &event, &n) != OK)
             return;
-        comm_nap(&idle);
+        comm_nap(c, &idle);
     }
 }
 

@@ -113,7 +113,7 @@ enum status comm_section_end(struct comm *c, int *cut)
     patience_begin(&c->votes.patience);
     while (comm_cut_holds(c)) {
         TRY(comm_cut_look(c));
-        comm_nap(&idle);
+        comm_nap(c, &idle);
     }
     *cut = comm_is_cut(c);
     c->votes.own.sections += !*cut;

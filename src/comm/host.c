@@ -61,7 +61,7 @@ static enum status swap(struct comm *c, const struct header *h, int to, const vo
             got = event[i].slot == 1 ? event[i].bytes : got;
         if (n == 0) {
             TRY(patience_look(c, &patience, wire_in_use(c->wire, CHANNEL_HOST, 1) ? from : to, what));
-            comm_nap(&idle);
+            comm_nap(c, &idle);
         }
     }
     return from >= 0 ? check(c, from, h, in, got, in_bytes) : OK;

@@ -25,9 +25,9 @@ void comm_fail(struct comm *c, enum status code, const char *sentence)
     status_fail(code, "%s", own);
 }
 
-void comm_nap(int *idle)
+void comm_nap(const struct comm *c, int *idle)
 {
-    int64_t us = (int64_t)10 << (*idle < 40 ? *idle / 8 : 5);
+    int64_t us = (c->crowded ? (int64_t)40 : 10) << (*idle < 40 ? *idle / 8 : 5);
     ++*idle;
     clock_sleep_ns((us < 200 ? us : 200) * 1000);
 }

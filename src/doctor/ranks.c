@@ -137,7 +137,7 @@ static enum status pass_on(struct comm *c, char *memory, int64_t bytes, double *
         TRY(comm_poll(c, LANE_WORLD, &done));
         if (done)
             break;
-        comm_nap(&idle);
+        comm_nap(c, &idle);
     }
     *seconds = clock_seconds() - from;
     return OK;

@@ -228,7 +228,7 @@ enum status chaos_run(const struct exec_context *x, const struct program *p, uin
         for (int k = 0; k < LANES && !moved; k++, l = (l + 1) % LANES)
             TRY_GOTO(lane_step(&c, l, &moved), out);
         if (!moved && is_flying(&c)) {
-            comm_nap(&idle);
+            comm_nap(x->comm, &idle);
             done--;
             continue;
         }

@@ -130,7 +130,7 @@ enum status comm_lanes_run(struct comm_run *r)
         if (moved)
             idle = 0;
         else if (flying)
-            comm_nap(&idle);
+            comm_nap(r->context->comm, &idle);
         else
             tickets_sleep(r->tickets, LANE_WORLD); /* until some lane retires an instruction */
     }

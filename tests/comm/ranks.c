@@ -41,7 +41,7 @@ static enum status run_op(enum lane lane, enum op_kind op, const struct op_attrs
         TRY(comm_poll(c, lane, &done));
         if (done)
             return OK;
-        comm_nap(&idle);
+        comm_nap(c, &idle);
     }
 }
 
@@ -326,7 +326,7 @@ static void lanes_together(void)
                 running[l] -= done;
                 left -= done;
             }
-            comm_nap(&idle);
+            comm_nap(c, &idle);
         }
         struct ring_group g = group_of(LANE_RING);
         for (int64_t i = 0; i < N; i++)

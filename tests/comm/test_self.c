@@ -16,7 +16,7 @@ static void run(struct comm *c, enum lane lane, enum op_kind op, struct op_attrs
     while (!done) {
         assert_int_equal(comm_poll(c, lane, &done), OK);
         if (!done)
-            comm_nap(&idle);
+            comm_nap(c, &idle);
     }
 }
 
