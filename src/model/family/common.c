@@ -42,6 +42,20 @@ void common_mlp(struct builder *b, struct mlp_block *m, unsigned form)
     m->kind = c->gate;
 }
 
+void common_normed_after(struct builder *b, int l)
+{
+    const unsigned form = b->m->config.attention_bias ? LINEAR_BIAS : 0;
+    struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
+    struct attention_block *a = &attention->attention;
+    attention->after = build_norm(b, "post_attention_layernorm", NORM_RMS);
+    mlp->after = build_norm(b, "post_feedforward_layernorm", NORM_RMS);
+    common_attention(b, a, form, form);
+    a->q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, a->q.out);
+    a->k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, a->k.out);
+    a->whole = 1;
+    common_mlp(b, &mlp->mlp, 0);
+}
+
 void common_ungated_mlp(struct builder *b, struct mlp_block *m, unsigned form)
 {
     const struct model_config *c = &b->m->config;

@@ -11,6 +11,8 @@ void common_attention(struct builder *b, struct attention_block *a, unsigned qkv
 /* Declares attention whose values come from the map of keys. */
 void common_attention_of_keys(struct builder *b, struct attention_block *a, unsigned form);
 void common_mlp(struct builder *b, struct mlp_block *m, unsigned form);
+/* Declares attention and an MLP, with norms of what each gives and of all heads of q and of k together. */
+void common_normed_after(struct builder *b, int l);
 void common_ungated_mlp(struct builder *b, struct mlp_block *m, unsigned form);
 void common_fused_mlp(struct builder *b, struct mlp_block *m);
 void common_head(struct builder *b);

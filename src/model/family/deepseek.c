@@ -90,10 +90,9 @@ static enum status derive_v2(struct config_reader *r, struct model_config *c)
     return experts_derive(r, c);
 }
 
-#define STACKS                                                                                    \
-    .gate = "mlp.gate", .gate_up = "mlp.experts.gate_up_proj", .down = "mlp.experts.down_proj",   \
-    .gate_up_parts = experts_gate_up, .down_parts = experts_down, .shared = "mlp.shared_experts", \
-    .count = {"n_routed_experts", "num_local_experts"}, .shared_key = "n_shared_experts", .first_key = "first_k_dense_replace"
+#define STACKS                                                                                                              \
+    .gate = "mlp.gate", EXPERTS_STACKS, .shared = "mlp.shared_experts", .count = {"n_routed_experts", "num_local_experts"}, \
+    .shared_key = "n_shared_experts", .first_key = "first_k_dense_replace"
 #define CHOSEN .router = ROUTER_SIGMOID, .bias = "mlp.gate.e_score_correction_bias"
 static const struct experts_form v2 = {STACKS, .router = ROUTER_SOFTMAX, .ranked = 1, .shared_count = 2};
 static const struct experts_form v3 = {STACKS, CHOSEN, .shared_count = 1, .first_count = 3};

@@ -38,6 +38,10 @@ struct experts_form {
 
 /* Names of tensors for each expert: gate_proj, up_proj, down_proj; w1, w3, w2. */
 extern const char *const experts_gate_up[], *const experts_down[], *const experts_w13[], *const experts_w2[];
+/* Usual names of stacks, in transformers and in files. */
+#define EXPERTS_STACKS                                                                                        \
+    .gate_up = "mlp.experts.gate_up_proj", .down = "mlp.experts.down_proj", .gate_up_parts = experts_gate_up, \
+    .down_parts = experts_down
 
 extern const struct config_word experts_sigmoid[], experts_noaux[];
 

@@ -69,11 +69,9 @@ static const struct config_key dots1_keys[] = {
     {NULL},
 };
 
-#define STACKS                                                                                                      \
-    .router = ROUTER_SIGMOID, .gate = "mlp.gate", .bias = "mlp.gate.e_score_correction_bias",                       \
-    .gate_up = "mlp.experts.gate_up_proj", .down = "mlp.experts.down_proj", .gate_up_parts = experts_gate_up,       \
-    .down_parts = experts_down, .shared = "mlp.shared_experts", .count = {"n_routed_experts", "num_local_experts"}, \
-    .shared_key = "n_shared_experts"
+#define STACKS                                                                                                \
+    .router = ROUTER_SIGMOID, .gate = "mlp.gate", .bias = "mlp.gate.e_score_correction_bias", EXPERTS_STACKS, \
+    .shared = "mlp.shared_experts", .count = {"n_routed_experts", "num_local_experts"}, .shared_key = "n_shared_experts"
 static const struct experts_form glm = {STACKS, .first_key = "first_k_dense_replace", .first_count = 1, .shared_count = 1};
 static const struct experts_form solar = {STACKS, .shared_count = 1};
 static const struct experts_form dots = {STACKS, .first_key = "first_k_dense_replace"};

@@ -108,12 +108,7 @@ static const struct config_key hunyuan_moe_keys[] = {
     {"output_router_logits", KEY_FIELD, AT_router_aux_used, 0},
     {NULL},
 };
-static const struct experts_form form = {.router = ROUTER_SOFTMAX,
-                                         .gate = "mlp.gate.wg",
-                                         .gate_up = "mlp.experts.gate_up_proj",
-                                         .down = "mlp.experts.down_proj",
-                                         .gate_up_parts = experts_gate_up,
-                                         .down_parts = experts_down,
-                                         .shared = "mlp.shared_mlp"};
+static const struct experts_form form = {
+    .router = ROUTER_SOFTMAX, .gate = "mlp.gate.wg", EXPERTS_STACKS, .shared = "mlp.shared_mlp"};
 LLAMA_FAMILY(hunyuan_moe, "hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", 10000, 2048, experts_layer, derive_experts, .all_heads = 1,
              .experts = &form);

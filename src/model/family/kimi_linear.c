@@ -82,15 +82,9 @@ static enum status read_section(struct config_reader *parent, struct model_confi
     return config_check_understood(&r);
 }
 
-/* Reads sizes and layers of recurrences. Without a list the fifth layer, and every fourth behind it, has attention. */
+/* Reads layers of recurrences, whose sizes are read. Without a list the fifth layer, and every fourth behind it, has attention. */
 static enum status read_layers(struct config_reader *r, struct model_config *c)
 {
-    c->scan_heads = 32;
-    c->scan_key = 128;
-    c->conv_width = 4;
-    TRY(config_read_count(r, "linear_num_heads", OPTIONAL, 1, &c->scan_heads));
-    TRY(config_read_count(r, "linear_head_dim", OPTIONAL, 1, &c->scan_key));
-    TRY(config_read_count(r, "linear_conv_kernel_dim", OPTIONAL, 1, &c->conv_width));
     TRY(recurrent_read_types(r, c, &words, 4));
     for (int64_t l = 0; l < min_i64(c->layers, LAYERS_MOST) && !config_get(r, "layer_types"); l++)
         c->blocks_of[l] = l > 0 && l % 4 == 0 ? LIST_ATTENTION : LIST_RECURRENT;
@@ -106,15 +100,10 @@ static json_t *list_layers(const struct model_config *c)
     return recurrent_list_types(c, &words);
 }
 
-#define WRITE(name, member)                           \
-    static json_t *name(const struct model_config *c) \
-    {                                                 \
-        return json_integer((json_int_t)c->member);   \
-    }
-WRITE(write_heads, scan_heads)
-WRITE(write_key, scan_key)
-WRITE(write_width, conv_width)
-WRITE(write_positions, max_positions)
+static json_t *write_positions(const struct model_config *c)
+{
+    return json_integer((json_int_t)c->max_positions);
+}
 
 static enum status read_positions(struct config_reader *r, struct model_config *c)
 {
@@ -145,10 +134,10 @@ static const struct config_key kimi_linear_keys[] = {
     {"topk_method", KEY_WORD, NO_FIELD, .words = experts_noaux},
     {"moe_layer_freq", KEY_ONLY_ONE},
     {"output_router_logits", KEY_FIELD, AT_router_aux_used, 0},
+    {"linear_num_heads", KEY_FIELD, AT_scan_heads, 32},
+    {"linear_head_dim", KEY_FIELD, AT_scan_key, 128},
+    {"linear_conv_kernel_dim", KEY_FIELD, AT_conv_width, 4},
     {"layer_types", KEY_SPECIAL, .read = read_layers, .write = list_layers},
-    {"linear_num_heads", KEY_SPECIAL, .write = write_heads},
-    {"linear_head_dim", KEY_SPECIAL, .write = write_key},
-    {"linear_conv_kernel_dim", KEY_SPECIAL, .write = write_width},
     {"linear_attn_config", KEY_SPECIAL},
     EXPERTS_FIRST("first_k_dense_replace"),
     {"mlp_layer_types", KEY_SPECIAL, .write = experts_list_layers},

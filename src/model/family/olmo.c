@@ -4,18 +4,8 @@
 
 static void layer(struct builder *b, int l)
 {
-    const struct model_config *c = &b->m->config;
-    unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
-    struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
-    struct attention_block *a = &attention->attention;
     build_prefix(b, "model.layers.%d.", l);
-    attention->after = build_norm(b, "post_attention_layernorm", NORM_RMS);
-    mlp->after = build_norm(b, "post_feedforward_layernorm", NORM_RMS);
-    common_attention(b, a, form, form);
-    a->q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, a->q.out);
-    a->k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, a->k.out);
-    a->whole = 1;
-    common_mlp(b, &mlp->mlp, 0);
+    common_normed_after(b, l);
 }
 
 static struct model_norm weightless(void)

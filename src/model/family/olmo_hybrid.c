@@ -4,21 +4,6 @@
 
 #include <string.h>
 
-static void attention(struct builder *b, int l)
-{
-    const struct model_config *c = &b->m->config;
-    const unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
-    struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
-    struct attention_block *a = &attention->attention;
-    attention->after = build_norm(b, "post_attention_layernorm", NORM_RMS);
-    mlp->after = build_norm(b, "post_feedforward_layernorm", NORM_RMS);
-    common_attention(b, a, form, form);
-    a->q_norm = build_norm_of(b, "self_attn.q_norm", NORM_RMS, a->q.out);
-    a->k_norm = build_norm_of(b, "self_attn.k_norm", NORM_RMS, a->k.out);
-    a->whole = 1;
-    common_mlp(b, &mlp->mlp, 0);
-}
-
 static void delta(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
@@ -50,7 +35,7 @@ static void delta(struct builder *b, int l)
 static void layer(struct builder *b, int l)
 {
     build_prefix(b, "model.layers.%d.", l);
-    (recurrent_mixer(&b->m->config, l) == LIST_RECURRENT ? delta : attention)(b, l);
+    (recurrent_mixer(&b->m->config, l) == LIST_RECURRENT ? delta : common_normed_after)(b, l);
 }
 
 /* ---- config.json ---- */

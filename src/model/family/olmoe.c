@@ -27,12 +27,6 @@ static const struct config_key olmoe_keys[] = {
     EXPERTS_AUX,
     {NULL},
 };
-static const struct experts_form form = {.router = ROUTER_SOFTMAX,
-                                         .gate = "mlp.gate",
-                                         .gate_up = "mlp.experts.gate_up_proj",
-                                         .down = "mlp.experts.down_proj",
-                                         .gate_up_parts = experts_gate_up,
-                                         .down_parts = experts_down,
-                                         .count = {"num_experts", "num_local_experts"},
-                                         .aux = 0.01};
+static const struct experts_form form = {
+    .router = ROUTER_SOFTMAX, .gate = "mlp.gate", EXPERTS_STACKS, .count = {"num_experts", "num_local_experts"}, .aux = 0.01};
 LLAMA_FAMILY(olmoe, "olmoe", "OlmoeForCausalLM", 10000, 4096, layer, experts_derive, .all_heads = 1, .experts = &form);

@@ -38,22 +38,13 @@ static const struct config_key qwen3_moe_keys[] = {
 
 static const struct experts_form form2 = {.router = ROUTER_SOFTMAX,
                                           .gate = "mlp.gate",
-                                          .gate_up = "mlp.experts.gate_up_proj",
-                                          .down = "mlp.experts.down_proj",
-                                          .gate_up_parts = experts_gate_up,
-                                          .down_parts = experts_down,
+                                          EXPERTS_STACKS,
                                           .shared = "mlp.shared_expert",
                                           .shared_map = "mlp.shared_expert_gate",
                                           .count = {"num_experts"},
                                           .aux = 0.001};
-static const struct experts_form form3 = {.router = ROUTER_SOFTMAX,
-                                          .gate = "mlp.gate",
-                                          .gate_up = "mlp.experts.gate_up_proj",
-                                          .down = "mlp.experts.down_proj",
-                                          .gate_up_parts = experts_gate_up,
-                                          .down_parts = experts_down,
-                                          .count = {"num_experts", "num_local_experts"},
-                                          .aux = 0.001};
+static const struct experts_form form3 = {
+    .router = ROUTER_SOFTMAX, .gate = "mlp.gate", EXPERTS_STACKS, .count = {"num_experts", "num_local_experts"}, .aux = 0.001};
 LLAMA_FAMILY(qwen2_moe, "qwen2_moe", "Qwen2MoeForCausalLM", 10000, 32768, layer_qwen2, experts_derive, .all_heads = 1,
              .experts = &form2);
 LLAMA_FAMILY(qwen3_moe, "qwen3_moe", "Qwen3MoeForCausalLM", 10000, 32768, layer_qwen3, experts_derive, .experts = &form3);
