@@ -2,14 +2,24 @@
 
 int expert_counts(const struct session *s)
 {
-    return model_expert_layers(s->model) * (int)s->model->config.experts;
+    return model_expert_layers(s->model->whole) * (int)s->model->config.experts;
+}
+
+int expert_counts_first(const struct session *s)
+{
+    const struct model *m = s->model;
+    int before = 0;
+    for (int64_t l = 0; m->config.experts > 0 && l < m->part.first_layer; l++)
+        before += model_find_block(&m->whole->layers[l], BLOCK_EXPERTS) != NULL;
+    return before * (int)m->config.experts;
 }
 
 void expert_counts_add(struct session *s, double *counts)
 {
-    const int32_t *own = session_io(s, s->plan->io.load);
-    for (int i = 0; i < expert_counts(s); i++)
-        counts[i] += own[i];
+    const int first = expert_counts_first(s), n = model_expert_layers(s->model) * (int)s->model->config.experts;
+    const int32_t *own = n > 0 ? session_io(s, s->plan->io.load) : NULL;
+    for (int i = 0; i < n; i++)
+        counts[first + i] += own[i];
 }
 
 double expert_balance(struct session *s)

@@ -4,8 +4,10 @@
 
 #include "engine/session.h"
 
-/* Returns the numbers of counts: experts times layers with experts; 0: the model has no experts. */
+/* Returns the number of counts: experts times layers with experts, those of other stages included; 0: the model has no experts. */
 int expert_counts(const struct session *s);
+/* Returns the number of counts of the stages before this rank's. */
+int expert_counts_first(const struct session *s);
 /* Adds to counts[layer][expert] the tokens that this rank's rows gave each expert in the program that ran last. */
 void expert_counts_add(struct session *s, double *counts);
 /* Returns this rank's part of the balancing loss of its sequence in the program that ran last, without its coefficient, as

@@ -19,7 +19,7 @@
  * per_text   numbers in fp32 that sampling keeps of a whole text; a text is read again where it is cut short
  * sharing    SHARED: ranks may share a sequence; WHOLE: they may not
  * cut        CUT(count, what, .into = {...}, ...): the number that slices must divide, its name in messages, and the fields that are
- *            cut (struct fields); UNCUT: a model with such blocks is not divided into parts
+ *            cut (struct fields); UNCUT: such blocks are not cut into slices
  *
  * Expressions read the block as `b` and the model as `m`. Derived from the rows: enum block_kind, the union in struct model_block,
  * the functions block_* of model.h, the table of lowerings, and through them merging of adapters, kinds of layers, FLOPs, caches of

@@ -77,13 +77,13 @@ static enum status check_slices(const struct model *m, int64_t layer, int slices
     return OK;
 }
 
-/* Refuses kinds of blocks that cannot be cut into parts, or into slices. */
+/* Refuses kinds of blocks that cannot be cut into slices. */
 static enum status check_kinds(const struct model_layer *layer, int slices)
 {
-    for (int i = 0; i < layer->n_blocks; i++)
+    for (int i = 0; i < layer->n_blocks && slices > 1; i++)
         if (!block_is_cut(layer->blocks[i].kind))
             return status_fail(ERR_INVALID,
-                               "--mesh: the model has blocks of %s, which are not divided into parts: leave tp and pp out",
+                               "--mesh: tp=%d: the model has blocks of %s, which are not cut into slices: leave tp out", slices,
                                block_name(layer->blocks[i].kind));
     const struct model_block *b = model_find_block(layer, BLOCK_ATTENTION);
     if (b && b->attention.kv_a.weight >= 0 && slices > 1)
@@ -255,13 +255,59 @@ static void move_norm(const int *to, struct model_norm *n)
     n->bias = moved(to, n->bias);
 }
 
-/* Renumbers the parameters of latent attention, which slices do not cut. */
+/* ---- parameters that slices do not cut ---- */
+
 static void move_latents(const int *to, struct attention_block *a)
 {
     move_linear(to, &a->q_a);
     move_linear(to, &a->kv_a);
     move_norm(to, &a->q_a_norm);
     move_norm(to, &a->kv_a_norm);
+}
+
+static void move_experts(const int *to, struct experts_block *e)
+{
+    move_linear(to, &e->router);
+    move_linear(to, &e->gate_up);
+    move_linear(to, &e->down);
+    move_norm(to, &e->router_norm);
+    e->router_bias = moved(to, e->router_bias);
+    e->factors = moved(to, e->factors);
+}
+
+static void move_recurrence(const int *to, struct recurrent_block *r)
+{
+    struct model_linear *const maps[] = {&r->qkv, &r->second, &r->third, &r->z, &r->a, &r->z_low, &r->a_low, &r->b, &r->out};
+    int *const vectors[] = {&r->conv, &r->conv_bias, &r->a_log, &r->dt_bias, &r->skip};
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
+        move_linear(to, maps[i]);
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
+        *vectors[i] = moved(to, *vectors[i]);
+    move_norm(to, &r->heads_norm);
+}
+
+static void move_conv(const int *to, struct conv_block *c)
+{
+    move_linear(to, &c->before);
+    move_linear(to, &c->after);
+    move_linear(to, &c->x);
+    move_linear(to, &c->out);
+    c->conv = moved(to, c->conv);
+    c->bias = moved(to, c->bias);
+}
+
+static void move_others(const int *to, struct model_block *b)
+{
+    if (b->kind == BLOCK_ATTENTION)
+        move_latents(to, &b->attention);
+    if (b->kind == BLOCK_MLP)
+        move_linear(to, &b->mlp.scalar);
+    if (b->kind == BLOCK_EXPERTS)
+        move_experts(to, &b->experts);
+    if (b->kind == BLOCK_RECURRENT)
+        move_recurrence(to, &b->recurrent);
+    if (b->kind == BLOCK_CONV)
+        move_conv(to, &b->conv);
 }
 
 static void move_layer(const int *to, struct model_layer *l)
@@ -282,8 +328,7 @@ static void move_layer(const int *to, struct model_layer *l)
             move_norm(to, f.norm[k]);
         if (f.by_head)
             *f.by_head = moved(to, *f.by_head);
-        if (b->kind == BLOCK_ATTENTION)
-            move_latents(to, &b->attention);
+        move_others(to, b);
     }
 }
 
@@ -330,8 +375,8 @@ static void copy_units(struct model *m, const struct model *whole, const struct 
         const struct model_unit *u = &whole->units[from];
         if (!has_unit(whole, part, from))
             continue;
-        m->units[to] =
-            (struct model_unit){.layer = layer_in_part(whole, part, from), .first_param = m->n_params, .n_params = u->n_params};
+        m->units[to] = (struct model_unit){
+            .layer = layer_in_part(whole, part, from), .fp32 = u->fp32, .first_param = m->n_params, .n_params = u->n_params};
         for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
             m->params[m->n_params] = whole->params[i];
             m->params[m->n_params++].unit = to;

@@ -72,7 +72,7 @@ static enum status try_slices(const struct model *m, const struct plan_request *
             *slices = up ? *slices * 2 : *slices / 2;
             for (int i = 0; i < x->n; i++)
                 known |= x->of[i].seconds > 0 && mesh_equal(&x->of[i].mesh, &next.mesh);
-            if (known || *slices < 1 || (up && !mesh_may_slice(s, &next.mesh)))
+            if (known || *slices < 1 || (up && !mesh_may_slice(m, s, &next.mesh)))
                 break;
             const struct plan_request r = request_with(s, &next);
             TRY(try_briefly(m, &r, limit, &next));

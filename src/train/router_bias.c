@@ -1,6 +1,7 @@
 #include "train/router_bias.h"
 
 #include "base/sys.h"
+#include "engine/expert_load.h"
 #include "engine/session_state.h"
 
 #include <stdlib.h>
@@ -65,6 +66,7 @@ static enum status move_layer(struct session *s, const struct experts_block *e, 
 
 enum status router_bias_move(struct session *s, double rate, const double *counts)
 {
+    counts += expert_counts_first(s);
     for (int64_t l = 0; l < s->model->config.layers; l++) {
         const struct experts_block *e = biased(s->model, l);
         if (!e)

@@ -141,6 +141,8 @@ static enum status run_half(void *user, const struct tick_work *w, int64_t micro
     TRY(run_program(x->r, w->program, half, x->sum->trace));
     if (w->program >= PLAN_HEAD_FIRST && w->program <= PLAN_HEAD_LAST)
         x->sum->loss += session_loss(x->r->session);
+    if (w->program == PLAN_FORWARD && x->sum->experts)
+        expert_counts_add(x->r->session, x->sum->experts);
     note_thrown(x->r, 1 + micro_batch);
     return OK;
 }

@@ -77,6 +77,17 @@ static void biases_move(void **state)
     e2e_succeeds(NULL, IDS "--resume part --steps 4");
     e2e_same_file("whole/hf/model.safetensors", "part/hf/model.safetensors");
     assert_int_equal(read_biases("whole/hf/model.safetensors", four), n);
+    static const struct launch ranks = {.prepare = e2e_let_root_start_ranks};
+    if (strstr(e2e_succeeds(NULL, "--version").out, "MPI")) { /* stages move the biases of their layers */
+        e2e_succeeds(&ranks,
+                     IDS "--model model --dtype bf16 --router-bias-rate 0.125 --steps 1 --ranks 2 --mesh pp=2 --out staged");
+        assert_int_equal(read_biases("staged/hf/model.safetensors", four), n);
+        assert_memory_equal(four, one, (size_t)n * sizeof *one);
+        e2e_contains(
+            e2e_succeeds(&ranks, "check " IDS DISCRETE "--model model --ranks 2 --mesh pp=2,slices=3 --batch 2 --steps 2").out,
+            "check: pass");
+        e2e_refuses(2, "balances experts", &ranks, "plan " IDS "--model model --router-aux 0.1 --ranks 2 --mesh pp=2");
+    }
     e2e_refuses(2, "no bias that chooses experts", NULL, IDS "--model tiny --router-bias-rate 0.1 --steps 1 --out none");
 }
 

@@ -270,6 +270,10 @@ static void ranks_share_sequences(void **state)
     copy_model("qwen3_5");
     struct result r = e2e_succeeds(&ranks, "check " SMALL DISCRETE "--model model --alpha 0.5 --ranks 2 --mesh ring=2");
     e2e_contains(r.out, "check: pass");
+    r = e2e_succeeds(&ranks, "check " SMALL "--model model --ranks 2 --mesh pp=2 --batch 2 --steps 2");
+    e2e_contains(r.out, "check: pass");
+    e2e_refuses(2, "states do not pass from slice to slice", &ranks,
+                "plan --model model --seq-len 128 --ranks 2 --mesh pp=2,slices=2");
     e2e_remove("model");
     copy_model("../latent/youtu"); /* latents in stages, whose slices keep expanded keys and values */
     r = e2e_succeeds(&ranks,

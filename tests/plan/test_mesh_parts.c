@@ -98,7 +98,9 @@ static void refused(void **state)
     open_slow(65536, 1, 3.25e8, &x);
     settle(&x);
     assert_true(lists(&x, MESH_TP) && lists(&x, MESH_PP));
-    x.s.eval_every = 10;
+    x.s.eval_every = 10; /* stages evaluate, too */
+    assert_true(lists(&x, MESH_TP) && lists(&x, MESH_PP));
+    x.s.zero = x.s.zero_is_unsaid = 0;
     assert_true(lists(&x, MESH_TP) && !lists(&x, MESH_PP));
     x.s.optim_dtype = BF16;
     assert_true(!lists(&x, MESH_TP) && !lists(&x, MESH_PP));

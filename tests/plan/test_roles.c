@@ -7,7 +7,10 @@
 
 #include "model/part.h"
 #include "plan/cells.h"
+#include "plan/longest_stages.h"
+#include "plan/lower/mesh.h"
 #include "plan/schedule/order.h"
+#include "plan/search/tuning.h"
 #include "verify/grid.h"
 #include "verify/mutate.h"
 #include "verify/verify.h"
@@ -577,6 +580,39 @@ static void stages_of_zero(void **state)
     model_destroy(m);
 }
 
+/* The longest sequence of stages fits, and the next longer one that was tried does not, whichever way slices are chosen. */
+static void longest_of_stages(void **state)
+{
+    (void)state;
+    const int64_t limit[TIERS] = {4 << 20, 8 << 20, 0};
+    struct model *m;
+    struct plan *p, *longer;
+    struct plan_request s;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
+    cell_settings(&s, 1024, F32);
+    s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO;
+    s.alpha = s.batch = s.row_chunk = s.head_tile = s.loss_tile = s.zero = AUTO;
+    s.update = UPDATE_AUTO;
+    s.effort = EFFORT_QUICK;
+    s.stage_ahead = AUTO;
+    s.mesh = mesh_uniform(AUTO);
+    s.mesh.degree[MESH_PP] = 2;
+    const struct plan_request open = s;
+    if (plan_longest_stages(m, &s, 2, 2, 1, limit, &p) != OK)
+        fail_msg("%s", status_message());
+    assert_true(p->fits && plan_length(p) == s.seq_len && s.seq_len > LENGTH_SHORTEST);
+    assert_true(p->longest.step > 0 && p->longest.longer > s.seq_len && p->longest.longer <= s.seq_len + p->longest.step);
+    s = open;
+    s.seq_len = p->longest.longer;
+    s.zero = 3;
+    assert_int_equal(plan_mesh(m, &s, 2, 2), OK);
+    assert_int_equal(plan_stages_create(m, &s, 1, limit, &longer), OK);
+    assert_false(longer->fits);
+    plan_destroy(longer);
+    plan_destroy(p);
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -587,6 +623,7 @@ int main(void)
         cmocka_unit_test(decisions_of_the_first),
         cmocka_unit_test(request_of_a_further_role),
         cmocka_unit_test(ticks),
+        cmocka_unit_test(longest_of_stages),
         cmocka_unit_test(pipelines),
         cmocka_unit_test(stages_of_zero),
     };

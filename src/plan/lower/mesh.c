@@ -68,10 +68,11 @@ static int lacks_kernels(const struct plan_request *s)
     return s->target && s->target->capability > 0 && !op_runs_on_gpus(OP_SCAN_SUM);
 }
 
-/* Tells whether the ranks of a sequence have no lane of their own: with dp, ulysses and ring above 1 at once. */
+/* Tells whether the ranks of a sequence have no lane of their own: with ulysses and ring above 1 beside dp or stages. */
 static int lacks_lane(const struct mesh *mesh)
 {
-    return mesh->degree[MESH_DP] > 1 && mesh->degree[MESH_ULYSSES] > 1 && mesh->degree[MESH_RING] > 1;
+    return (mesh->degree[MESH_DP] > 1 || mesh_degree(mesh, MESH_PP) > 1) && mesh->degree[MESH_ULYSSES] > 1 &&
+           mesh->degree[MESH_RING] > 1;
 }
 
 /* Returns the name of blocks whose states, or last rows before a convolution, pass between ranks. */
@@ -95,9 +96,10 @@ static enum status check_states(const struct model *m, const struct plan_request
     if (lacks_lane(&s->mesh))
         return status_fail(
             ERR_INVALID,
-            "--mesh: %s has dp, ulysses and ring above 1, and the model's blocks of %s pass states between ranks along "
-            "one or two of them only: take dp=1, ulysses=1 or ring=1",
-            mesh_format(&s->mesh, text), passing_name(m));
+            "--mesh: %s has %s, ulysses and ring above 1, and the model's blocks of %s pass states between ranks along "
+            "one or two of them only: take %sulysses=1 or ring=1",
+            mesh_format(&s->mesh, text), mesh_degree(&s->mesh, MESH_PP) > 1 ? "pp" : "dp", passing_name(m),
+            mesh_degree(&s->mesh, MESH_PP) > 1 ? "" : "dp=1, ");
     return OK;
 }
 
@@ -178,8 +180,8 @@ static unsigned find_open(const struct plan_request *s)
  * be staged through host memory. */
 static int may_choose_experts(const struct model *m, const struct plan_request *s)
 {
-    return s->open_degrees != 0 && s->mesh.degree[MESH_EP] < 0 && m->config.experts > 0 && !mesh_on_gpus(s) &&
-           model_share_check(m, (int)m->config.experts) == OK;
+    return s->open_degrees != 0 && s->mesh.degree[MESH_EP] < 0 && mesh_degree(&s->mesh, MESH_PP) == 1 && m->config.experts > 0 &&
+           !mesh_on_gpus(s) && model_share_check(m, (int)m->config.experts) == OK;
 }
 
 /* Returns the number of ranks that have different parts of the layers: the product of the degrees of slices and stages. */
@@ -366,7 +368,7 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
     if (degree[MESH_RING] > longest_ring(m))
         return refuse_ring(m, s);
     TRY(settle_batch(s, ranks));
-    return mesh_settle_slices(s);
+    return mesh_settle_slices(m, s);
 }
 
 /* Tells whether `ep` of the ranks may share experts out. */

@@ -45,6 +45,15 @@ enum status mesh_check_stages(const struct model *m, const struct plan_request *
     if (model_has_rows(m))
         return status_fail(ERR_INVALID,
                            "--mesh: pp=%d: stages do not train rows of tokens (--lora tokens=...): leave out one of them", pp);
+    if (mesh_degree(&s->mesh, MESH_EP) > 1)
+        return status_fail(ERR_INVALID, "--mesh: pp=%d and ep=%d: stages have all experts of their layers: leave one out", pp,
+                           mesh_degree(&s->mesh, MESH_EP));
+    if (m->config.experts > 0 && model_aux(&m->config) > 0)
+        return status_fail(
+            ERR_INVALID,
+            "--mesh: pp=%d: the loss that balances experts is over all layers at once: give --router-aux 0, or leave "
+            "pp out",
+            pp);
     if (s->zero == 0)
         return status_fail(ERR_INVALID, "--mesh: pp=%d: all stages share the embedding and the head: take --zero 1, 2 or 3", pp);
     return model_stage(m, 0, pp, 0, 1, &part);
@@ -53,29 +62,39 @@ enum status mesh_check_stages(const struct model *m, const struct plan_request *
 /* Least tokens of a slice on one rank, and the most that pieces may wait for each other as a part of them, where slices are chosen. */
 enum { SLICE_ROWS = 512, SLICE_WAITS = 8 };
 
+/* Tells whether some block hands rows, or a state, on from token to token, which slices would have to pass on. */
+static int has_states(const struct model *m)
+{
+    return model_has_block(m, BLOCK_RECURRENT) || model_has_block(m, BLOCK_CONV);
+}
+
 /* Returns the number of slices that keeps stages busy: the least power of two with which they stand still for an eighth of the pieces
  * at most, as long as slices are not too short. */
-static int choose_slices(const struct plan_request *s)
+static int choose_slices(const struct model *m, const struct plan_request *s)
 {
     const int64_t fill = (int64_t)SLICE_WAITS * (mesh_degree(&s->mesh, MESH_PP) - 1),
                   rows = s->micro_batch * s->seq_len / s->mesh.degree[MESH_ULYSSES];
     int slices = 1;
     while (slices * s->grad_accum < fill && rows / (2 * slices) >= SLICE_ROWS)
         slices *= 2;
-    return s->mesh.degree[MESH_RING] > 1 ? 1 : slices;
+    return s->mesh.degree[MESH_RING] > 1 || has_states(m) ? 1 : slices;
 }
 
-enum status mesh_settle_slices(struct plan_request *s)
+enum status mesh_settle_slices(const struct model *m, struct plan_request *s)
 {
     const int pp = mesh_degree(&s->mesh, MESH_PP), ulysses = s->mesh.degree[MESH_ULYSSES], ring = s->mesh.degree[MESH_RING];
     int *slices = &s->mesh.degree[MESH_SLICES];
     if (*slices <= 0)
-        *slices = pp > 1 ? choose_slices(s) : 1;
+        *slices = pp > 1 ? choose_slices(m, s) : 1;
     if (*slices == 1)
         return OK;
     if (pp == 1)
         return status_fail(ERR_INVALID, "--mesh: slices=%d: only stages take a sequence in slices: give pp, too, or leave it out",
                            *slices);
+    if (has_states(m))
+        return status_fail(
+            ERR_INVALID, "--mesh: slices=%d: the model has blocks whose states do not pass from slice to slice: leave slices out",
+            *slices);
     if (ring > 1)
         return status_fail(ERR_INVALID, "--mesh: slices=%d and ring=%d: the ranks of a stage share a slice by heads: take ring=1",
                            *slices, ring);
@@ -85,10 +104,11 @@ enum status mesh_settle_slices(struct plan_request *s)
     return OK;
 }
 
-int mesh_may_slice(const struct plan_request *s, const struct mesh *mesh)
+int mesh_may_slice(const struct model *m, const struct plan_request *s, const struct mesh *mesh)
 {
     const int64_t rows = s->micro_batch * s->seq_len / mesh_degree(mesh, MESH_ULYSSES), slices = mesh_degree(mesh, MESH_SLICES);
-    return slices == 1 || (mesh_degree(mesh, MESH_PP) > 1 && mesh_degree(mesh, MESH_RING) == 1 && rows / slices >= SLICE_ROWS);
+    return slices == 1 ||
+           (!has_states(m) && mesh_degree(mesh, MESH_PP) > 1 && mesh_degree(mesh, MESH_RING) == 1 && rows / slices >= SLICE_ROWS);
 }
 
 unsigned mesh_open_parts(const struct plan_request *s, int ranks, int per_host)

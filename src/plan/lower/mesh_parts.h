@@ -12,7 +12,7 @@ int mesh_on_gpus(const struct plan_request *s);
 enum status mesh_check_slices(const struct model *m, const struct plan_request *s);
 enum status mesh_check_stages(const struct model *m, const struct plan_request *s);
 /* Decides in how many slices stages take a sequence, and refuses a number that cannot be. */
-enum status mesh_settle_slices(struct plan_request *s);
+enum status mesh_settle_slices(const struct model *m, struct plan_request *s);
 
 /* Returns the degrees of parts (a bit each, MESH_TP and MESH_PP) that planning may choose: none if any degree is given. Both are chosen
  * for machines that --machine describes only: slices among GPUs of a node, stages of whole nodes. */
@@ -22,6 +22,6 @@ unsigned mesh_open_parts(const struct plan_request *s, int ranks, int per_host);
  * a node's ranks, pp the nodes; the ranks of a part are all in the ring. Returns their number; `out` has the first `most` of them. */
 int mesh_list_parts(const struct model *m, const struct plan_request *s, struct mesh *out, int most);
 /* Tells whether planning may choose the mesh's slices of sequences: they are not too short, and no ring shares them. */
-int mesh_may_slice(const struct plan_request *s, const struct mesh *mesh);
+int mesh_may_slice(const struct model *m, const struct plan_request *s, const struct mesh *mesh);
 
 #endif

@@ -67,7 +67,7 @@ static enum status weigh_mesh(struct weighing *x, const struct mesh *mesh)
     for (int k = 0; (packed = plan_packing(x->s, mesh, k)) > 0; k++)
         for (int c = 1;; c *= 2) {
             sliced.degree[MESH_SLICES] = c;
-            if (!mesh_may_slice(x->s, &sliced))
+            if (!mesh_may_slice(x->m, x->s, &sliced))
                 break;
             TRY(weigh_one(x, &sliced, packed, open ? 1 : x->s->zero));
             if (open && !stages)
