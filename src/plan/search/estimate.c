@@ -27,8 +27,9 @@ struct estimator {
     double instrs, layer_instrs;
     struct strategy fixed;
     int64_t short_layers;
-    int split;   /* 1: differences.beside is known */
-    int nowhere; /* 1: every placement's program is larger than a program's tables can be */
+    int split;         /* 1: differences.beside is known */
+    int brings_nearer; /* 1: placements are brought to the options that are listed */
+    int nowhere;       /* 1: every placement's program is larger than a program's tables can be */
 };
 
 /* Changes of a model's needs if one class takes another of its options than the first, for some number of layers. */
@@ -93,21 +94,11 @@ static void set_activations(const struct options *o, int i, struct strategy *s)
     s->placement.passing = (enum residency)o->value[DECISION_PASSING][i];
 }
 
-/* Returns the placement with the first option of every class. */
-static struct strategy first_options(const struct options *o, const struct strategy *fixed)
-{
-    struct strategy base = *fixed;
-    for (int d = 0; d < DECISIONS; d++)
-        if (o->n[d] > 0 && d != DECISION_DEVICE_LAYERS)
-            decision_set(&base, d, o->value[d][0]);
-    return base;
-}
-
 /* Measures the first option of every class alone. */
 static enum status find_base(const struct subject *x, const struct options *o, const struct strategy *fixed, int duties,
                              struct differences *d)
 {
-    const struct strategy base = first_options(o, fixed);
+    const struct strategy base = options_first(o, fixed);
     memset(d, 0, sizeof *d);
     return needs_find(x, &base, duties, &d->base);
 }
@@ -115,7 +106,7 @@ static enum status find_base(const struct subject *x, const struct options *o, c
 static enum status find_differences(const struct subject *x, const struct options *o, const struct strategy *fixed, int duties,
                                     struct differences *d)
 {
-    struct strategy base = first_options(o, fixed);
+    struct strategy base = options_first(o, fixed);
     const int n_acts = o->n[DECISION_ACTS];
     memset(d, 0, sizeof *d);
     TRY(needs_find(x, &base, duties, &d->base));
@@ -156,7 +147,7 @@ static enum status find_differences(const struct subject *x, const struct option
 static enum status find_beside(const struct subject *x, const struct options *o, const struct strategy *fixed, int duties,
                                struct differences *d)
 {
-    struct strategy s = first_options(o, fixed);
+    struct strategy s = options_first(o, fixed);
     double chunks = chunks_of(fixed);
     s.placement.device_chunks = (int)chunks / 2;
     s.placement.kept_chunks = options_fewest_kept(o);
@@ -338,6 +329,8 @@ void estimator_judge(const struct estimator *e, struct candidate *c)
 {
     const struct strategy *s = &c->strategy;
     struct needs need;
+    if (e->brings_nearer)
+        options_bring_nearer(&e->options, &c->strategy);
     double forward[LANES], all[LANES], more = e->micro_batches;
     int64_t longer[TIERS];
     needs_of(e, 1, s, &need);
@@ -487,10 +480,15 @@ static enum status create(const struct problem *p, const struct options *o, cons
     return st;
 }
 
-enum status estimator_create(const struct problem *p, const struct options *o, const struct strategy *fixed,
-                             struct estimator **out)
+enum status estimator_measure(const struct problem *p, const struct options *o, const struct strategy *fixed,
+                              struct estimator **out)
 {
     return create(p, o, fixed, find_differences, out);
+}
+
+void estimator_bring_nearer(struct estimator *e)
+{
+    e->brings_nearer = 1;
 }
 
 enum status estimator_count(const struct problem *p, const struct options *o, const struct strategy *fixed, double *instrs)

@@ -8,10 +8,15 @@
 
 struct estimator;
 
-/* Lowers and measures programs of a few layers, each with another option of a single class. p must outlive *out. ERR_NOMEM: memory ran
- * out. */
+/* Lowers and measures programs of a few layers, each with another option of a single class. p must outlive *out. Options that lie
+ * farther away than they have to are left out where the memory nearer by is ample (nearer.c). ERR_NOMEM: memory ran out. */
 enum status estimator_create(const struct problem *p, const struct options *o, const struct strategy *fixed,
                              struct estimator **out);
+/* Measures all options. */
+enum status estimator_measure(const struct problem *p, const struct options *o, const struct strategy *fixed,
+                              struct estimator **out);
+/* Makes estimator_judge move placements to the options that are listed. */
+void estimator_bring_nearer(struct estimator *e);
 /* Sets the approximate number of instructions of a whole step's program, without an estimator. */
 enum status estimator_count(const struct problem *p, const struct options *o, const struct strategy *fixed, double *instrs);
 void estimator_destroy(struct estimator *e); /* NULL is fine */

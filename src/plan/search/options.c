@@ -60,6 +60,63 @@ void options_of(const struct model *m, const struct plan_request *s, const struc
     }
 }
 
+static int is_open(const struct options *o, enum decision_id d, enum residency at)
+{
+    for (int i = 0; i < o->n[d]; i++)
+        if (o->value[d][i] == (int)at)
+            return 1;
+    return 0;
+}
+
+int options_leave_drives(struct options *o)
+{
+    int changed = 0;
+    for (int d = DECISION_PARAMS; d <= DECISION_ACTS; d++) {
+        if (!is_open(o, d, RES_DEVICE) || !is_open(o, d, RES_HOST) || !is_open(o, d, RES_NVME))
+            continue;
+        while (o->value[d][o->n[d] - 1] == (int)RES_NVME) /* tiers are listed from near to far */
+            o->n[d]--;
+        changed = 1;
+    }
+    o->n[DECISION_PASSING] = o->n[DECISION_ACTS];
+    return changed;
+}
+
+int options_leave_passing(struct options *o)
+{
+    int n = 0;
+    for (int i = 0; i < o->n[DECISION_ACTS]; i++)
+        if (i == 0 || o->value[DECISION_ACTS][i] != o->value[DECISION_ACTS][n - 1]) { /* the nearest of a tier is listed first */
+            o->value[DECISION_ACTS][n] = o->value[DECISION_ACTS][i];
+            o->value[DECISION_PASSING][n++] = o->value[DECISION_PASSING][i];
+        }
+    const int changed = n < o->n[DECISION_ACTS];
+    o->n[DECISION_ACTS] = o->n[DECISION_PASSING] = n;
+    return changed;
+}
+
+void options_bring_nearer(const struct options *o, struct strategy *s)
+{
+    int listed = 0;
+    for (int d = DECISION_PARAMS; d <= DECISION_ACTS; d++)
+        if (decision_get(s, d) == (int)RES_NVME && !is_open(o, d, RES_NVME) && is_open(o, d, RES_HOST))
+            decision_set(s, d, RES_HOST);
+    for (int i = o->n[DECISION_ACTS] - 1; i >= 0 && !listed; i--)
+        if (o->value[DECISION_ACTS][i] == (int)s->placement.acts && o->value[DECISION_PASSING][i] <= (int)s->placement.passing) {
+            s->placement.passing = (enum residency)o->value[DECISION_PASSING][i];
+            listed = 1;
+        }
+}
+
+struct strategy options_first(const struct options *o, const struct strategy *fixed)
+{
+    struct strategy base = *fixed;
+    for (int d = 0; d < DECISIONS; d++)
+        if (o->n[d] > 0 && d != DECISION_DEVICE_LAYERS)
+            decision_set(&base, d, o->value[d][0]);
+    return base;
+}
+
 int options_count(const struct options *o)
 {
     int n = 1;
@@ -100,14 +157,6 @@ int options_most_kept(const struct options *o)
 int options_fewest_kept(const struct options *o)
 {
     return o->value[DECISION_KEPT_CHUNKS][o->n[DECISION_KEPT_CHUNKS] - 1];
-}
-
-static int is_open(const struct options *o, enum decision_id d, enum residency at)
-{
-    for (int i = 0; i < o->n[d]; i++)
-        if (o->value[d][i] == (int)at)
-            return 1;
-    return 0;
 }
 
 /* Tells whether layers may have a class in a nearer tier. Activations on the device are left to device_layers, optimizer state

@@ -18,6 +18,14 @@ void options_of(const struct model *m, const struct plan_request *s, const struc
 /* Lists the options of a single placement: its own, and both tiers of a class that it has in two. */
 void options_of_one(const struct strategy *s, struct options *o);
 
+/* Leaves out the drives for each class that is open in all tiers. Returns 0 if there is no such class. */
+int options_leave_drives(struct options *o);
+/* Leaves out hidden states between layers that lie farther away than they have to. Returns 0 if there are none. */
+int options_leave_passing(struct options *o);
+/* Moves what s has where it is not listed to the nearest place that is. */
+void options_bring_nearer(const struct options *o, struct strategy *s);
+/* Returns the placement with the first option of every class. */
+struct strategy options_first(const struct options *o, const struct strategy *fixed);
 int options_count(const struct options *o);
 /* Sets *out to the i-th placement; numbers of kept chunks vary fastest. */
 void options_place(const struct options *o, int i, struct strategy *out);

@@ -39,12 +39,14 @@ enum status search_list(const struct problem *p, const struct strategy *fixed, i
         search_destroy(out);
         return st;
     }
+    const struct options *open = out->estimator ? estimator_options(out->estimator) : &o;
+    out->n = options_count(open);
     out->all_layers = out->estimator && search_is_small(out->estimator);
     for (int i = 0; i < out->n; i++) {
         struct candidate *c = &out->candidates[i];
         c->strategy = *fixed;
         c->place = i;
-        options_place(&o, i, &c->strategy);
+        options_place(open, i, &c->strategy);
         if (out->estimator)
             estimator_judge(out->estimator, c);
     }

@@ -52,6 +52,14 @@
 /* Largest error of estimated bytes, and of the bytes of smallest placements, as a share. */
 #define BYTES_UNCERTAIN 0.1
 
+/* Share of the host's memory up to which estimates of everything on the host, with all chunks kept, leave drives out of the search: of
+ * what has room there nothing moves faster by way of drives. */
+#define HOST_HOLDS 0.9
+/* Part of the device's memory up to which a residual stream counts as small: hidden states between layers, a few times as large, then
+ * stay on the device, if its emptiest placement takes at most PASSING_ROOM of it. */
+#define PASSING_PART 64
+#define PASSING_ROOM 0.7
+
 /* --- Stalls (stalls.c) -------------------------------------------------------------------------------------------------------
  */
 
