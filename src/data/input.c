@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <xxhash.h>
 #ifdef HAVE_ZLIB
 #include <zlib.h>
@@ -49,7 +50,7 @@ static enum packed_by packed_by(const char *path)
     static const char *const ends[] = {[BY_GZIP] = ".gz", [BY_ZSTD] = ".zst", [AS_PARQUET] = ".parquet"};
     const size_t n = strlen(path);
     for (enum packed_by by = BY_GZIP; by <= AS_PARQUET; by++)
-        if (n > strlen(ends[by]) && strcmp(path + n - strlen(ends[by]), ends[by]) == 0)
+        if (n > strlen(ends[by]) && strcasecmp(path + n - strlen(ends[by]), ends[by]) == 0)
             return by;
     return AS_IT_IS;
 }

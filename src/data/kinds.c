@@ -38,7 +38,7 @@ static const struct foreign {
 static int ends_with(const char *path, const char *suffix)
 {
     size_t n = strlen(path), m = strlen(suffix);
-    return n > m && strcmp(path + n - m, suffix) == 0;
+    return n > m && strcasecmp(path + n - m, suffix) == 0;
 }
 
 /* Refuses a file of another format by its first bytes; *is_foreign becomes 1 then. */

@@ -70,9 +70,9 @@ int delta_next(struct delta *d, int64_t *out)
 const uint8_t *delta_end(const struct delta *d)
 {
     struct delta all = *d;
-    int64_t ignored;
-    while (all.left > 0)
-        if (!delta_next(&all, &ignored))
+    uint64_t left = all.left > 0 ? all.left - 1 : 0; /* the first number stands in the header */
+    for (; left > 0; left -= left < all.mini_size ? left : all.mini_size)
+        if (!begin_mini(&all))
             return NULL;
     return all.at;
 }

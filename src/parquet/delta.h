@@ -22,7 +22,8 @@ struct delta {
 int delta_begin(struct delta *d, const uint8_t *text, size_t n);
 /* Reads the next number. Returns 0 at the end, or if the text is damaged. */
 int delta_next(struct delta *d, int64_t *out);
-/* Returns the text's first byte behind the numbers, which are all read; NULL: the text is damaged. */
+/* Returns the text's first byte behind the numbers, of which none was read; NULL: the text is damaged. Miniblocks are passed over
+ * whole, as one of a few bytes may have a million numbers. */
 const uint8_t *delta_end(const struct delta *d);
 
 #endif

@@ -102,7 +102,7 @@ static enum status make_list(struct making *m, const struct footer_element *e, i
     const struct footer_element *repeated = m->at < m->f->n_elements ? &m->f->element[m->at] : NULL;
     const int is_map = e->meaning == MEANS_MAP;
     if (!repeated || e->children != 1 || repeated->repetition != PARQUET_REPEATED ||
-        (is_map && (repeated->stored != PARQUET_GROUP || repeated->children != 2)))
+        (is_map && (repeated->stored != PARQUET_GROUP || repeated->children < 1 || repeated->children > 2)))
         return refuse(m, "its footer has a list or map of another form");
     m->at++;
     *out = add(m, &(struct node){.kind = is_map ? NODE_MAP : NODE_LIST,
@@ -118,6 +118,8 @@ static enum status make_list(struct making *m, const struct footer_element *e, i
     list->leaves = m->leaf - list->first_leaf;
     if (is_map && (list->child->child->kind != NODE_VALUE || list->child->child->element->meaning != MEANS_TEXT))
         list->unread = "a map whose keys are no texts";
+    else if (is_map && repeated->children == 1)
+        list->unread = "a map without values";
     return OK;
 }
 

@@ -3,6 +3,8 @@
 #include "build_config.h"
 #include "data/input.h"
 #include "data/stream.h"
+#include "parquet/delta.h"
+#include "parquet/schema.h"
 #include "tokenized.h"
 
 #include <dlfcn.h>
@@ -189,6 +191,75 @@ static void test_shards(void **state)
     assert_memory_equal(got.id + one.n, one.id, (size_t)one.n * sizeof *one.id);
 }
 
+/* Names in capitals, as some systems write them, are names of rows, too. */
+static void test_capitals(void **state)
+{
+    (void)state;
+    static struct all got, want;
+    copy("types.parquet", "ROWS.PARQUET");
+    read_file(golden("types.parquet"), &want);
+    read_file(scratch_path("ROWS.PARQUET"), &got);
+    assert_memory_equal(&got, &want, sizeof got);
+}
+
+/* A map that has keys alone, a set, is a column that is not read: it hinders nobody who does not ask for it. */
+static void test_sets(void **state)
+{
+    (void)state;
+    struct footer_element all[] = {
+        {.name = "rows", .stored = PARQUET_GROUP, .children = 1},
+        {.name = "tags", .stored = PARQUET_GROUP, .meaning = MEANS_MAP, .repetition = PARQUET_OPTIONAL, .children = 1},
+        {.name = "key_value", .stored = PARQUET_GROUP, .repetition = PARQUET_REPEATED, .children = 1},
+        {.name = "key", .stored = PARQUET_BYTES, .meaning = MEANS_TEXT},
+        {.name = "value", .stored = PARQUET_BYTES, .meaning = MEANS_TEXT}};
+    struct schema made;
+    char name[40];
+    assert_int_equal(schema_make("f", &(struct footer){.element = all, .n_elements = 4, .n_leaves = 1}, &made), OK);
+    assert_string_equal(schema_unread(made.nodes->child, name, sizeof name), "a map without values");
+    assert_string_equal(name, "tags");
+    schema_free(&made);
+    all[2].children = 2;
+    assert_int_equal(schema_make("f", &(struct footer){.element = all, .n_elements = 5, .n_leaves = 2}, &made), OK);
+    assert_null(schema_unread(made.nodes->child, name, sizeof name));
+    schema_free(&made);
+    all[2].children = 3;
+    assert_int_equal(schema_make("f", &(struct footer){.element = all, .n_elements = 5, .n_leaves = 2}, &made), ERR_INVALID);
+}
+
+/* A block of 4 KiB that says that it has 2^32 differences, all of them the same, is passed over at once. */
+static void test_many_differences(void **state)
+{
+    (void)state;
+    enum { MINIS = 4096 };
+    static const uint8_t header[] = {0x80,
+                                     0x80,
+                                     0x80,
+                                     0x80,
+                                     0x10 /* numbers of a block */,
+                                     0x80,
+                                     0x20 /* its miniblocks */,
+                                     0x81,
+                                     0x80,
+                                     0x80,
+                                     0x80,
+                                     0x10 /* all numbers */,
+                                     6 /* the first one, 3 */,
+                                     4 /* least, 2 */};
+    static uint8_t text[sizeof header + MINIS];
+    struct delta d;
+    int64_t x;
+    memcpy(text, header, sizeof header);
+    assert_true(delta_begin(&d, text, sizeof text));
+    assert_int_equal(d.left, (1LL << 32) + 1);
+    assert_ptr_equal(delta_end(&d), text + sizeof text);
+    for (int i = 0; i < 1000; i++) {
+        assert_true(delta_next(&d, &x));
+        assert_int_equal(x, 3 + 2 * i);
+    }
+    assert_true(delta_begin(&d, text, sizeof text - 1));
+    assert_null(delta_end(&d));
+}
+
 /* ---- what is refused ---- */
 
 static void refuse(const char *path, const char *part)
@@ -323,6 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),      cmocka_unit_test(test_tokens), cmocka_unit_test(test_shards),
         cmocka_unit_test(test_refusals),  cmocka_unit_test(test_damage), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_capitals),  cmocka_unit_test(test_sets),   cmocka_unit_test(test_many_differences),
 #ifdef HAVE_ZLIB
         cmocka_unit_test(test_checksums),
 #endif
