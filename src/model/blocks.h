@@ -37,8 +37,8 @@ BLOCK(ATTENTION, attention, "attention", MAPS(&b->q, &b->k, &b->v, &b->o, &b->ga
 BLOCK(MLP, mlp, "MLP", MAPS(&b->gate, &b->up, &b->down, &b->scalar), -1, SIGNATURE(b->up.out, b->gate.weight >= 0), 0, 0, 2 * b->up.out, 0, 0, SHARED,
       CUT(b->up.out, "columns of the MLP", .into = {&b->gate, &b->up}, .out_of = &b->down))
 
-BLOCK(EXPERTS, experts, "experts", MAPS(&b->router, &b->gate_up, &b->down), -1,
-      SIGNATURE(b->experts, b->used, b->ffn, b->kind), 0, 8 * b->used, b->used * b->gate_up.out, 0, 0, SHARED, UNCUT)
+BLOCK(EXPERTS, experts, "experts", MAPS(&b->router, &b->gate_up, &b->down, &b->descend, &b->ascend), -1,
+      SIGNATURE(b->experts, b->used, b->ffn, b->kind), 0, 8 * b->used + (b->ascend.weight >= 0 ? b->ascend.in * size : 0), b->used * b->gate_up.out, 0, 0, SHARED, UNCUT)
 
 BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->second, &b->third, &b->z, &b->a, &b->b, &b->out, &b->z_low, &b->a_low), -1,
       SIGNATURE(b->kind, b->heads, b->groups, b->key_dim, b->value_dim, b->width),

@@ -343,6 +343,7 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     if (kind == BLOCK_EXPERTS) {
         block->experts.router_bias = block->experts.factors = -1;
         block->experts.router_norm = no_norm();
+        block->experts.descend = block->experts.ascend = build_no_linear();
     }
     if (kind == BLOCK_CONV)
         block->conv.bias = -1;

@@ -66,6 +66,7 @@ struct model_config {
     enum model_family family;
     int64_t vocab, dim, ffn, layers, heads, kv_heads, head_dim, max_positions;
     int64_t experts, experts_used, expert_ffn; /* experts of a layer, those that a token gets, their width; 0: no layer has any */
+    int64_t expert_dim;                        /* width of what experts read and give; 0: that of the stream */
     int64_t shared_ffn;                        /* width of the shared experts together, which every token gets; 0: none */
     int64_t expert_groups, groups_used;        /* groups of experts, and those that a token may choose from; 1: no groups */
     int router_normalises;                     /* 1: the weights of a token's experts are divided by their sum */
@@ -291,7 +292,9 @@ enum router_kind { ROUTER_SOFTMAX, ROUTER_TOP, ROUTER_SIGMOID };
 
 /* Experts: MLPs of which each token gets `used`, weighed by a router. Sizes of the stacks' maps are those of an expert. */
 struct experts_block {
-    struct model_linear router;    /* map to a logit for each expert */
+    struct model_linear router; /* map to a logit for each expert */
+    /* maps from the stream to what experts read, and from the sum of what they give back to the stream; weight -1: none */
+    struct model_linear descend, ascend;
     int router_bias;               /* param index of the bias that chooses; -1: none */
     struct model_norm router_norm; /* norm of the block's input that the router reads; NORM_NONE: it reads what experts read */
     float router_factor;           /* factor of logits; 0: none */
@@ -468,6 +471,11 @@ int model_expert_layers(const struct model *m);
 static inline double model_aux(const struct model_config *c)
 {
     return c->router_aux_used ? c->router_aux : 0;
+}
+/* Returns the width of what experts read and give. */
+static inline int64_t model_expert_dim(const struct model_config *c)
+{
+    return c->expert_dim > 0 ? c->expert_dim : c->dim;
 }
 /* Returns the columns that the first map of each expert gives, whose second map reads expert_ffn. */
 static inline int64_t model_expert_columns(const struct model_config *c)

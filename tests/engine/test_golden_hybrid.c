@@ -26,6 +26,7 @@ CASE(granite_moe, "granite-moe")
 CASE(bamba, "bamba")
 CASE(nemotron_h, "nemotron-h")
 CASE(nemotron_moe, "nemotron-moe")
+CASE(nemotron_latent, "nemotron-latent")
 CASE(lfm2, "lfm2")
 CASE(lfm2_moe, "lfm2-moe")
 CASE(olmo_hybrid, "olmo-hybrid")
@@ -139,6 +140,7 @@ int main(void)
         cmocka_unit_test(bamba),
         cmocka_unit_test(nemotron_h),
         cmocka_unit_test(nemotron_moe),
+        cmocka_unit_test(nemotron_latent),
         cmocka_unit_test(lfm2),
         cmocka_unit_test(lfm2_moe),
         cmocka_unit_test(olmo_hybrid),

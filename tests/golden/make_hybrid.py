@@ -78,6 +78,9 @@ EXPERTS = {
     "kimi-linear": ("kimi_linear", dict(LATENT, num_hidden_layers=3, num_key_value_heads=2, layer_types=[LINEAR, FULL, LINEAR], mlp_layer_types=["dense", "sparse", "sparse"], intermediate_size=24,
                                         linear_head_dim=8, linear_num_heads=3, num_local_experts=6, num_experts_per_tok=2, moe_intermediate_size=8, n_shared_experts=1, n_group=3, topk_group=2,
                                         head_dim=None, rope_parameters=None, tie_word_embeddings=False), -1, [70, 1, 2, 33]),
+    # experts that read and give rows narrower than the stream
+    "nemotron-latent": ("nemotron_h", dict(NEMOTRON, layers_block_type=["moe", FULL], intermediate_size=24, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=8,
+                                           moe_shared_expert_intermediate_size=16, n_group=1, topk_group=1, moe_latent_size=6), -1, [33, 1, 22]),
 }
 
 

@@ -139,7 +139,8 @@ static const char *const golden[] = {"hybrid/qwen3_5",         "hybrid/qwen3_5_m
                                      "hybrid/lfm2-moe",        "hybrid/olmo-hybrid",     "hybrid/falcon-h1",
                                      "hybrid/falcon-h1-after", "hybrid/falcon-h1-plain", "latent/youtu",
                                      "latent/minicpm3",        "latent/deepseek-v2",     "latent/deepseek-v3",
-                                     "latent/glm4-moe-lite",   "hybrid/kimi-linear",     "latent/deepseek-v2-groups"};
+                                     "latent/glm4-moe-lite",   "hybrid/kimi-linear",     "latent/deepseek-v2-groups",
+                                     "hybrid/nemotron-latent"};
 
 /* Makes sure that the file has the parameter's tensors in their shapes; returns their number. */
 static int check_tensors(struct st_file *f, const struct model_param *p)
@@ -368,7 +369,7 @@ static void nonsense_of_mixers_is_refused(void **state)
     refuse_of("lfm2", "conv_L_cache", "9", "width of the convolution is 9, must be 1 to 8");
     refuse_of("nemotron-h", "layers_block_type", "[\"mlp\", \"conv\"]", "supported: linear_attention, full_attention, mlp, moe");
     refuse_of("nemotron-moe", "n_routed_experts", "0", "some layers have experts");
-    refuse_of("nemotron-moe", "moe_latent_size", "8", "experts of a width of their own are not supported");
+    refuse_of("nemotron-moe", "moe_latent_size", "0", "must be a positive whole number");
     refuse_of("nemotron-moe", "mlp_bias", "true", "in models with experts only false is supported");
     refuse_of("lfm2-moe", "use_expert_bias", "false", "use_expert_bias is false");
     refuse_of("olmo-hybrid", "rope_parameters", "null", "releases of transformers read it differently");

@@ -38,6 +38,7 @@ enum { NOT_COMPARED, COMPARED };
     X(experts, COUNT, "number of experts", 1 << 10, COMPARED, WORDS("none"))                                \
     X(experts_used, COUNT, "number of experts of a token", 1 << 6, COMPARED, WORDS("none"))                 \
     X(expert_ffn, COUNT, "size of an expert", 1 << 24, COMPARED, WORDS("none"))                             \
+    X(expert_dim, COUNT, "width of what experts read and give", 1 << 20, COMPARED, WORDS("that of the stream")) \
     X(shared_ffn, COUNT, "size of the shared experts", 1 << 24, COMPARED, WORDS("none"))                    \
     X(expert_groups, COUNT, "number of groups of experts", 1 << 12, COMPARED, WORDS("none"))                \
     X(groups_used, COUNT, "number of groups of experts to choose from", 1 << 12, COMPARED, WORDS("none"))   \

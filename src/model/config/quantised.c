@@ -84,7 +84,7 @@ static enum status read_mxfp4(struct config_reader *r, const json_t *q, struct m
 {
     if (c->family != FAMILY_GPT_OSS || c->experts == 0)
         return refuse(r, "in MXFP4, which experts of gpt-oss alone have");
-    if (c->dim % MXFP4_BLOCK || c->expert_ffn % MXFP4_BLOCK)
+    if (model_expert_dim(c) % MXFP4_BLOCK || c->expert_ffn % MXFP4_BLOCK)
         return refuse(r, "in MXFP4, whose blocks of 32 do not divide hidden_size and intermediate_size");
     c->base = BASE_MXFP4;
     c->quantised = c->mxfp4 = 1;

@@ -98,6 +98,10 @@ void experts_mlp(struct builder *b, int l, const char *norm)
         return;
     }
     experts_describe(b, &block->experts);
+    if (c->expert_dim > 0) {
+        block->experts.descend = build_linear(b, b->experts->descend, c->dim, c->expert_dim, 0, c->init_std);
+        block->experts.ascend = build_linear(b, b->experts->ascend, c->expert_dim, c->dim, 0, c->init_std);
+    }
     if (c->shared_ffn > 0)
         build_shared(b, l, &block->norm);
 }
@@ -147,8 +151,9 @@ void experts_stacks(struct builder *b, int l)
     const struct experts_form *f = b->experts;
     struct experts_block *e = block_of(b, l);
     build_prefix(b, "model.layers.%d.", l);
-    e->gate_up = build_stack(b, f->gate_up, c->experts, c->dim, model_expert_columns(c), f->form, f->gate_up_parts, c->init_std);
-    e->down = build_stack(b, f->down, c->experts, c->expert_ffn, c->dim, f->form, f->down_parts, c->init_std);
+    e->gate_up = build_stack(b, f->gate_up, c->experts, model_expert_dim(c), model_expert_columns(c), f->form, f->gate_up_parts,
+                             c->init_std);
+    e->down = build_stack(b, f->down, c->experts, c->expert_ffn, model_expert_dim(c), f->form, f->down_parts, c->init_std);
     adapt_stacks(b, e);
 }
 

@@ -20,17 +20,18 @@ struct experts_form {
     int ranked;                 /* greatest scores whose sum ranks a group of experts; 0: two */
     const char *gate_up, *down; /* stacks */
     const char *const *gate_up_parts,
-        *const *down_parts; /* ends of names of files' tensors for each expert; NULL: stacks are whole */
-    const char *module;     /* module of transformers that holds the experts; NULL: mlp.experts */
-    const char *first;      /* name there of the first stack; NULL: gate_up_proj */
-    unsigned form;          /* form of the stacks' maps (enum linear_form) */
-    int alternate;          /* 1: columns of gate and up alternate */
-    const char *shared;     /* shared experts' MLP; NULL: none */
-    const char *shared_map; /* map to a number a token, by whose sigmoid the shared experts are multiplied; NULL: none */
-    int shared_fused;       /* 1: that MLP has its gate and up in one map, input_linear */
-    const char *count[2];   /* keys of the number of experts */
-    const char *shared_key; /* key of the number of shared experts, each as wide as an expert; NULL: none */
-    const char *first_key;  /* key of the number of first layers without experts; NULL: none */
+        *const *down_parts;       /* ends of names of files' tensors for each expert; NULL: stacks are whole */
+    const char *module;           /* module of transformers that holds the experts; NULL: mlp.experts */
+    const char *first;            /* name there of the first stack; NULL: gate_up_proj */
+    unsigned form;                /* form of the stacks' maps (enum linear_form) */
+    int alternate;                /* 1: columns of gate and up alternate */
+    const char *descend, *ascend; /* maps to what experts read, and from what they give, where that is narrower than the stream */
+    const char *shared;           /* shared experts' MLP; NULL: none */
+    const char *shared_map;       /* map to a number a token, by whose sigmoid the shared experts are multiplied; NULL: none */
+    int shared_fused;             /* 1: that MLP has its gate and up in one map, input_linear */
+    const char *count[2];         /* keys of the number of experts */
+    const char *shared_key;       /* key of the number of shared experts, each as wide as an expert; NULL: none */
+    const char *first_key;        /* key of the number of first layers without experts; NULL: none */
     int64_t shared_count, first_count; /* values of these keys if they are absent */
     int listed;                        /* 1: mlp_layer_types says which layers have experts */
     double aux;                        /* coefficient of the auxiliary loss if config.json gives none */

@@ -174,8 +174,7 @@ static enum status read_experts(struct config_reader *r, struct model_config *c)
         return OK;
     if (experts == 0)
         return config_refuse(r, "n_routed_experts", "some layers have experts");
-    if (config_get(r, "moe_latent_size"))
-        return config_refuse(r, "moe_latent_size", "experts of a width of their own are not supported");
+    TRY(config_read_count(r, "moe_latent_size", OPTIONAL, 1, &c->expert_dim));
     if (c->mlp_bias)
         return config_refuse(r, "mlp_bias", "in models with experts only false is supported");
     c->gate = GATE_ALONE;
@@ -185,6 +184,11 @@ static enum status read_experts(struct config_reader *r, struct model_config *c)
 static json_t *write_experts(const struct model_config *c)
 {
     return json_integer(c->experts > 0 ? c->experts : 8);
+}
+
+static json_t *write_latent(const struct model_config *c)
+{
+    return c->expert_dim > 0 ? json_integer(c->expert_dim) : json_null();
 }
 
 static enum status derive(struct config_reader *r, struct model_config *c)
@@ -261,7 +265,7 @@ static const struct config_key keys[] = {
     {"norm_topk_prob", KEY_FIELD, AT_router_normalises, 1},
     {"n_shared_experts", KEY_SPECIAL},
     {"moe_shared_expert_overlap", KEY_SPECIAL},
-    {"moe_latent_size", KEY_SPECIAL},
+    {"moe_latent_size", KEY_SPECIAL, .write = write_latent},
     {"output_router_logits", KEY_SPECIAL},
     {"mtp_layers_block_type", KEY_SPECIAL},
     {"mtp_hybrid_override_pattern", KEY_SPECIAL},
@@ -278,6 +282,8 @@ static const struct experts_form experts = {.router = ROUTER_SIGMOID,
                                             .down_parts = experts_down,
                                             .module = "mixer.experts",
                                             .first = "up_proj",
+                                            .descend = "mixer.fc1_latent_proj",
+                                            .ascend = "mixer.fc2_latent_proj",
                                             .shared = "mixer.shared_experts",
                                             .count = {"n_routed_experts"}};
 

@@ -15,7 +15,7 @@ static double bytes_of_rows(const struct explainer *x, double ep)
     const struct strategy *s = &x->p->strategy;
     const struct model_config *c = &x->m->config;
     const double forth = x->s->evaluation ? 2 : 5;
-    return forth * model_expert_layers(x->m) * (double)s->rows * (double)c->experts_used * (double)c->dim *
+    return forth * model_expert_layers(x->m) * (double)s->rows * (double)c->experts_used * (double)model_expert_dim(c) *
            (double)dtype_size(s->key.dtype) * (double)x->p->micro_batches * (ep - 1) / ep;
 }
 

@@ -277,7 +277,7 @@ static void add_travel(struct part *x)
 {
     const struct model_config *c = &x->m->config;
     const double ep = mesh_degree(&x->s->mesh, MESH_EP), size = (double)dtype_size(x->s->dtype), rows = (double)x->fixed.rows,
-                 layers = model_expert_layers(x->m), used = (double)c->experts_used, dim = (double)c->dim,
+                 layers = model_expert_layers(x->m), used = (double)c->experts_used, dim = (double)model_expert_dim(c),
                  ffn = (double)c->expert_ffn, rank = (double)x->m->most_stack_rank;
     if (ep == 1)
         return;

@@ -3,7 +3,7 @@
 
 #include "plan/lower/activation.h"
 #include "plan/lower/blocks/experts.h"
-#include "plan/lower/blocks/rows.h"
+#include "plan/lower/blocks/narrow.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/param.h"
 #include "plan/lower/slots.h"
@@ -74,15 +74,17 @@ void experts_combine(struct lowering *L, const struct block *b, int c, int accum
     const struct experts_block *e = experts_weights(b);
     const struct expert_rows r = experts_rows_of(b, c);
     const int unit = param_of(L, e->down.weight)->unit;
-    rows_begin(L, c, accumulate);
+    struct value *sum = narrow_is(b) ? &W->narrow.sum : &L->acc;
+    if (!accumulate)
+        value_new(L, sum, c);
     struct op_attrs *a = emit(L, OP_COMBINE, LANE_COMPUTE);
     a->combine.rows = r.n;
-    a->combine.dim = L->m->config.dim;
+    a->combine.dim = model_expert_dim(&L->m->config);
     a->combine.k = (int32_t)e->used;
     a->combine.experts = bias ? slots_experts(L, unit, e->experts) : (int32_t)e->experts;
     a->combine.y_type = a->combine.dtype = (int32_t)L->s.key.dtype;
     a->combine.accumulate = accumulate;
-    (accumulate ? arg_update : arg_write)(L, 0, &L->acc, r.first, r.end, DEV);
+    (accumulate ? arg_update : arg_write)(L, 0, sum, r.first, r.end, DEV);
     experts_read(L, 1, &W->y, &r);
     experts_read(L, 2, &W->place, &r);
     if (bias) {
@@ -100,7 +102,7 @@ struct op_attrs *experts_gated(struct lowering *L, const struct block *b, enum o
     struct op_attrs *a = emit(L, op, LANE_COMPUTE);
     a->gated.rows = rows;
     a->gated.dim = e->ffn;
-    a->gated.width = L->m->config.dim;
+    a->gated.width = model_expert_dim(&L->m->config);
     a->gated.k = (int32_t)e->used;
     a->gated.experts = (int32_t)e->experts;
     a->gated.dtype = (int32_t)L->s.key.dtype;

@@ -2,6 +2,7 @@
 #include "plan/lower/blocks/experts.h"
 
 #include "plan/lower/blocks/expert_op.h"
+#include "plan/lower/blocks/narrow.h"
 #include "plan/lower/blocks/rows.h"
 
 #include "plan/lower/activation.h"
@@ -214,10 +215,11 @@ static void produce_gate_up(struct lowering *L, struct value *v, int c)
 {
     const struct block *b = v->block;
     const struct stack_adapter adapter = experts_adapter(L, b, &experts_weights(b)->gate_up, c);
+    struct value *input = experts_input(L, b);
     sort_pairs(L, b, c);
-    block_norm(L, b, c);
-    experts_multiply(L, b, &(struct experts_product){&experts_weights(b)->gate_up, v, b->normed, 1}, c);
-    stack_adapter_forward(L, &adapter, v, b->normed, 1);
+    experts_make_input(L, b, c);
+    experts_multiply(L, b, &(struct experts_product){&experts_weights(b)->gate_up, v, input, 1}, c);
+    stack_adapter_forward(L, &adapter, v, input, 1);
 }
 
 static void fetch(struct lowering *L, const struct block *b, int c)
@@ -230,9 +232,12 @@ static void fetch(struct lowering *L, const struct block *b, int c)
         sent_fetch(L, b, c);
     else
         value_get(L, &x->gate_up, c);
+    if (narrow_is(b))
+        value_get(L, &x->sum, c);
 }
 
-static void branch(struct lowering *L, const struct block *b, int c, int accumulate)
+/* Computes the sum of what a token's experts give, from everything that `fetch` gets. */
+static void add_up(struct lowering *L, const struct block *b, int c, int accumulate)
 {
     struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
@@ -252,6 +257,17 @@ static void branch(struct lowering *L, const struct block *b, int c, int accumul
     stack_adapter_forward(L, &adapter, &W->y, &W->act, 0);
     value_drop(L, &W->act, c);
     experts_combine(L, b, c, accumulate, experts_weights(b)->down.bias >= 0);
+}
+
+static void produce_sum(struct lowering *L, struct value *v, int c)
+{
+    add_up(L, v->block, c, 0);
+    narrow_keep_sum(L, v, c);
+}
+
+static void branch(struct lowering *L, const struct block *b, int c, int accumulate)
+{
+    (narrow_is(b) ? narrow_branch : add_up)(L, b, c, accumulate);
 }
 
 /* --- Backward --- */
@@ -283,6 +299,7 @@ static void own_gradient(struct lowering *L, const struct block *b, struct value
     struct experts_layer *x = b->values;
     const struct experts_block *e = experts_weights(b);
     const struct stack_adapter down = experts_adapter(L, b, &e->down, c), gate_up = experts_adapter(L, b, &e->gate_up, c);
+    struct value *input = experts_input(L, b);
     experts_multiply_back(L, b, &(struct experts_product){&e->down, &W->dact, df, 1}, c);
     stack_adapter_begin(L, &down, df, 1);
     stack_adapter_dx(L, &down, &W->dact);
@@ -291,11 +308,11 @@ static void own_gradient(struct lowering *L, const struct block *b, struct value
     stack_adapter_dw(L, &down, df, &W->dact, GATHERS_DY);
     stack_adapter_end(L, &down);
     value_drop(L, &W->dact, c);
-    block_norm(L, b, c);
-    experts_gradient(L, b, &e->gate_up, &x->gate_up, b->normed, GATHERS_X, c);
+    experts_make_input(L, b, c);
+    experts_gradient(L, b, &e->gate_up, &x->gate_up, input, GATHERS_X, c);
     experts_multiply_back(L, b, &(struct experts_product){&e->gate_up, &W->y, &x->gate_up, 0}, c);
     stack_adapter_begin(L, &gate_up, &x->gate_up, 0);
-    stack_adapter_dw(L, &gate_up, &x->gate_up, b->normed, GATHERS_X);
+    stack_adapter_dw(L, &gate_up, &x->gate_up, input, GATHERS_X);
     stack_adapter_dx(L, &gate_up, &W->y);
     stack_adapter_end(L, &gate_up);
     experts_combine(L, b, c, accumulate, 0);
@@ -303,7 +320,11 @@ static void own_gradient(struct lowering *L, const struct block *b, struct value
 
 static void gradient(struct lowering *L, const struct block *b, struct value *df, int c, int accumulate)
 {
-    (L->ep > 1 ? sent_gradient : own_gradient)(L, b, df, c, accumulate);
+    const int narrow = narrow_is(b);
+    struct value *dsum = narrow ? narrow_begin_gradient(L, b, df, c) : df;
+    (L->ep > 1 ? sent_gradient : own_gradient)(L, b, dsum, c, !narrow && accumulate);
+    if (narrow)
+        narrow_end_gradient(L, b, c, accumulate);
     router_backward(L, b, c);
 }
 
@@ -311,7 +332,7 @@ static void drop(struct lowering *L, const struct block *b, int c)
 {
     struct experts_work *W = experts_work_of(L);
     struct experts_layer *x = b->values;
-    struct value *all[] = {&x->ids, &x->p, &x->gate_up, &W->order, &W->place, &W->offsets, &W->slots};
+    struct value *all[] = {&x->ids, &x->p, &x->gate_up, &x->sum, &W->order, &W->place, &W->offsets, &W->slots, &W->narrow.input};
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
         if (all[i]->n_tiles > 0)
             value_drop(L, all[i], c);
@@ -336,6 +357,10 @@ static void layer_values(struct lowering *L, struct block *b)
         return;
     activation_of_layer(L, b, -1, &(struct activation){&x->ids, "ids", e->used, I32, CHUNKS, produce_choice, .kept = KEPT_ALL});
     activation_of_layer(L, b, -1, &(struct activation){&x->p, "p", e->used, F32, CHUNKS, produce_choice, .kept = KEPT_ALL});
+    if (narrow_is(b))
+        activation_of_layer(L, b, -1,
+                            &(struct activation){&x->sum, "experts.sum", L->m->config.expert_dim, L->s.key.dtype, CHUNKS,
+                                                 produce_sum, .kept = KEPT_ALL});
     if (L->ep == 1) /* rows that arrived from other ranks are not kept */
         activation_of_layer(
             L, b, -1,
@@ -361,6 +386,8 @@ static void chunk_values(struct lowering *L)
     const struct block *b = first_block(L);
     if (!W)
         return;
+    if (narrow_is(b))
+        narrow_values(L);
     if (has_own_input(L, b))
         experts_value(L, &W->input, "input.router", c->dim, F32);
     if (trained(L, experts_weights(b)->factors))
@@ -377,7 +404,7 @@ static void chunk_values(struct lowering *L)
         experts_value(L, &W->act, "act.pairs", c->experts_used * c->expert_ffn, T);
         experts_value(L, &W->dact, "dact.pairs", c->experts_used * c->expert_ffn, T);
     }
-    experts_value(L, &W->y, "y.pairs", c->experts_used * c->dim, T);
+    experts_value(L, &W->y, "y.pairs", c->experts_used * model_expert_dim(c), T);
     experts_value(L, &W->dp, "dp", c->experts_used, F32);
     stack_adapter_values(L, &W->adapter);
 }

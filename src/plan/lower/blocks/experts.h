@@ -8,9 +8,14 @@
 #include "plan/lower/blocks/expert_adapters.h"
 
 /* Values of one layer. ids, p: each token's experts and their weights; gate_up: outputs of the first maps, by pair, if a rank has all
- * experts. */
+ * experts; sum: of what a token's experts give, if that is narrower than the stream. */
 struct experts_layer {
-    struct value ids, p, gate_up;
+    struct value ids, p, gate_up, sum;
+};
+
+/* Rows of experts narrower than the stream: what they read, gradients of their sum and of what they read, and that sum in fp32. */
+struct narrow_work {
+    struct value input, gradient, sum;
 };
 
 /* Values of rows that travel between the ranks that share experts out. A rank has room for as many pairs of each token as it has experts
@@ -37,7 +42,8 @@ struct experts_work {
     struct value dp;                    /* gradient of p */
     struct value dfactor;               /* gradients of the weights' factors, by pair; only if there are factors */
     struct stack_work adapter;
-    struct sent_work sent; /* unused if a rank has all experts */
+    struct narrow_work narrow; /* unused if experts are as wide as the stream */
+    struct sent_work sent;     /* unused if a rank has all experts */
 };
 
 static inline const struct experts_block *experts_weights(const struct block *b)
@@ -63,7 +69,7 @@ void experts_value(struct lowering *L, struct value *v, const char *name, int64_
 
 /* Emits OP_GATED or OP_GATED_GRAD for `rows` tokens. */
 struct op_attrs *experts_gated(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows);
-/* Adds up the pairs' rows of y by token. bias: 1: adds the second maps' biases, too. */
+/* Adds up the pairs' rows of y by token, in L->acc, or in the sum of narrower experts, which is not added to. bias: 1: adds the second maps' biases, too. */
 void experts_combine(struct lowering *L, const struct block *b, int c, int accumulate, int bias);
 
 /* A product with a stack of the experts that this rank has. gathered: 1: x has a row for each token (of rows that arrived: as they

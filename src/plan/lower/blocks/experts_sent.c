@@ -5,6 +5,7 @@
 #include "plan/lower/blocks/experts.h"
 
 #include "plan/lower/blocks/expert_op.h"
+#include "plan/lower/blocks/narrow.h"
 
 #include "plan/lower/emit.h"
 #include "plan/lower/linear.h"
@@ -30,25 +31,25 @@ void sent_values(struct lowering *L, const struct block *b)
     const struct model_config *c = &L->m->config;
     const enum dtype T = L->s.key.dtype;
     struct sent_work *W = work_of(L);
-    const int64_t most = experts_room(L), k = c->experts_used;
+    const int64_t most = experts_room(L), k = c->experts_used, dim = model_expert_dim(c);
     const struct {
         struct value *v;
         const char *name;
         int64_t columns;
         enum dtype type;
-    } all[] = {{&W->sent, "sent", k * c->dim, T},
+    } all[] = {{&W->sent, "sent", k * dim, T},
                {&W->sent_p, "sent.p", k, F32},
-               {&W->x, "arrived.x", most * c->dim, T},
-               {&W->dy, "arrived.dy", most * c->dim, T},
+               {&W->x, "arrived.x", most * dim, T},
+               {&W->dy, "arrived.dy", most * dim, T},
                {&W->p, "arrived.p", most, F32},
                {&W->order, "arrived.order", most, I32},
                {&W->place, "arrived.place", most, I32},
                {&W->gate_up, "arrived.gate_up", most * model_expert_columns(c), T},
                {&W->act, "arrived.act", most * c->expert_ffn, T},
                {&W->dact, "arrived.dact", most * c->expert_ffn, T},
-               {&W->y, "arrived.y", most * c->dim, T},
+               {&W->y, "arrived.y", most * dim, T},
                {&W->dp, "arrived.dp", most, F32},
-               {&W->back, "back", most * c->dim, T},
+               {&W->back, "back", most * dim, T},
                {&W->back_dp, "back.dp", most, F32}};
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
         experts_value(L, all[i].v, all[i].name, all[i].columns, all[i].type);
@@ -96,7 +97,7 @@ struct columns_of {
 
 static struct columns_of stream_columns(const struct lowering *L)
 {
-    return (struct columns_of){L->m->config.dim, L->s.key.dtype};
+    return (struct columns_of){model_expert_dim(&L->m->config), L->s.key.dtype};
 }
 
 /* Copies rows of x to y, one for each of `rows` indices. per: indices of a row of x. */
@@ -162,8 +163,8 @@ void sent_fetch(struct lowering *L, const struct block *b, int c)
     if (value_on_device(&W->x, c))
         return;
     exchange_counts(L, b, c);
-    block_norm(L, b, c);
-    send(L, &W->x, b->normed, &W->sent, b, c, stream_columns(L), L->m->config.experts_used);
+    experts_make_input(L, b, c);
+    send(L, &W->x, experts_input(L, b), &W->sent, b, c, stream_columns(L), L->m->config.experts_used);
     send(L, &W->p, &x->p, &W->sent_p, b, c, (struct columns_of){1, F32}, 1);
 }
 
