@@ -62,7 +62,7 @@ struct option {
 static int may_slot(const struct model *m, const struct plan_request *s, enum residency experts)
 {
     return (experts == RES_HOST || experts == RES_NVME) && m->config.experts > m->config.experts_used &&
-           s->target->capability == 0 && slots_suit(m);
+           s->device != DEVICE_CUDA && slots_suit(m);
 }
 
 static int is_allowed(enum offload given, enum residency r)
