@@ -20,6 +20,7 @@ enum channel {
     CHANNEL_ZERO,
     CHANNEL_STAGE,
     CHANNEL_PP,
+    CHANNEL_SEQUENCE,
     CHANNELS
 };
 

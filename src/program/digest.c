@@ -73,7 +73,7 @@ uint64_t program_digest(const struct program *p)
     h = mix(mix(h, (uint64_t)p->n_persistent), (uint64_t)p->write_depth);
     h = mix(h, (uint64_t)p->discrete);
     for (int l = 0; l < LANES; l++)
-        if (l <= LANE_RING || p->group_size[l] > 1)
+        if (l != LANE_SEQUENCE && (l <= LANE_RING || p->group_size[l] > 1)) /* a sequence's size follows from others */
             h = mix(h, (uint64_t)p->group_size[l]);
     for (int t = 0; t < TIERS; t++) {
         h = mix(mix(mix(h, (uint64_t)p->arena[t]), (uint64_t)p->lower_bound[t]), (uint64_t)p->serial_bound[t]);

@@ -20,6 +20,7 @@ const struct mesh_lane mesh_lanes[LANES] = {
     [LANE_ZERO] = {OF_SEQUENCES, ALONG(TP)},
     [LANE_STAGE] = {OF_SEQUENCES | ALONG(TP), ALONG(PP)},
     [LANE_PP] = {ALONG(PP), 0},
+    [LANE_SEQUENCE] = {ALONG(ULYSSES) | ALONG(RING), 0, OF_SEQUENCES},
 };
 #undef ALONG
 
@@ -77,6 +78,9 @@ int mesh_members(const struct mesh *m, enum lane lane)
         return ep;
     if (lane == LANE_EXPERTS)
         return ep > 1 ? (int)mesh_ranks(m) / ep : 1;
+    for (int d = 0; d < MESH_DIMS; d++)
+        if (mesh_lanes[lane].every >> d & 1 && mesh_degree(m, (enum mesh_dim)d) == 1)
+            return 1;
     return beside != 0 && product_along(m, beside) == 1 ? 1 : product_along(m, mesh_lanes[lane].along);
 }
 
@@ -101,6 +105,15 @@ enum lane mesh_lane_of_stage(const struct mesh *m)
 enum lane mesh_lane_of_sliced(const struct mesh *m)
 {
     return mesh_degree(m, MESH_TP) > 1 ? LANE_ZERO : mesh_lane_of_stage(m);
+}
+
+enum lane mesh_lane_of_sequence(const struct mesh *m)
+{
+    if (mesh_degree(m, MESH_RING) == 1)
+        return LANE_ULYSSES;
+    if (mesh_degree(m, MESH_ULYSSES) == 1)
+        return LANE_RING;
+    return mesh_degree(m, MESH_DP) > 1 ? LANE_SEQUENCE : LANE_WORLD;
 }
 
 int mesh_tells(const struct mesh *m, enum mesh_dim d)

@@ -33,11 +33,11 @@ int mesh_degree(const struct mesh *m, enum mesh_dim d);
 int64_t mesh_ranks(const struct mesh *m);
 /* Groups of a comm lane. along: dimensions along which they extend, a bit for each, adjacent in the order of nesting, so that the
  * places of a group's members are equally far apart. beside: dimensions of which one must be above 1, else the lane is idle, since
- * another lane has these groups; 0: none must be.
+ * another lane has these groups; 0: none must be. every: dimensions that must all be above 1, for the same reason.
  *
  * Lanes of experts have no dimensions: groups of ep are consecutive places, and those with the same experts stand that far apart. */
 struct mesh_lane {
-    unsigned along, beside;
+    unsigned along, beside, every;
 };
 extern const struct mesh_lane mesh_lanes[LANES];
 /* Returns the number of members of every group of a comm lane. */
@@ -54,6 +54,8 @@ int mesh_sharing(const struct mesh *m);
  * have. Units of no layer are shared by all ranks. */
 enum lane mesh_lane_of_sliced(const struct mesh *m);
 enum lane mesh_lane_of_stage(const struct mesh *m);
+/* Returns the lane whose members have tokens of one sequence, without slices of layers. */
+enum lane mesh_lane_of_sequence(const struct mesh *m);
 /* Tells whether a degree is worth telling: optional ones only above 1. */
 int mesh_tells(const struct mesh *m, enum mesh_dim d);
 /* Tells whether every degree that is not optional is given. */

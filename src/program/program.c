@@ -15,16 +15,17 @@ const char *tier_name(enum tier t)
 const char *lane_name(enum lane l)
 {
     static const char *const names[] = {"compute", "h2d", "d2h",     "read", "write", "host",  "world", "ulysses",
-                                        "ring",    "ep",  "experts", "tp",   "zero",  "stage", "pp"};
+                                        "ring",    "ep",  "experts", "tp",   "zero",  "stage", "pp",    "sequence"};
     return names[l];
 }
 
 int lane_in_record(enum lane l)
 {
-    static const signed char at[COMM_LANES] = {
-        [LANE_WORLD - LANE_WORLD] = 0, [LANE_ULYSSES - LANE_WORLD] = 1, [LANE_RING - LANE_WORLD] = -1,
-        [LANE_EP - LANE_WORLD] = 3,    [LANE_EXPERTS - LANE_WORLD] = 4, [LANE_TP - LANE_WORLD] = -1,
-        [LANE_ZERO - LANE_WORLD] = 2,  [LANE_STAGE - LANE_WORLD] = 5,   [LANE_PP - LANE_WORLD] = -1};
+    static const signed char at[COMM_LANES] = {[LANE_WORLD - LANE_WORLD] = 0,   [LANE_ULYSSES - LANE_WORLD] = 1,
+                                               [LANE_RING - LANE_WORLD] = -1,   [LANE_EP - LANE_WORLD] = 3,
+                                               [LANE_EXPERTS - LANE_WORLD] = 4, [LANE_TP - LANE_WORLD] = -1,
+                                               [LANE_ZERO - LANE_WORLD] = 2,    [LANE_STAGE - LANE_WORLD] = 5,
+                                               [LANE_PP - LANE_WORLD] = -1,     [LANE_SEQUENCE - LANE_WORLD] = -1};
     return at[lane_comm(l)];
 }
 

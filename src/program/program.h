@@ -14,7 +14,7 @@ enum tier { TIER_DEVICE, TIER_HOST, TIER_NVME, TIERS };
 /* Lanes. Comm lanes are named after their groups: all ranks (world), ranks that share heads (ulysses), ranks that pass keys and
  * values on (ring), ranks that share experts out (ep), ranks with the same experts (experts), ranks with a slice each of the same
  * layers (tp), ranks with the same slices of the same layers (zero), ranks with the same layers (stage), ranks at the same place of
- * all stages (pp). Lanes of dimensions of degree 1 are idle. */
+ * all stages (pp), ranks that share a sequence by ulysses and ring (sequence). Lanes of dimensions of degree 1 are idle. */
 enum lane {
     LANE_COMPUTE,
     LANE_H2D,
@@ -31,6 +31,7 @@ enum lane {
     LANE_ZERO,
     LANE_STAGE,
     LANE_PP,
+    LANE_SEQUENCE,
     LANES
 };
 enum { COMM_LANES = LANES - LANE_WORLD };
@@ -131,7 +132,7 @@ struct instr {
     uint8_t op; /* enum op_kind */
     /* lane: enum lane; depth: how far ahead of use: 0: not a prefetch; 1: prefetch to the device; 2: from nvme to host, or an
      * update; 3: an instruction on which those of depth 2 wait */
-    uint8_t lane : 4, depth : 4;
+    uint8_t lane : 5, depth : 3;
     uint8_t phase; /* enum phase; recomputation belongs to the backward pass */
     uint8_t n_waits;
     int16_t unit; /* unit of the model whose parameters, gradients or values the instruction works on; -1: none */

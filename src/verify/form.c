@@ -97,6 +97,7 @@ static const char *tier_fault(const struct program *p, enum lane lane, int write
     case LANE_ZERO:
     case LANE_STAGE:
     case LANE_PP:
+    case LANE_SEQUENCE:
         return t == TIER_DEVICE ? NULL : "comm lanes touch the device only";
     default:
         return "there is no such lane";

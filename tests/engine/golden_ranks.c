@@ -308,12 +308,15 @@ static void check_other(const struct golden *g, const struct layout *l, double w
     sequence_free(&q);
 }
 
-/* Lists the ways for these ranks to share a sequence among that many heads: by ulysses, by ring, and by both. */
+/* Lists the ways for these ranks to share a sequence among that many heads: by ulysses, by ring, and by both; eight also beside four
+ * others. */
 static int list_layouts(int heads, struct layout *out)
 {
     int n = 0;
     for (int ulysses = 1; ulysses <= size && ulysses <= heads; ulysses *= 2)
         out[n++] = (struct layout){.mesh = {{1, ulysses, size / ulysses}}};
+    if (size == 8 && heads > 1)
+        out[n++] = (struct layout){.mesh = {{2, 2, 2}}};
     return n;
 }
 

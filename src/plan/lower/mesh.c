@@ -68,11 +68,10 @@ static int lacks_kernels(const struct plan_request *s)
     return s->target && s->target->capability > 0 && !op_runs_on_gpus(OP_SCAN_SUM);
 }
 
-/* Tells whether the ranks of a sequence have no lane of their own: with ulysses and ring above 1 beside dp or stages. */
+/* Tells whether the ranks of a sequence have no lane of their own: with ulysses and ring above 1 beside stages. */
 static int lacks_lane(const struct mesh *mesh)
 {
-    return (mesh->degree[MESH_DP] > 1 || mesh_degree(mesh, MESH_PP) > 1) && mesh->degree[MESH_ULYSSES] > 1 &&
-           mesh->degree[MESH_RING] > 1;
+    return mesh_degree(mesh, MESH_PP) > 1 && mesh->degree[MESH_ULYSSES] > 1 && mesh->degree[MESH_RING] > 1;
 }
 
 /* Returns the name of blocks whose states, or last rows before a convolution, pass between ranks. */
@@ -96,10 +95,9 @@ static enum status check_states(const struct model *m, const struct plan_request
     if (lacks_lane(&s->mesh))
         return status_fail(
             ERR_INVALID,
-            "--mesh: %s has %s, ulysses and ring above 1, and the model's blocks of %s pass states between ranks along "
-            "one or two of them only: take %sulysses=1 or ring=1",
-            mesh_format(&s->mesh, text), mesh_degree(&s->mesh, MESH_PP) > 1 ? "pp" : "dp", passing_name(m),
-            mesh_degree(&s->mesh, MESH_PP) > 1 ? "" : "dp=1, ");
+            "--mesh: %s has pp, ulysses and ring above 1, and the model's blocks of %s pass states between ranks along "
+            "one or two of them only: take ulysses=1 or ring=1",
+            mesh_format(&s->mesh, text), passing_name(m));
     return OK;
 }
 

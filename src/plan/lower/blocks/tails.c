@@ -82,7 +82,7 @@ void convolution_backward(struct lowering *L, const struct convolution *k, struc
 
 enum lane pieces_lane(const struct lowering *L)
 {
-    return L->ring == 1 ? LANE_ULYSSES : L->ulysses == 1 ? LANE_RING : LANE_WORLD;
+    return mesh_lane_of_sequence(&L->s.key.mesh);
 }
 
 void pieces_value(struct lowering *L, struct value *v, const char *name, int64_t rows, int64_t row_bytes)
