@@ -163,6 +163,12 @@ CASE(nf4_hybrid, "hybrid/qlora")
 CASE(nf4_by_key_head, "hybrid/qlora-next")
 CASE(hybrid_moe, "hybrid/lora-moe")
 CASE(hybrid_kimi, "hybrid/lora-kimi")
+CASE(hybrid_lfm2, "hybrid/lora-lfm2")
+CASE(hybrid_nemotron, "hybrid/lora-nemotron")
+CASE(hybrid_granite, "hybrid/lora-granite")
+CASE(hybrid_bamba, "hybrid/lora-bamba")
+CASE(hybrid_falcon, "hybrid/lora-falcon")
+CASE(hybrid_olmo, "hybrid/lora-olmo")
 CASE(latent, "latent/lora")
 CASE(nf4_latent, "latent/qlora")
 CASE(int8, "int8-gqa")
@@ -443,6 +449,12 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(nf4_latent),
                                        cmocka_unit_test(hybrid_moe),
                                        cmocka_unit_test(hybrid_kimi),
+                                       cmocka_unit_test(hybrid_lfm2),
+                                       cmocka_unit_test(hybrid_nemotron),
+                                       cmocka_unit_test(hybrid_granite),
+                                       cmocka_unit_test(hybrid_bamba),
+                                       cmocka_unit_test(hybrid_falcon),
+                                       cmocka_unit_test(hybrid_olmo),
                                        cmocka_unit_test(int8),
                                        cmocka_unit_test(bitsandbytes),
                                        cmocka_unit_test(dropout),

@@ -5,8 +5,8 @@
 
 hybrid/wrapped and hybrid/wrapped-moe are the first and hybrid/qwen3_5_moe as multimodal models. Models are saved in bf16. transformers lets states and convolutions run on from one
 packed document into the next, so each document is computed by itself; its scans go through fp32 whatever the model's type, so their modules see another torch. Cases with experts are
-made by make_moe.py, which says what else they have; hybrid/qlora has PEFT's adapters beside bitsandbytes' NF4 as make_qlora.py has them, and hybrid/lora-moe and
-hybrid/lora-kimi its adapters of all maps beside qwen3_5_moe and kimi-linear.
+made by make_moe.py, which says what else they have; hybrid/qlora has PEFT's adapters beside bitsandbytes' NF4 as make_qlora.py has them, and hybrid/lora-* its adapters of all
+maps beside the bases of LORA.
 """
 import json
 import os
@@ -300,11 +300,16 @@ def make_qlora(name, family, targets="all-linear", **words):
     make_adapted(name, folder, golden.make_batch([70, 25], 5, 95, config.vocab_size), nf4_of, targets, base="nf4")
 
 
-LORA_MOE = {"lora-moe": "qwen3_5_moe", "lora-kimi": "kimi-linear"}  # cases with experts and their bases
+# cases and their bases
+LORA = {"lora-moe": "qwen3_5_moe", "lora-kimi": "kimi-linear", "lora-lfm2": "lfm2", "lora-nemotron": "nemotron-h", "lora-granite": "granite",
+        "lora-bamba": "bamba", "lora-falcon": "falcon-h1", "lora-olmo": "olmo-hybrid"}
+# all maps that may have an adapter, where PEFT refuses all-linear for out_proj
+TARGETS = {"lora-nemotron": ["in_proj", "up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "o_proj"],
+           "lora-falcon": ["in_proj", "gate_proj", "up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "o_proj"]}
 
 
-def make_lora_moe(name, base):
-    """Writes hybrid/NAME, with the base's files. A seed is taken whose tokens choose their experts by a clear margin."""
+def make_lora(name, base):
+    """Writes hybrid/NAME, with the base's files. A seed is taken whose tokens choose their experts, if there are any, by a clear margin."""
     base, folder = os.path.join(golden.HERE, base), os.path.join(golden.HERE, name)
     for seed in range(1000, 1100):
         shutil.rmtree(folder, ignore_errors=True)
@@ -313,7 +318,7 @@ def make_lora_moe(name, base):
             shutil.copy(os.path.join(base, file), folder)
         watch = moe.Watch(torch.nn.Module())
         try:
-            make_adapted(name, folder, golden.make_batch([66, 1, 2], seed, 69, 32))
+            make_adapted(name, folder, golden.make_batch([66, 1, 2], seed, 69, 32), targets=TARGETS.get(name, "all-linear"))
         finally:
             watch.stop()
         if watch.margin >= moe.MARGIN:
@@ -341,7 +346,7 @@ if __name__ == "__main__":
     golden.use_exact()
     use_experts()
     golden.forward, golden.decays, torch.Tensor.float = forward, decays, torch.Tensor.double
-    asked = sys.argv[1:] or [*CASES, *EXPERTS, "wrapped", "wrapped-moe", "qlora", "qlora-next", *LORA_MOE]
+    asked = sys.argv[1:] or [*CASES, *EXPERTS, "wrapped", "wrapped-moe", "qlora", "qlora-next", *LORA]
     for number, case in enumerate(CASES):
         if case in asked:
             make_case(case, *CASES[case], seed=number + 1)
@@ -361,6 +366,7 @@ if __name__ == "__main__":
         make_qlora("qlora", "qwen3_5_text")
     if "qlora-next" in asked:  # without experts, which bitsandbytes leaves as they are
         make_qlora("qlora-next", "qwen3_next", ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj", "k_proj", "v_proj", "o_proj"], mlp_only_layers=[0, 1], num_experts=4, num_experts_per_tok=2)
-    for name, base in LORA_MOE.items():
+    for name, base in LORA.items():
         if name in asked:
-            make_lora_moe(name, base)
+            make_lora(name, base)
+            use_torch()
