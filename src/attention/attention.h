@@ -1,6 +1,6 @@
 /* Exact tiled attention: no S x S memory, the mask as one interval of keys per query.
  *
- * Layouts (row-major, T = attrs->attn.dtype: F32 or BF16; head_dim and value_dim at most 512, on GPUs in steps of 8):
+ * Layouts (row-major, T = attrs->attn.dtype: F32 or BF16; head_dim and value_dim at most 512 on GPUs, in steps of 8; 1024 elsewhere):
  *   q      T  [sq, hq, head_dim]      dq  F32 [sq, hq, head_dim]
  *   k      T  [sk, hk, head_dim]      dk  F32 [sk, hk, head_dim]
  *   o, do  T  [sq, hq, value_dim]        (o F32 with attrs->attn.o_fp32)

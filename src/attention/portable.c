@@ -12,7 +12,7 @@
 
 #define QT 32
 #define KT 64
-#define D_MOST 512
+#define D_MOST 1024
 
 /* Returns the floats of a thread's scratch, for rows of keys and values: four operand tiles, two fp64 accumulators of QT rows,
  * two tiles of scores. */

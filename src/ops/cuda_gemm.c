@@ -21,7 +21,7 @@ struct prepared_call {
     struct op_attrs attrs;
     struct gemm_shape shape;
     struct cuda_slabs slabs;
-    int64_t c_at;                       /* bytes from the argument's start to the call's first column of C */
+    int64_t c_at, a_at;                 /* bytes from the arguments' starts to the call's first columns of C and A */
     struct prepared_product product[2]; /* [0]: for all slabs but the last; [1]: for the last */
 };
 
@@ -173,6 +173,7 @@ enum status cuda_gemm_prepare(const struct op_attrs *attrs)
     c->attrs = *attrs;
     c->shape = s;
     c->c_at = attrs->gemm.c_first * dtype_size((enum dtype)attrs->gemm.c_type);
+    c->a_at = attrs->gemm.a_first * dtype_size((enum dtype)attrs->gemm.a_type);
     c->slabs = cuda_product_slabs(&s);
     enum status st = OK;
     for (int last = c->slabs.count > 1 ? 0 : 1; last < 2 && st == OK; last++) {
@@ -278,7 +279,7 @@ static enum status submit_slab(const struct prepared_call *c, int64_t index, voi
     const struct prepared_product *p = &c->product[index == c->slabs.count - 1];
     const struct cuda_slab slab = cuda_product_slab(&c->shape, &c->slabs, index);
     char *const d = (char *)arg[0] + c->c_at + slab.at[0], *const scratch = (char *)arg[3] + c->slabs.bytes;
-    const char *operand[3] = {d, (const char *)arg[1] + slab.at[1], (const char *)arg[2] + slab.at[2]},
+    const char *operand[3] = {d, (const char *)arg[1] + c->a_at + slab.at[1], (const char *)arg[2] + slab.at[2]},
                *const from = operand[c->slabs.cast];
     if (c->slabs.cast)
         operand[c->slabs.cast] = (const char *)arg[3];

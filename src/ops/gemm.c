@@ -238,6 +238,7 @@ enum status ops_cpu_gemm(const struct op_attrs *a, void *const *arg, void *strea
 {
     struct gemm_shape s = gemm_shape_of(a);
     s.stream = stream;
-    ops_gemm(&s, (char *)arg[0] + a->gemm.c_first * dtype_size((enum dtype)a->gemm.c_type), arg[1], arg[2], arg[3]);
+    ops_gemm(&s, (char *)arg[0] + a->gemm.c_first * dtype_size((enum dtype)a->gemm.c_type),
+             (const char *)arg[1] + a->gemm.a_first * dtype_size((enum dtype)a->gemm.a_type), arg[2], arg[3]);
     return OK;
 }

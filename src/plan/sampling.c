@@ -87,7 +87,7 @@ static double cache_bytes(const struct model *m, const struct strategy *s, int a
     for (const struct model_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++)
         for (int i = 0; i < m->layers[k->first].n_blocks; i++) {
             const struct model_block *b = &m->layers[k->first].blocks[i];
-            const int64_t token = block_cached_per_token(m, b) * dtype_size(s->key.dtype), text = block_cached_per_text(m, b);
+            const int64_t token = cached_per_token(m, s, b) * dtype_size(s->key.dtype), text = block_cached_per_text(m, b);
             if (token > 0)
                 bytes += (double)k->layers * (double)(all + cached_slots(m, s, block_mask(b))) * (double)s->cache_block *
                          (double)token;

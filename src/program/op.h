@@ -99,11 +99,12 @@ struct op_attrs {
         } norm; /* accumulate: dweight and dbias are added to; segments: number of parts of a row that are normalised separately; 0: 1 */
         struct {
             int64_t m, n, k, lda, ldb, ldc;
-            int32_t ta, tb, a_type, b_type, c_type, accumulate; /* enum gemm_result */
+            uint32_t ta : 1, a_first : 31;
+            int32_t tb, a_type, b_type, c_type, accumulate; /* enum gemm_result */
             float scale;
             int32_t c_first;
-            /* lda, ldb, ldc: elements from row to row; scale: factor of the product, 0: 1; c_first: column of c at which the product
-             * begins */
+            /* lda, ldb, ldc: elements from row to row; scale: factor of the product, 0: 1; c_first, a_first: columns of c and of a as
+             * stored at which the product begins */
         } gemm;
         struct {
             int64_t rows, dim;

@@ -90,7 +90,7 @@ OP(NORM_GRAD, norm_grad, ELEMENTWISE, NEVER, a->norm.dtype, 16.0 * a->norm.rows 
 /* --- Linear layers: attrs.gemm, attrs.bias --- */
 
 /* c[m,n] (+)= scale op(a)[m,k] op(b)[k,n], fp32 accumulation; one bf16 operand makes it a product in bf16. c begins at column
- * c_first of the argument's rows, which are ldc apart */
+ * c_first of the argument's rows, which are ldc apart, a at column a_first of its own */
 OP(GEMM, gemm, MATRIX, NEVER, a->gemm.a_type == BF16 || a->gemm.b_type == BF16 ? BF16 : F32,
    2.0 * a->gemm.m * a->gemm.n * a->gemm.k,
    SUM(c, AS(gemm.c_type), gemm.accumulate), IN(a, AS(gemm.a_type)), IN(b, AS(gemm.b_type)), WORK(work))
@@ -224,7 +224,7 @@ OP(ATTN_DELTA, attn_delta, ELEMENTWISE, NEVER, a->heads.dtype, 2.0 * a->heads.ro
    OUT(delta, F32), IN(o, T(heads)), IN(do, T(heads)))
 
 /* y[rows,heads,own+shared] = x[rows,heads,own] beside z[rows,shared], the same for all heads */
-OP(HEADS_JOIN, heads_join, ELEMENTWISE, NEVER, a->join.dtype, 0,
+OP(HEADS_JOIN, heads_join, ELEMENTWISE, FREELY, a->join.dtype, 0,
    OUT(y, T(join)), IN(x, T(join)), IN(z, T(join)))
 
 /* dx = the part of dy that is HEADS_JOIN's x; dz (+)= the other part, summed over heads in their order */

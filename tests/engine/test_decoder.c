@@ -89,7 +89,7 @@ static void test_families(void **state)
     {
         struct decode_rig r;
         decode_defaults(&r);
-        if (strcmp(name, "qlora-gqa") == 0)
+        if (strstr(name, "qlora"))
             r.base = BASE_NF4;
         check_text(&r, name, resident);
     }
@@ -155,6 +155,7 @@ static void test_orders(void **state)
     (void)state;
     check_orders("qwen3-windows");
     check_orders("hybrid/qwen3_5_moe");
+    check_orders("latent/minicpm3");
 }
 
 /* Bytes that were loaded under a predicate may be read only under the same predicate. */
@@ -292,6 +293,37 @@ static void test_states(void **state)
     decode_stop(&r);
 }
 
+/* Returns the bytes of a text's keys and values, or latents, for which a plan has room. */
+static int64_t cached_bytes(const struct plan *plan)
+{
+    const struct program *p = plan_any(plan);
+    int64_t bytes = 0;
+    for (int i = 0; i < p->n_live_in; i++) {
+        const struct binding *b = &p->live_in[i];
+        if (b->kind >= BINDING_CACHE_K && b->kind <= BINDING_TAIL_V)
+            bytes += (b->row1 - b->row0) * p->tensors[b->tensor].row_bytes;
+    }
+    return bytes;
+}
+
+/* Caches a latent and the shared part of keys, and nothing of heads: with adapters and in quantised bases, too. */
+static void test_latents(void **state)
+{
+    static const char *const names[] = {"latent/deepseek-v3", "latent/lora", "latent/qlora", "latent/minicpm3"};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct decode_rig r;
+        decode_defaults(&r);
+        if (strstr(names[i], "qlora"))
+            r.base = BASE_NF4;
+        assert_int_equal(decode_start(&r, names[i]), OK);
+        const struct model_config *c = &r.model->config;
+        assert_int_equal(cached_bytes(r.session->plan), TEXT * c->layers * (c->kv_latent + c->head_rotated) * 4);
+        assert_true(c->kv_latent + c->head_rotated < c->heads * (c->head_dim + c->head_value));
+        decode_stop(&r);
+    }
+}
+
 static void test_refusals(void **state)
 {
     struct decode_rig r;
@@ -346,9 +378,9 @@ static int close_texts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_placements),
-                                       cmocka_unit_test(test_orders),   cmocka_unit_test(test_predicates),
-                                       cmocka_unit_test(test_parts),    cmocka_unit_test(test_truncated),
-                                       cmocka_unit_test(test_states),   cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_families),   cmocka_unit_test(test_placements), cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_predicates), cmocka_unit_test(test_parts),      cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_states),     cmocka_unit_test(test_latents),    cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, open_texts, close_texts);
 }

@@ -5,7 +5,7 @@
 
 generate.json: of each case's model a prompt and the 32 tokens that generate() gives greedily in fp32; prompts are drawn anew until
 the best token leads by 0.001 everywhere, which is far more than sums in another order differ by, and the text
-has four tokens that differ, if one of the first eight does. Where CASE is given, the others stay as they are. Of qlora-gqa bitsandbytes has
+has four tokens that differ, if one of the first eight does. Where CASE is given, the others stay as they are. Of qlora-gqa and latent/qlora bitsandbytes has
 the base in NF4; of int8-gqa the numbers are those of its int8, as a plain base, for its own products round activations, too.
 sampling.json: logits and tokens so far, settings, and what transformers' processors leave: the ids that may be drawn, and their
 probabilities.
@@ -35,7 +35,7 @@ def open_base(name):
         model.tie_weights()
         return model
     config = AutoConfig.from_pretrained(folder)
-    if name == "qlora-gqa":
+    if name in ("qlora-gqa", "latent/qlora"):
         import make_qlora
         return make_qlora.quantised(folder)
     if name == "int8-gqa":

@@ -143,6 +143,40 @@ static void test_empty_k(void **state)
     }
 }
 
+/* A product of some columns of A's rows is that of these columns alone. */
+static void test_columns(void **state)
+{
+    enum { M = 5, N = 7, K = 16, LD = 40, FIRST = 24 };
+    (void)state;
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        const enum dtype type = (enum dtype)KINDS[kind].a;
+        struct tensor *wide = tensor_random(M * LD, type, 1.0), *narrow = tensor_new(M * K, type),
+                      *b = tensor_random(K * N, (enum dtype)KINDS[kind].b, 1.0), *c[2];
+        for (int64_t i = 0; i < M * K; i++)
+            tensor_set(narrow, i, wide->val[i / K * LD + FIRST + i % K]);
+        for (int part = 0; part < 2; part++) {
+            struct op_case o;
+            c[part] = tensor_new(M * N, F32);
+            case_start(&o, OP_GEMM);
+            o.attrs.gemm.m = M;
+            o.attrs.gemm.n = o.attrs.gemm.ldb = o.attrs.gemm.ldc = N;
+            o.attrs.gemm.k = K;
+            o.attrs.gemm.lda = part ? LD : K;
+            o.attrs.gemm.a_first = part ? FIRST : 0;
+            o.attrs.gemm.a_type = KINDS[kind].a;
+            o.attrs.gemm.b_type = KINDS[kind].b;
+            o.attrs.gemm.c_type = F32;
+            case_tensor(&o, c[part], OUT);
+            case_tensor(&o, part ? wide : narrow, IN);
+            case_tensor(&o, b, IN);
+            case_work(&o);
+            case_run(&o);
+        }
+        assert_memory_equal(c[0]->store, c[1]->store, M * N * sizeof(float));
+    }
+    tensors_free(NULL);
+}
+
 /* The workspace is bounded, whatever the size of the matrices. */
 static void test_workspace(void **state)
 {
@@ -342,6 +376,7 @@ int main(void)
         cmocka_unit_test_teardown(test_blocks, tensors_free),
         cmocka_unit_test_teardown(test_bf16_blocks, tensors_free),
         cmocka_unit_test_teardown(test_empty_k, tensors_free),
+        cmocka_unit_test_teardown(test_columns, tensors_free),
         cmocka_unit_test(test_workspace),
         cmocka_unit_test_teardown(test_tiles, tensors_free),
         cmocka_unit_test_teardown(test_amx, tensors_free),

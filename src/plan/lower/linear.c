@@ -15,7 +15,7 @@ enum { AT_WORK = 3 };
 /* Rows of a value at one version, by which a product already made is recognised. */
 struct source {
     int tensor, version;
-    int64_t row, first, n; /* range of the map's outputs or inputs that the product covers */
+    int64_t row, column, first, n; /* first, n: range of the map's outputs or inputs that the product covers */
 };
 
 /* A transient product, and the rows that its chunk at work was computed from. */
@@ -113,12 +113,13 @@ static int64_t chunk_row(const struct linear_call *c)
 static struct source source_of(const struct linear_side *side, int64_t first, int64_t n)
 {
     const struct tile *t = &side->value->tiles[value_tile_at(side->value, side->row)];
-    return (struct source){side->value->tensor, t->version, side->row, first, n};
+    return (struct source){side->value->tensor, t->version, side->row, side->first, first, n};
 }
 
 static int same_source(const struct source *a, const struct source *b)
 {
-    return a->tensor == b->tensor && a->version == b->version && a->row == b->row && a->first == b->first && a->n == b->n;
+    return a->tensor == b->tensor && a->version == b->version && a->row == b->row && a->column == b->column &&
+           a->first == b->first && a->n == b->n;
 }
 
 /* Returns the last product that was made for the map, if it is still there; NULL: there is none. */
@@ -245,13 +246,13 @@ static struct linear_side up_product(struct lowering *L, const struct linear_cal
     struct product *p = find(W->up, c->w);
     if (!p || p->chunk_row != chunk_row(c) || !same_source(&p->last, &from)) {
         struct model_linear up = up_map(c->w);
-        const int first = !p || p->chunk_row != chunk_row(c) || p->outputs == all;
+        const int first = !p || p->chunk_row != chunk_row(c) || p->outputs == all || c->apart;
         if (first) {
             p = begin(L, W->up, &W->next_up, c->w, chunk_row(c));
             p->outputs = 0;
         }
         p->last = from;
-        p->outputs += c->w->out;
+        p->outputs = c->apart ? all : p->outputs + c->w->out;
         linear_product_dx(L, &(struct linear_call){&up, .rows = c->rows, .y = c->y, .x = side_of(L, &p->value, p->chunk_row, F32),
                                                    .accumulate = !first, .scale = share_of(c->w)});
     }

@@ -153,7 +153,7 @@ static float scale_of(const struct linear_call *c)
 static void multiply(struct lowering *L, const struct linear_call *c, const struct linear_side *result,
                      const struct linear_side *source, int64_t first, int64_t n, int64_t k, int transposed)
 {
-    const int packed = param_of(L, c->w->weight)->packed_bytes > 0, keeps = !c->accumulate && first > 0;
+    const int packed = param_of(L, c->w->weight)->packed_bytes > 0, keeps = !c->accumulate && first + result->first > 0;
     if (packed)
         dequantise(L, c);
     struct op_attrs *a = emit(L, OP_GEMM, LANE_COMPUTE);
@@ -167,7 +167,8 @@ static void multiply(struct lowering *L, const struct linear_call *c, const stru
     a->gemm.a_type = source->type;
     a->gemm.b_type = (int32_t)type_of(L, c->w->weight);
     a->gemm.c_type = result->type;
-    a->gemm.c_first = (int32_t)first;
+    a->gemm.c_first = (int32_t)(first + result->first);
+    a->gemm.a_first = (uint32_t)source->first & (UINT32_MAX >> 1);
     a->gemm.accumulate = c->accumulate ? GEMM_ADDS : keeps ? GEMM_KEEPS : GEMM_WRITES;
     a->gemm.scale = scale_of(c);
     (c->accumulate || keeps ? arg_update : arg_write)(L, 0, result->value, result->row, result->row + c->rows, DEV);

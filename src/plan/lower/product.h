@@ -9,7 +9,8 @@ struct linear_side {
     struct value *value;
     int64_t row;
     enum dtype type;
-    int64_t ld; /* elements from row to row; 0: as many as the map has */
+    int64_t ld;    /* elements from row to row; 0: as many as the map has */
+    int64_t first; /* column of the rows at which the map's outputs or inputs begin; not for dW */
 };
 
 /* A map, or inputs [first_in, first_in + in) of it, applied to `rows` rows. */
@@ -21,6 +22,7 @@ struct linear_call {
     struct linear_side x; /* the inputs, or their gradient */
     int accumulate;       /* 1: the result is added to the destination */
     float scale;          /* factor of the product; 0: 1 */
+    int apart;            /* 1: this slice of outputs has inputs of its own, whose gradient has no share of other slices */
 };
 
 /* Computes y[rows, out] (+)= x[rows, in] W^T. */

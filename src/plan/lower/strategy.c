@@ -42,6 +42,19 @@ int64_t cached_slots(const struct model *m, const struct strategy *s, int mask)
     return window > 0 ? min_i64(all, ceil_div(window - 1, s->cache_block)) : all;
 }
 
+int cached_latents(const struct strategy *s, const struct attention_shape *shape)
+{
+    enum { MOST_GPU = 512 }; /* elements of a row that GPUs' kernels attend (attention/cuda_shapes.c) */
+    return s->cached_tokens > 0 && shape->kv_latent > 0 &&
+           (s->target->capability == 0 || shape->kv_latent + shape->rotated <= MOST_GPU);
+}
+
+int64_t cached_per_token(const struct model *m, const struct strategy *s, const struct model_block *b)
+{
+    const struct attention_shape *shape = b->kind == BLOCK_ATTENTION ? &m->shapes[b->attention.shape] : NULL;
+    return shape && cached_latents(s, shape) ? shape->kv_latent + shape->rotated : block_cached_per_token(m, b);
+}
+
 int cached_predicate(const struct model *m, const struct strategy *s, int mask, int64_t slot)
 {
     int64_t before = 0;

@@ -203,6 +203,11 @@ enum residency strategy_residency(const struct strategy *s, enum tensor_class cl
  * Whole blocks lie in slots, block j in slot j mod slots: as many slots as queries under the mask can reach. Between two
  * programs, their caller moves a full tail into its slot. */
 int64_t cached_slots(const struct model *m, const struct strategy *s, int mask);
+/* Tells whether latents are cached in place of heads' keys and values, which they make (latent attention). GPUs attend
+ * narrow rows only. */
+int cached_latents(const struct strategy *s, const struct attention_shape *shape);
+/* Returns the elements of the storage type that a block caches of each earlier token. */
+int64_t cached_per_token(const struct model *m, const struct strategy *s, const struct model_block *b);
 /* Returns the predicate of a slot, from 1 on; it holds if some query of the program attends the slot's block. */
 int cached_predicate(const struct model *m, const struct strategy *s, int mask, int64_t slot);
 /* Returns the number of predicates of all masks. */

@@ -33,11 +33,12 @@ void under_predicate(struct lowering *L, int predicate)
 
 static void attention_attrs(const struct lowering *L, const struct attention_block *w, struct op_attrs *a)
 {
+    const struct head_tiles *h = &attention_work(L, w)->attended;
     a->attn.sq = L->attn_rows;
-    a->attn.hq = heads_of(L, w)->q;
-    a->attn.hk = heads_of(L, w)->kv;
-    a->attn.head_dim = (int32_t)heads_of(L, w)->dim;
-    a->attn.value_dim = heads_of(L, w)->value != heads_of(L, w)->dim ? (int32_t)heads_of(L, w)->value : 0;
+    a->attn.hq = h->q;
+    a->attn.hk = h->kv;
+    a->attn.head_dim = (int32_t)h->dim;
+    a->attn.value_dim = h->value != h->dim ? (int32_t)h->value : 0;
     a->attn.dtype = (int32_t)L->s.key.dtype;
     a->attn.scale = w->scale;
     a->attn.cap = w->cap;
@@ -90,7 +91,7 @@ void emit_attention_forward(struct lowering *L, int s, const struct forward_tile
     arg_write(L, 1, f->lse, 0, f->lse->rows, DEV);
     arg_read(L, 2, f->q, 0, n, DEV);
     arg_read(L, 3, f->k, f->first_key, f->first_key + keys, DEV);
-    arg_read(L, 4, f->v, f->first_key, f->first_key + keys, DEV);
+    arg_read(L, 4, f->v, f->first_value, f->first_value + keys, DEV);
     arg_mask(L, w, 5, s);
     emit_done(L, f->keys > 0 ? (double)n * (double)keys : planned_pairs(L, w));
     drop_mask(L, w, s);
@@ -168,7 +169,7 @@ void sum_end(struct lowering *L, const struct forward_tile *f, const struct forw
 
 void sum_create(struct lowering *L, struct attention_work *W)
 {
-    heads_value(L, W, &W->o_sum, "o_sum", W->heads->q * W->heads->value * 4);
+    heads_value(L, W, &W->o_sum, "o_sum", W->attended.q * W->attended.value * 4);
 }
 
 void emit_sink_gradient(struct lowering *L, const struct backward_tile *b)
@@ -193,8 +194,8 @@ void emit_attention_merge(struct lowering *L, const struct forward_tile *sum)
     struct attention_work *W = attention_work(L, w);
     struct op_attrs *a = emit(L, OP_ATTN_MERGE, LANE_COMPUTE);
     a->heads.rows = L->attn_rows;
-    a->heads.heads = heads_of(L, w)->q;
-    a->heads.head_dim = (int32_t)heads_of(L, w)->value;
+    a->heads.heads = W->attended.q;
+    a->heads.head_dim = (int32_t)W->attended.value;
     arg_update(L, 0, sum->o, 0, sum->o->rows, DEV);
     arg_update(L, 1, sum->lse, 0, sum->lse->rows, DEV);
     arg_read(L, 2, &W->o_part, 0, W->o_part.rows, DEV);

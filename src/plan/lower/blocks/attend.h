@@ -17,6 +17,7 @@ struct attention_layer {
 /* Values that the layers of one shape share. */
 struct attention_work {
     const struct head_tiles *heads;
+    struct head_tiles attended;     /* heads as kernels attend them: those of latents, if latents are cached */
     char suffix[16];                /* end of the names of this shape's values */
     struct value *d_o, *delta, *dq; /* [n_q] */
     struct value *dk, *dv;          /* [n_kv] */
@@ -34,6 +35,8 @@ struct attention_work {
     /* Latent attention, for the chunk at work: normalised latents, their gradients in fp32 and those before the norm; the heads' own
      * parts of a tile of keys; the gradients of these and of the shared part, in fp32. */
     struct value kv_normed, q_normed, dkv_normed, dq_normed, dkv_latent, dq_latent, own, d_own, d_rotated;
+    /* If latents are cached: queries that attend them, what these get, and a block's latents beside the keys' shared part. */
+    struct value absorbed, latent_o, joined;
     /* Keys and values of one step of the ring, results of one step (o_part, lse_part: or of one cached block), and the sums of
      * the forward pass. */
     struct value ring_k, ring_v, o_part, o_sum, lse_part, dq_part, dk_part, dv_part, returned_k[2], returned_v[2];
@@ -60,8 +63,8 @@ struct forward_tile {
     const struct attention_block *weights;
     int tile;
     struct value *q, *k, *v, *o, *lse;
-    int o_fp32;              /* 1: o is a sum of parts, in fp32 whatever the run's type */
-    int64_t first_key, keys; /* attended rows of k and v: first row and number; keys 0: all rows */
+    int o_fp32;                           /* 1: o is a sum of parts, in fp32 whatever the run's type */
+    int64_t first_key, first_value, keys; /* attended rows of k and v: first rows and number; keys 0: all rows */
 };
 
 /* Operands of the backward pass of one tile, in the heads layout. */

@@ -13,6 +13,7 @@
 #include "plan/lower/blocks/gates.h"
 #include "plan/lower/blocks/kept.h"
 #include "plan/lower/blocks/latent.h"
+#include "plan/lower/blocks/latent_cache.h"
 #include "plan/lower/blocks/projections.h"
 #include "plan/lower/blocks/ring.h"
 #include "plan/lower/emit.h"
@@ -82,9 +83,12 @@ static void put_all(struct lowering *L, struct value *v)
 
 /* --- Forward --- */
 
-/* Tells whether k and v are gathered beside q of tile t. The backward pass of a slice finds them where they are kept. */
-static int gathers_keys(const struct lowering *L, int is_first)
+/* Tells whether k and v are gathered beside q of tile t. The backward pass of a slice finds them where they are kept, and cached
+ * latents are attended as they are. */
+static int gathers_keys(const struct lowering *L, const struct attention_block *w, int is_first)
 {
+    if (caches_latents(L, w))
+        return 0;
     return kept_keys(L) ? is_first && L->phase == PHASE_FORWARD : L->ulysses == 1 || is_first;
 }
 
@@ -96,7 +100,7 @@ static void gather_qkv(struct lowering *L, const struct block *b, int t)
     struct attention_work *W = work_of(L, b);
     int q_per_kv = W->heads->q_per_kv, kt = t / q_per_kv;
     struct value *q = &a->q[t], *k = &a->k[kt], *v = &a->v[kt];
-    const int with_keys = gathers_keys(L, t % q_per_kv == 0);
+    const int with_keys = gathers_keys(L, &b->weights->attention, t % q_per_kv == 0);
     value_open_full(L, q);
     if (with_keys) {
         value_open_full(L, k);
@@ -111,6 +115,8 @@ static void gather_qkv(struct lowering *L, const struct block *b, int t)
                 value_get(L, v, i);
             }
         }
+        if (caches_latents(L, &b->weights->attention))
+            cache_append_latents(L, b);
         value_drop(L, b->normed, c);
         drop_all_heads(L, b, c);
         latents_drop(L, b, c);
@@ -157,7 +163,7 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
     value_drop(L, f.lse, 0);
     value_close_full(L, o);
     value_close_full(L, f.q);
-    if (last && !kept_keys(L)) {
+    if (last && !kept_keys(L) && !caches_latents(L, f.weights)) {
         value_close_full(L, f.k);
         value_close_full(L, f.v);
     }
@@ -459,6 +465,7 @@ static void chunk_values(struct lowering *L)
     for (int i = 0; all && i < L->m->n_shapes; i++) {
         const int norms = norms_heads(L->m, i);
         all[i].heads = &L->heads[i];
+        all[i].attended = latent_heads(L, i);
         if (i > 0)
             snprintf(all[i].suffix, sizeof all[i].suffix, ".%d.", i + 1);
         if (norms)

@@ -143,6 +143,14 @@ static struct value *get_query_input(struct lowering *L, const struct block *b, 
     return &W->q_normed;
 }
 
+struct value *latent_rows(struct lowering *L, const struct block *b, struct value **shared)
+{
+    struct attention_layer *a = b->values;
+    value_get(L, &a->rotated, 0);
+    *shared = &a->rotated;
+    return get_kv_latent(L, b, 0);
+}
+
 void latents_drop(struct lowering *L, const struct block *b, int c)
 {
     struct attention_layer *a = b->values;

@@ -9,6 +9,10 @@
 /* Produces a tile of q, k or v from the layer's latents. */
 value_produce latent_q, latent_k, latent_v;
 
+/* Returns the normalised latents of keys and values of a program's tokens, which are one row chunk, on the device. *shared: the part of
+ * their keys that all heads share. */
+struct value *latent_rows(struct lowering *L, const struct block *b, struct value **shared);
+
 /* Ends a visit of chunk c of the layer's latents; does nothing for the usual attention. */
 void latents_drop(struct lowering *L, const struct block *b, int c);
 /* Ends the last visit of the latents in the forward pass. */
