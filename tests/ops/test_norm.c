@@ -116,7 +116,8 @@ static void check_grad(int64_t rows, int64_t dim, int64_t segments, int kind, en
     case_tensor(&c, db, accumulate ? INOUT : OUT);
     case_work(&c);
     case_run(&c);
-    check_error("norm dx", dx->val, wx->val, dx->n, tol(t));
+    /* with two columns 1/sqrt(var + eps), up to 10, multiplies what is left of nearly equal numbers */
+    check_error("norm dx", dx->val, wx->val, dx->n, t == F32 && dim == 2 ? 10 * TOL_F32 : tol(t));
     /* absolute limit: with one column xhat is +-1 up to eps, and sums cancel */
     check_error("norm dweight", dw->val, ww->val, dim, TOL_F32);
     check_error("norm dbias", db->val, wb->val, dim, TOL_F32);
