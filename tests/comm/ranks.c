@@ -62,6 +62,9 @@ static struct ring_group {
         return (struct ring_group){ep, place % ep, place - place % ep, 1};
     if (lane == LANE_EXPERTS)
         return ep > 1 ? (struct ring_group){all / ep, place / ep, place % ep, ep} : (struct ring_group){1, 0, place, 1};
+    const int sequence = m.degree[MESH_ULYSSES] * m.degree[MESH_RING];
+    if (lane == LANE_SEQUENCE && m.degree[MESH_DP] > 1 && m.degree[MESH_ULYSSES] > 1 && m.degree[MESH_RING] > 1)
+        return (struct ring_group){sequence, place % sequence, d * sequence, 1};
     if (lane > LANE_EXPERTS) /* these meshes have no slices and no stages */
         return (struct ring_group){1, 0, place, 1};
     return (struct ring_group){all, place, 0, 1};

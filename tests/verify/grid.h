@@ -10,7 +10,7 @@ enum { GRID_RANKS = 1024 };
 
 struct grid {
     struct mesh_roles m;
-    int32_t role[GRID_RANKS], group[3][GRID_RANKS], member[3][GRID_RANKS]; /* indexed by lane - LANE_WORLD, then by rank */
+    int32_t role[GRID_RANKS], group[4][GRID_RANKS], member[4][GRID_RANKS]; /* world, ulysses, ring, sequence; then by rank */
 };
 
 /* Makes a mesh of ranks (d * ring + i) * ulysses + j, all of role 0. */
@@ -27,11 +27,15 @@ static inline void grid_make(struct grid *g, int dp, int ring, int ulysses)
         g->member[1][r] = j;
         g->group[2][r] = d * ulysses + j;
         g->member[2][r] = i;
+        g->group[3][r] = d;
+        g->member[3][r] = i * ulysses + j;
     }
-    int sizes[3] = {n, ulysses, ring};
-    for (int l = 0; l < 3; l++) {
-        g->m.group[LANE_WORLD + l] = sizes[l] > 1 ? g->group[l] : NULL;
-        g->m.member[LANE_WORLD + l] = sizes[l] > 1 ? g->member[l] : NULL;
+    const int apart = dp > 1 && ring > 1 && ulysses > 1; /* else another lane has the groups of sequences */
+    const int sizes[] = {n, ulysses, ring, apart ? ring * ulysses : 1};
+    static const enum lane lanes[] = {LANE_WORLD, LANE_ULYSSES, LANE_RING, LANE_SEQUENCE};
+    for (int l = 0; l < 4; l++) {
+        g->m.group[lanes[l]] = sizes[l] > 1 ? g->group[l] : NULL;
+        g->m.member[lanes[l]] = sizes[l] > 1 ? g->member[l] : NULL;
     }
 }
 

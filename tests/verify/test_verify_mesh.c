@@ -62,6 +62,7 @@ static struct program *layers_of(const char *name, int world, int ulysses, int r
     p->group_size[LANE_WORLD] = world;
     p->group_size[LANE_ULYSSES] = ulysses;
     p->group_size[LANE_RING] = ring;
+    p->group_size[LANE_SEQUENCE] = ulysses > 1 && ring > 1 && world > ulysses * ring ? ulysses * ring : 1;
     for (int t = 0; t < N_TENSORS; t++) {
         program_add_tensor(p, names[t], CLASS_ACT, FLOATS, 4);
         build_buffer(p, TIER_DEVICE, t * PAGE, PAGE, 1);
@@ -574,7 +575,7 @@ static void test_many_ranks(void **state)
 {
     (void)state;
     static struct grid g;
-    static const int shapes[][3] = {{1, 2, 2}, {16, 8, 8}};
+    static const int shapes[][3] = {{2, 2, 2}, {16, 8, 8}};
     long allocations[2];
     for (int k = 0; k < 2; k++) {
         int dp = shapes[k][0], ring = shapes[k][1], ulysses = shapes[k][2];

@@ -311,11 +311,13 @@ static void lanes(void **state)
     const int members[COMM_LANES] = {
         [LANE_WORLD - LANE_WORLD] = PLACES, [LANE_ULYSSES - LANE_WORLD] = 4,          [LANE_RING - LANE_WORLD] = 2,
         [LANE_EP - LANE_WORLD] = 6,         [LANE_EXPERTS - LANE_WORLD] = PLACES / 6, [LANE_TP - LANE_WORLD] = 2,
-        [LANE_ZERO - LANE_WORLD] = SHARING, [LANE_STAGE - LANE_WORLD] = 2 * SHARING,  [LANE_PP - LANE_WORLD] = 5};
-    const int strides[COMM_LANES] = {
-        [LANE_WORLD - LANE_WORLD] = 1, [LANE_ULYSSES - LANE_WORLD] = 2, [LANE_RING - LANE_WORLD] = 8,
-        [LANE_EP - LANE_WORLD] = 1,    [LANE_EXPERTS - LANE_WORLD] = 6, [LANE_TP - LANE_WORLD] = 1,
-        [LANE_ZERO - LANE_WORLD] = 2,  [LANE_STAGE - LANE_WORLD] = 1,   [LANE_PP - LANE_WORLD] = 2 * SHARING};
+        [LANE_ZERO - LANE_WORLD] = SHARING, [LANE_STAGE - LANE_WORLD] = 2 * SHARING,  [LANE_PP - LANE_WORLD] = 5,
+        [LANE_SEQUENCE - LANE_WORLD] = 8};
+    const int strides[COMM_LANES] = {[LANE_WORLD - LANE_WORLD] = 1,        [LANE_ULYSSES - LANE_WORLD] = 2,
+                                     [LANE_RING - LANE_WORLD] = 8,         [LANE_EP - LANE_WORLD] = 1,
+                                     [LANE_EXPERTS - LANE_WORLD] = 6,      [LANE_TP - LANE_WORLD] = 1,
+                                     [LANE_ZERO - LANE_WORLD] = 2,         [LANE_STAGE - LANE_WORLD] = 1,
+                                     [LANE_PP - LANE_WORLD] = 2 * SHARING, [LANE_SEQUENCE - LANE_WORLD] = 2};
     for (int l = LANE_WORLD; l < LANES; l++) {
         int taken[PLACES] = {0};
         for (int place = 0; place < PLACES; place++) {
