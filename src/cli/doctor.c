@@ -1,6 +1,7 @@
 /* `ltrain doctor`: reading its arguments. */
 #include "cli/doctor.h"
 
+#include "base/clock.h"
 #include "base/sys.h"
 #include "cli/build.h"
 #include "cli/options.h"
@@ -143,6 +144,16 @@ static enum status join(struct comm **out, int *rank, char *fault, size_t size)
     return OK;
 }
 
+/* Ends a rank that cannot join, once rank 0 has had time to look alone: a failure makes mpiexec end all ranks, which would else wait
+ * for this one. Returns the exit status. */
+static int leave_late(int rank, const char *fault)
+{
+    enum { LATER = 10 }; /* seconds */
+    clock_sleep_ns(LATER * 1000000000LL);
+    fprintf(stderr, "ltrain: rank %d: %s\n", rank, fault);
+    return 1;
+}
+
 /* Looks, alone or with the other ranks. Returns the exit status. */
 static int run(int argc, char **argv, struct given *g)
 {
@@ -151,7 +162,7 @@ static int run(int argc, char **argv, struct given *g)
     struct doctor d = {.version = build_text, .fault = fault};
     enum status st = join(&d.comm, &rank, fault, sizeof fault);
     if (st == OK && rank > 0 && !d.comm)
-        return 0; /* rank 0 looks and says why; a failure here would make mpiexec end it */
+        return leave_late(rank, fault);
     if (st == OK)
         st = read_arguments(argc, argv, g, &d);
     if (d.comm && !comm_broken(d.comm))
