@@ -153,4 +153,9 @@ run ids $tiny --data raw.bin --token-type u16 --seq-len 8 --steps 1 --save-every
 refuse "--token-type: the checkpoint's run read ids of 2 bytes from files without a header, and this one takes ids of 4" --resume ids --steps 2 --token-type u32
 run other --resume ids --steps 2 --token-type u32 --data-changed continue
 says other.out "resume: ids in files without a header have 4 bytes and had 2: "
+
+# ---- advice ----
+# Tiles of a plan that packs several sequences need not divide one: what is proposed with fewer of them has tiles of its own.
+run packed plan --model 25m --seq-len 5632 --machine 8xl40s --batch 64 --json
+says packed.out '"fits": true'
 exit $failures

@@ -47,12 +47,14 @@ static void measure(const struct proposal_setup *t, double seconds, const int64_
 }
 
 /* Returns the proposed settings, to be probed on the default grid. Sets the plan's grid in them if that grid was chosen for speed
- * and the proposal changes neither the length nor the mesh nor the grid's settings. */
+ * and the proposal changes neither the sequences nor the mesh nor the grid's settings: a tile that divides packed sequences may
+ * not divide one. */
 static struct plan_request on_chosen_grid(const struct advisor *x, const struct proposal_setup *t)
 {
     struct plan_request s = t->s;
     const struct strategy *chosen = &x->p->strategy;
-    int same = s.seq_len == x->s->seq_len && mesh_equal(&s.mesh, &x->s->mesh) && s.row_chunk == x->s->row_chunk &&
+    int same = s.seq_len == x->s->seq_len && s.batch == x->s->batch && s.grad_accum == x->s->grad_accum &&
+               s.micro_batch == x->s->micro_batch && mesh_equal(&s.mesh, &x->s->mesh) && s.row_chunk == x->s->row_chunk &&
                s.head_tile == x->s->head_tile && s.loss_tile == x->s->loss_tile;
     if (x->p->default_grid.head_tile == 0 || !same)
         return s;
