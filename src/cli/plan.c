@@ -64,6 +64,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
         TRY(plan_print(plan, model, &s->plan, stdout));
         train_print_notes(s, model, stdout);
         train_print_verified(s, plan, stdout);
+        train_print_scrubbed(s, plan, stdout);
         if (explain) {
             TRY(plan_print_bounds(plan, model, stdout));
             explain_print(plan, &e, stdout);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "base/watch.h"
+#include "engine/scrub.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -397,6 +398,12 @@ static enum status join_after(struct device_lanes *d, int i)
     return st;
 }
 
+static enum status submit(struct device_lanes *d, const struct instr *in)
+{
+    scrub_begin_write(d->x->scrub, d->p, in);
+    return exec_submit(d->x, d->p, in);
+}
+
 static enum status submit_next(struct device_lanes *d, int cursor)
 {
     struct stream *s = &d->stream[cursor];
@@ -410,7 +417,7 @@ static enum status submit_next(struct device_lanes *d, int cursor)
     TRY(await_others(d, cursor, in));
     d->events[i].start_ns = turn == COMM_TURN ? clock_ns() - d->began : DEVICE_LEFT_OUT;
     if (exec_holds(d->x, in->predicate) && turn == COMM_TURN)
-        TRY(exec_submit(d->x, d->p, in));
+        TRY(submit(d, in));
     if (d->mark[i] & ANNOUNCED)
         TRY(announce(d, cursor, i));
     if (d->timed)
@@ -523,14 +530,31 @@ static enum status note_ends(struct device_lanes *d, enum lane lane, int64_t fro
     return OK;
 }
 
+/* Checks and sums the host's state that instructions behind `ticket` of a lane, up to `last`, have read and written. */
+static enum status scrub(struct device_lanes *d, enum lane lane, int64_t ticket, int64_t last)
+{
+    const struct lane_index *index = &d->marked->index;
+    for (; d->x->scrub && ticket < last; ticket++) {
+        const int i = index->at[index->first[lane] + ticket];
+        const struct instr *in = &d->p->instrs[i];
+        if (!exec_holds(d->x, in->predicate) || d->events[i].start_ns == DEVICE_LEFT_OUT)
+            continue;
+        TRY(scrub_check_read(d->x->scrub, d->p, in));
+        scrub_end_write(d->x->scrub, d->p, in);
+    }
+    return OK;
+}
+
 /* Retires the tickets of the instruction's lane up to its own: those of instructions without a watched event too. */
-static void retire(struct device_lanes *d, struct stream *s, const struct announced *a)
+static enum status retire(struct device_lanes *d, struct stream *s, const struct announced *a)
 {
     const struct instr *in = &d->p->instrs[a->instr];
     const int64_t before = atomic_load(&d->tickets->done[in->lane]);
+    TRY(scrub(d, (enum lane)in->lane, before, in->ticket));
     atomic_store(&s->retired, a->position);
     tickets_retire(d->tickets, in->lane, in->ticket);
     d->cut.retired(d->cut.user, in->lane, before, in->ticket);
+    return OK;
 }
 
 enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
@@ -559,7 +583,7 @@ enum status device_lanes_reap(struct device_lanes *d, enum lane lane)
         if (st != OK)
             return explain(d, "waiting for", at.instr, st);
         reaped = to + 1;
-        retire(d, s, &at);
+        TRY(retire(d, s, &at));
     }
 }
 

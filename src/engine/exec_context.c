@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "base/watch.h"
 #include "engine/exec_keep.h"
+#include "engine/scrub.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +87,8 @@ enum status exec_submit(const struct exec_context *x, const struct program *p, c
     return backend_status(b, b->copy(b, in->lane, arg[1], arg[0], call->attrs.copy.bytes));
 }
 
-enum status exec_instr(const struct exec_context *x, const struct program *p, const struct instr *in)
+/* Executes one instruction, without checksums. */
+static enum status execute(const struct exec_context *x, const struct program *p, const struct instr *in)
 {
     const struct op_call *call = program_call(p, in);
     int64_t offset[OP_MAX_ARGS];
@@ -105,6 +107,15 @@ enum status exec_instr(const struct exec_context *x, const struct program *p, co
         TRY(exec_submit(x, p, in));
         return join(x->backend, in->lane);
     }
+}
+
+enum status exec_instr(const struct exec_context *x, const struct program *p, const struct instr *in)
+{
+    TRY(scrub_check_read(x->scrub, p, in));
+    scrub_begin_write(x->scrub, p, in);
+    TRY(execute(x, p, in));
+    scrub_end_write(x->scrub, p, in);
+    return OK;
 }
 
 /* Zeroes all device bytes that the instruction touches. */

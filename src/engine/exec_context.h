@@ -7,6 +7,7 @@
 #include "offload/store.h"
 
 struct bounce; /* engine/bounce.h */
+struct scrub;  /* engine/scrub.h */
 
 /* Memory and kernels that programs run on; all borrowed. */
 struct exec_context {
@@ -20,6 +21,7 @@ struct exec_context {
     op_kernel *host_kernels[OP_COUNT]; /* kernels of the host lane */
     struct cpu_stream *host_stream;    /* stream of the host lane */
     void *staging;                     /* host memory of a group, for the read lane */
+    struct scrub *scrub;               /* checksums of the state in host memory; NULL: there are none */
 };
 
 /* Returns the device or host address of an instruction's argument, with its bytes. For nvme operands it returns NULL and sets

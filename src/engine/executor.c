@@ -8,6 +8,7 @@
 #include "engine/comm_lanes.h"
 #include "engine/comm_guard.h"
 #include "engine/device_lanes.h"
+#include "engine/scrub.h"
 #include "offload/places.h"
 #include "program/updates.h"
 
@@ -249,12 +250,27 @@ out:
     return st;
 }
 
+/* Checks and sums the host's state that a message has read and written. */
+static void scrub_message(struct executor *e, const struct instr *in)
+{
+    if (e->x.carried) /* the reaper did */
+        return;
+    const enum status st = scrub_check_read(e->x.scrub, e->p, in);
+    scrub_begin_write(e->x.scrub, e->p, in);
+    scrub_end_write(e->x.scrub, e->p, in);
+    if (st != OK)
+        tickets_fail(&e->tickets, st);
+}
+
 static void retire_comm(void *user, enum lane lane, int instr, int64_t start_ns)
 {
-    if (start_ns > 0)
+    struct executor *e = user;
+    if (start_ns > 0) {
+        scrub_message(e, &e->p->instrs[instr]);
         note(user, lane, instr, start_ns);
-    else
+    } else {
         note_skipped(user, instr);
+    }
     retire(user, lane, instr);
 }
 

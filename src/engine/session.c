@@ -9,6 +9,7 @@
 #include "engine/bounce.h"
 #include "engine/chaos.h"
 #include "engine/packed.h"
+#include "engine/scrub.h"
 #include "engine/session_state.h"
 #include "engine/source.h"
 #include "engine/weights.h"
@@ -224,6 +225,18 @@ static enum status make_canaries(struct session *x)
     return canary_fill(x->canary);
 }
 
+/* Makes checksums of the state in host memory, if the settings ask for them. */
+static enum status make_scrub(struct session *x, const struct settings *s)
+{
+    if (!s->scrub)
+        return OK;
+    if (x->chaos)
+        return status_fail(ERR_INVALID, "--scrub is not for --mode chaos, which overwrites memory on purpose: leave one out");
+    TRY(scrub_create(x->slice ? x->slice : x->model, x->context.host, &x->scrub));
+    x->context.scrub = x->scrub;
+    return scrub_use(x->scrub, x->plan);
+}
+
 /* Cuts this rank's slice of the model, unless the model is one already. */
 static enum status make_slice(struct session *x)
 {
@@ -258,6 +271,7 @@ enum status session_create(const struct model *m, struct plan *const *plans, int
     x->context.host_stream = &x->host_stream;
     TRY_GOTO(make_staging(x), fail);
     TRY_GOTO(make_canaries(x), fail);
+    TRY_GOTO(make_scrub(x, s), fail);
     TRY_GOTO(prepare_kernels(x), fail);
     TRY_GOTO(executor_create(&x->context, x->programs, x->n_programs, &x->executor), fail);
     warm_up(x);
@@ -282,6 +296,7 @@ enum status session_use(struct session *s, const struct plan *plan)
     s->plan = s->plans[i].plan;
     s->canary = s->plans[i].canary;
     memset(s->predicates, 1, predicates_of(s->plan));
+    TRY(scrub_use(s->scrub, s->plan));
     return canary_fill(s->canary);
 }
 
@@ -309,6 +324,7 @@ void session_destroy(struct session *s)
     comm_destroy(s->own_comm);
     for (int i = 0; i < s->n_plans; i++)
         canary_destroy(s->plans[i].canary);
+    scrub_destroy(s->scrub);
     store_close(s->store);
     if (s->context.carried && comm_broken(s->comm))
         s->backend->abort(s->backend);
@@ -332,6 +348,7 @@ enum status session_run(struct session *s, enum plan_program which, struct trace
 {
     if (s->chaos)
         return chaos_run(&s->context, s->plan->programs[which], s->chaos++);
+    scrub_take(s->scrub);
     return executor_run(s->executor, s->plan->programs[which], trace);
 }
 

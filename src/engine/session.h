@@ -46,6 +46,7 @@ struct session {
     struct backend *backend;
     struct arena *host;
     struct carrier carrier; /* carrier of messages between ranks on GPUs */
+    struct scrub *scrub;    /* checksums of the state in host memory; NULL: there are none */
     struct bounce *bounce;  /* bounce buffers, if the host carries messages; else NULL */
     struct store *store;    /* NULL if the plan needs no nvme */
     struct exec_context context;

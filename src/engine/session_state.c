@@ -3,6 +3,7 @@
 
 #include "base/blocks8.h"
 #include "base/parallel.h"
+#include "engine/scrub.h"
 #include "model/part.h"
 #include "model/share.h"
 #include "plan/lower/groups.h"
@@ -242,6 +243,17 @@ static enum status write_stored(struct session *s, enum tier tier, int64_t at, v
     return tier == TIER_DEVICE ? exec_write(&s->context, TIER_DEVICE, at, stored, bytes) : OK;
 }
 
+/* Checks state in host memory that is read, and forgets the checksums of what is written. */
+static enum status scrub_visit(struct session *s, enum tier tier, enum state_access access, int64_t at, int64_t bytes)
+{
+    if (tier != TIER_HOST)
+        return OK;
+    if (access == STATE_READ)
+        return scrub_check(s->scrub, at, bytes);
+    scrub_forget(s->scrub, at, bytes);
+    return OK;
+}
+
 /* Visits a piece in the staging memory, or in place. */
 static enum status visit_piece(struct session *s, const struct piece *x, enum state_access access, state_visitor *visit,
                                void *user)
@@ -250,6 +262,7 @@ static enum status visit_piece(struct session *s, const struct piece *x, enum st
     int64_t bytes, at = place_of(s, x, &tier, &bytes);
     float *data = s->staging;
     void *stored = tier == TIER_HOST ? s->context.host + at : (char *)s->staging + s->staging_bytes;
+    TRY(scrub_visit(s, tier, access, at, bytes));
     if (access == STATE_READ) {
         TRY(read_stored(s, tier, at, stored, bytes));
         unpack(x, stored, data);
@@ -293,6 +306,7 @@ static enum status visit_packed_group(struct session *s, const struct binding *b
                   first = b->sharded ? min_i64(g.end, g.first + comm_member(s->comm, g.lane) * room) : g.first,
                   n = min_i64(room, g.end - first);
     uint8_t *stored = buf->tier == TIER_HOST ? (uint8_t *)s->context.host + at : s->staging;
+    TRY(scrub_visit(s, (enum tier)buf->tier, access, at, room));
     if (access == STATE_READ) {
         TRY(read_stored(s, (enum tier)buf->tier, at, stored, room));
         return visit_bytes(s, b->unit, first, n, visit, user, stored);
@@ -452,6 +466,10 @@ static enum status make_and_put(struct filler *own, const struct piece *x, int64
 static enum status make_part(struct filler *own, const struct piece *x, int64_t from, int64_t end)
 {
     char *memory = reach(own->f->s, x);
+    enum tier tier;
+    int64_t bytes, at = place_of(own->f->s, x, &tier, &bytes);
+    if (tier == TIER_HOST)
+        scrub_forget(own->f->s->scrub, at, bytes);
     if (memory)
         return make(own->f, x, from, end, x->type, memory + from * dtype_size(x->type));
     return x->type == I8 ? make_packed(own, x) : make_and_put(own, x, from, end);

@@ -330,6 +330,8 @@ const struct settings_key settings_keys[] = {
      .help = "the last step's numbers as a text file for Prometheus, replaced once a second: /var/lib/node_exporter/ltrain.prom"},
     {"verify-every", KEY_COUNT, AT(verify_every), "0", STEPS(0), .arg = "STEPS", .shown = TRAIN | PLAN, .scope = SCOPE_TRAINING,
      .help = "steps that are computed twice, to find silent corruption before it is saved (docs/reliability.md); 0: none"},
+    {"scrub", KEY_SWITCH, AT(scrub), "false", .shown = TRAIN | PLAN, .scope = SCOPE_TRAINING,
+     .help = "checksums of parameters and optimizer state in host memory, checked at each use (docs/reliability.md)"},
     {"trace", KEY_COUNT, AT(trace), "none", "none", STEPS(1), .arg = "STEP", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "step whose lanes are written as a Chrome trace"},
     {"profile", KEY_SWITCH, AT(profile), .shown = TRAIN | PLAN | EVAL | REPLAY, .flags = KEY_FLAG_ONLY,

@@ -182,6 +182,7 @@ struct settings {
     enum save_failure on_save_failure;
     enum on_nan on_nan;
     int64_t verify_every; /* steps from one that is computed twice to the next; 0: none is */
+    int scrub;            /* 1: state in host memory has checksums, checked at each use */
     int64_t trace;        /* step whose lanes are written as a Chrome trace; AUTO: none */
     int dashboard;        /* 1: a terminal shows a view of the run */
     int tensorboard;      /* 1: event files are written */

@@ -1,7 +1,8 @@
-/* Notes on requests of a config.json that ltrain handles differently, on limits that the run exceeds, on steps computed twice. */
+/* Notes on requests of a config.json that ltrain handles differently, on limits that the run exceeds, on checks of memory. */
 #include "train/train.h"
 
 #include "base/units.h"
+#include "engine/scrub.h"
 #include "plan/report/describe.h"
 
 #include <math.h>
@@ -88,6 +89,18 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
                 "note: --seq-len %s is beyond the %s tokens from which on dual_chunk_attention_config makes this model attend in "
                 "chunks; ltrain attends everything, as transformers does\n",
                 length, units_format_count(c->unchunked, limit));
+}
+
+void train_print_scrubbed(const struct settings *s, const struct plan *p, FILE *f)
+{
+    const int64_t bytes = s->scrub ? scrub_plan_bytes(p) : 0;
+    char size[32];
+    if (bytes > 0)
+        fprintf(f, "scrub: %s of state in host memory have checksums, computed at each write and checked at each use\n",
+                units_format_bytes(bytes, size));
+    else if (s->scrub)
+        fprintf(f, "remark: --scrub has nothing to check: this plan keeps no parameters and no optimizer state in host memory "
+                   "(--offload cpu does)\n");
 }
 
 void train_print_verified(const struct settings *s, const struct plan *p, FILE *f)

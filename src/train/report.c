@@ -8,6 +8,7 @@
 #include "base/tell.h"
 #include "base/units.h"
 #include "base/watch.h"
+#include "engine/scrub.h"
 #include "machine/hardware.h"
 #include "offload/drives.h"
 #include "offload/places.h"
@@ -196,6 +197,7 @@ void run_print_before(struct run *r)
             tell("sequences of %s tokens: ", units_format_count(plan_length(r->plans.all.plan[i]), a));
         print_plan(r->plans.all.plan[i]);
         train_print_verified(s, r->plans.all.plan[i], tell_stream());
+        train_print_scrubbed(s, r->plans.all.plan[i], tell_stream());
     }
     plan_print_stretches(r->plans.all.plan[0], tell_stream());
     fflush(tell_stream());
@@ -423,13 +425,16 @@ enum status run_print_saving(const struct run *r)
 /* Prints the summary. model_path: directory of the trained model; NULL: a signal ended the run before it was done. */
 enum status run_print_after(struct run *r, const char *model_path)
 {
-    char a[32], b[32];
+    char a[32], b[32], scrubbed[32];
     const char *cause = r->progress.signal == WALLTIME_SIGNAL ? signals_name(r->progress.signal) : "a signal";
     TRY(print_memory(r));
     if (r->measured.alike.steps > 0)
         TRY(print_steps(r));
     print_skipped(r);
     print_spikes(r);
+    if (scrub_checked_bytes(r->session->scrub) > 0)
+        tell("scrub: %s of state in host memory were as they had been left\n",
+             units_format_bytes(scrub_checked_bytes(r->session->scrub), scrubbed));
     if (r->measured.verified > 0)
         tell("verified: %lld step%s computed twice, with the same bits\n", (long long)r->measured.verified,
              r->measured.verified == 1 ? " was" : "s were");

@@ -57,6 +57,8 @@ enum status train_take_texts(struct settings *s);
 void train_print_notes(const struct settings *s, const struct model *m, FILE *f);
 /* Prints the unknown keys of the config.json of a model that is only read. */
 void train_print_unknown(const struct model *m, FILE *f);
+/* Prints what --scrub checks by the plan, if the settings have it. */
+void train_print_scrubbed(const struct settings *s, const struct plan *p, FILE *f);
 /* Prints what --verify-every costs by the plan, if the settings have it. */
 void train_print_verified(const struct settings *s, const struct plan *p, FILE *f);
 /* Returns the number of rotary positions that the model was made for; 0: a preset, without a limit. Training says nothing about

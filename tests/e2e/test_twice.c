@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HOST " --offload cpu --device cpu:discrete "
 #define ERRING TINY "--device cpu --offload none "
 
 /* Lets programs started from now on err; NULL: never. They are the erring ltrain then. */
@@ -100,7 +101,7 @@ static int verified(const char *run)
     return n;
 }
 
-/* Runs of 20 steps without a fault: nothing is found, and losses and checkpoint are those of a run that verifies nothing. */
+/* Runs of 20 steps without a fault: nothing is found, and losses and checkpoint are those of a run that verifies and scrubs nothing. */
 static void bits_stay(void **state)
 {
     static const struct {
@@ -109,9 +110,11 @@ static void bits_stay(void **state)
     } runs[] = {
         {TINY, 1},
         {TINY DISCRETE "--grad-accum 3", 3},
-        {TINY DISCRETE "--dtype bf16 --optim-dtype int8 --grad-accum 2", 1},
+        {TINY HOST "--dtype bf16 --optim-dtype int8 --grad-accum 2", 1},
         {IDS DISCRETE "--model experts --dtype bf16 --router-bias-rate 0.125", 2},
-        {TILES "--data corpus.txt --tokenizer bytes --seq-len 256 --model base --lora r=4,dropout=0.25 --grad-accum 2", 1},
+        {TILES "--data corpus.txt --tokenizer bytes --seq-len 256 --model base --base nf4 --lora r=4,dropout=0.25 "
+               "--grad-accum 2" HOST,
+         1},
     };
     char base[512];
     (void)state;
@@ -120,11 +123,13 @@ static void bits_stay(void **state)
     e2e_experts_model("glm4-moe", "experts");
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         e2e_succeeds(NULL, "%s --steps 20 --save-every 20 --out once", runs[i].options);
-        struct result r =
-            e2e_succeeds(NULL, "%s --steps 20 --save-every 20 --verify-every %d --out twice", runs[i].options, runs[i].every);
+        struct result r = e2e_succeeds(NULL, "%s --steps 20 --save-every 20 --verify-every %d --scrub --out twice",
+                                       runs[i].options, runs[i].every);
         char said[128];
         snprintf(said, sizeof said, "verified: %d steps were computed twice, with the same bits", 20 / runs[i].every);
         e2e_contains(r.out, said);
+        if (strstr(runs[i].options, HOST))
+            e2e_contains(r.out, "of state in host memory were as they had been left");
         assert_int_equal(verified("twice"), 20 / runs[i].every);
         assert_int_equal(verified("once"), 0);
         struct curve a = e2e_curve("once"), b = e2e_curve("twice");
@@ -142,6 +147,11 @@ static void cost_and_refusals(void **state)
     (void)state;
     struct result r = e2e_succeeds(NULL, "plan" TINY "--verify-every 100");
     e2e_contains(r.out, "verify: one step in 100 is computed twice: ");
+    r = e2e_succeeds(NULL, "plan" TINY HOST "--scrub");
+    e2e_contains(r.out, "\nscrub: ");
+    r = e2e_succeeds(NULL, "plan" TINY "--offload none --scrub");
+    e2e_contains(r.out, "remark: --scrub has nothing to check");
+    e2e_refuses(2, "--scrub is not for --mode chaos", NULL, TINY HOST "--scrub --mode chaos --steps 1 --out none");
     r = e2e_succeeds(NULL, TINY "--steps 1 --verify-every 1 --out run");
     e2e_contains(r.out, "verify: every step is computed twice: ");
     e2e_refuses(2, "--verify-every compares bits|--deterministic no", NULL,

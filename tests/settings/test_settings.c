@@ -644,6 +644,7 @@ static void test_round_trip(void **state)
                           "5",
                           "--keep",
                           "4",
+                          "--scrub",
                           "--verify-every",
                           "7",
                           "--on-nan",
