@@ -109,33 +109,41 @@ class Terminal:
     def children(self):
         return [int(p) for p in open("/proc/%d/task/%d/children" % (self.pid, self.pid)).read().split()]
 
+    def resize(self, columns, rows):
+        self.screen.resize(columns, rows)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
     def shows(self, pattern):
         return any(re.search(pattern, line) for line in self.screen.lines())
 
 
-def check_whole_run():
-    """All parts of the view, in two sizes; ^Z gives the terminal back until the run goes on."""
-    t = Terminal([*SMALL, *"--steps 200 --eval-fraction 0.1 --eval-every 100 --offload nvme --device cpu:discrete --out a --dashboard".split()])
+def check_suspended():
+    """^Z gives the terminal back until the run goes on, in other sizes; the run lasts until ^C, however fast the machine is.
+
+    The terminal shrinks while the run is stopped and grows while it goes on, so that a frame that is under way fits."""
+    t = Terminal([*SMALL, *"--steps 100000 --offload nvme --device cpu:discrete --out a --dashboard".split()])
     before = termios.tcgetattr(t.fd)
-    t.until(lambda: t.shows("^run .*step [1-9][0-9]* of 200, to go"), "no step is shown")
+    t.until(lambda: t.shows("^run .*step [1-9][0-9]* of 100000, to go"), "no step is shown")
     assert not termios.tcgetattr(t.fd)[3] & termios.ECHO, "keys would be written into the frame"
     os.write(t.fd, b"\x1a")
     t.until(lambda: not t.screen.other, "^Z")
     assert os.waitpid(t.pid, os.WUNTRACED)[0] == t.pid and termios.tcgetattr(t.fd) == before
+    t.resize(50, 9)
     os.kill(t.pid, signal.SIGCONT)
-    t.until(lambda: t.screen.other, "no view after ^Z")
-    t.screen.resize(50, 9)
-    fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 9, 50, 0, 0))
-    assert t.finish() == 0 and t.screen.entered == 2
-    # What was printed stands in the first screen: all but the steps before the last.
-    assert re.search(r"step 200  eval loss", t.screen.text) and "model: a/hf" in t.screen.text
-    assert re.findall(r"step (\d+)/200", t.screen.text) == ["200"]
+    t.until(lambda: t.screen.other and t.shows("^run "), "no view after ^Z")
+    t.resize(100, 30)
+    t.until(lambda: t.shows("^run ") and t.shows("^write "), "no view in another size")
+    os.write(t.fd, b"\x03")
+    assert t.finish() == 130 and t.screen.entered == 2
 
 
 def check_view():
-    """The last frame has figures of metrics.jsonl."""
+    """The last frame has all parts of the view, and figures of metrics.jsonl."""
     t = Terminal([*SMALL, *"--steps 60 --eval-fraction 0.1 --eval-every 30 --offload nvme --device cpu:discrete --out b --dashboard".split()], 100, 30)
     assert t.finish() == 0
+    # What was printed stands in the first screen: all but the steps before the last.
+    assert re.search(r"step 60  eval loss", t.screen.text) and "model: b/hf" in t.screen.text
+    assert re.findall(r"step (\d+)/60", t.screen.text) == ["60"]
     lines = t.screen.lines()
     last = [line for line in open("b/metrics.jsonl")][-1]
     loss = re.search(r'"loss":([0-9.]+)', last).group(1)
@@ -195,7 +203,7 @@ def main():
     os.chdir(directory.name)
     open("text.txt", "w").write(open(os.path.join(os.environ["LTRAIN_SOURCE_ROOT"], "README.md")).read())
     check_view()
-    check_whole_run()
+    check_suspended()
     check_plain_locale()
     check_stop("--steps 100000 --out d --dashboard".split())
     check_killed()

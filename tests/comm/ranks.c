@@ -392,6 +392,7 @@ static void between_programs(void)
  * after a while; after `pause` all ranks end normally. */
 static void until_failure(const char *doomed)
 {
+    enum { LONG_SECONDS = 600 }; /* longer than test_ranks.sh waits for any end */
     static float src[1 << 16], dst[1 << 16], work[1 << 20];
     c->chunk = 1 << 14;
     signal(SIGTERM, SIG_IGN); /* sent by mpiexec when a rank has died */
@@ -407,11 +408,11 @@ static void until_failure(const char *doomed)
         if (hit && strcmp(doomed, "exit") == 0)
             _exit(0);
         if (strcmp(doomed, "busy") == 0 && comm_rank(c) != 1 && round == 21)
-            sleep(60); /* stands for a long computation, during which rank 1's death is noticed elsewhere */
+            sleep(LONG_SECONDS); /* stands for a long computation, during which rank 1's death is noticed elsewhere */
         if (hit && strcmp(doomed, "busy") == 0)
             raise(SIGKILL);
         if (hit && strcmp(doomed, "stall") == 0)
-            sleep(60);
+            sleep(LONG_SECONDS);
         if (hit && strcmp(doomed, "differ") == 0)
             a.comm.n -= 1000;
         if (hit && strcmp(doomed, "fail") == 0) {

@@ -9,19 +9,17 @@ failures=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Runs ranks for SECONDS at most: a hang is a failure.
-run() { # SECONDS RANKS ARGUMENT...
-    seconds=$1 ranks=$2
-    shift 2
+# Runs ranks for two minutes at most: a hang is a failure.
+run() { # RANKS ARGUMENT...
+    ranks=$1
+    shift
     status=0
-    began=$(date +%s)
     # shellcheck disable=SC2086 # a list of words
-    out=$(timeout -k 5 "$seconds" $mpi -n "$ranks" "$program" "$@" 2>&1) || status=$?
-    took=$(($(date +%s) - began))
+    out=$(timeout -k 5 120 $mpi -n "$ranks" "$program" "$@" 2>&1) || status=$?
 }
 
 passes() { # RANKS ARGUMENT...
-    run 120 "$@"
+    run "$@"
     [ "$status" = 0 ] || { echo "not ok: $* ranks: exit status $status"; echo "$out" | head -n 20; failures=$((failures + 1)); }
 }
 
@@ -29,9 +27,9 @@ passes() { # RANKS ARGUMENT...
 fails() { # WHAT PATTERN "RANK..." ARGUMENT...
     what=$1 pattern=$2 who=$3
     shift 3
-    run 30 4 "$@"
+    run 4 "$@"
     bad=
-    [ "$status" != 0 ] && [ "$status" != 124 ] && [ "$took" -lt 30 ] || bad="exit status $status"
+    [ "$status" != 0 ] && [ "$status" != 124 ] || bad="exit status $status"
     for r in $who; do
         echo "$out" | grep -Eq "(rank $r: -[0-9]+|ltrain: rank $r): .*($pattern)" || bad="$bad; rank $r said nothing like '$pattern'"
     done

@@ -53,7 +53,7 @@ def run(program, home):
     rows = []
     with open(os.path.join(home, "out"), "wb") as out, subprocess.Popen(command, cwd=home, stdout=out, stderr=subprocess.STDOUT) as process:
         while process.poll() is None:
-            time.sleep(0.02)
+            time.sleep(0.002)
             step = last_step(os.path.join(home, "run", "metrics.jsonl"))
             if step >= STEPS * (len(rows) + 1) // LOOKS and step < STEPS:
                 try:

@@ -23,7 +23,7 @@ static void in_use(void **state)
 {
     (void)state;
     char words[64];
-    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 20000 --save-every 2 --out run");
+    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 1000000 --save-every 2 --out run");
     wait_for_file(pid, "run/checkpoints/latest");
     snprintf(words, sizeof words, "run is in use: process %d on host |(rank 0 of 1)|wait", (int)pid);
     e2e_refuses(2, words, NULL, TINY "--offload none --steps 2 --out run");
@@ -51,7 +51,7 @@ static void wait_for_words(pid_t pid, const char *words)
 static void moved(void **state)
 {
     (void)state;
-    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 20000 --save-every 1 --out run");
+    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 1000000 --save-every 1 --out run");
     wait_for_file(pid, "run/checkpoints/latest");
     assert_int_equal(rename("run", "away"), 0);
     wait_for_words(pid, "not saved: the run's directory run was renamed while the run goes on (it is ");
@@ -80,7 +80,7 @@ static void moved(void **state)
 static void taken_over(void **state)
 {
     (void)state;
-    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 20000 --save-every 1 --out run");
+    pid_t pid = e2e_start(NULL, TINY "--offload none --steps 1000000 --save-every 1 --out run");
     wait_for_file(pid, "run/checkpoints/latest");
     e2e_write("other",
               "ltrain run\nhost node7\nboot b2a53e5e-0000-4000-8000-000000000001\npid 1\npid-namespace 4\nborn 77\nranks 8\n"

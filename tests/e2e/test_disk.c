@@ -215,10 +215,11 @@ static void without_latest(void **state)
     assert_true(found);
 }
 
+/* Adds to a file until the disk is full. */
 static int fill(const char *path)
 {
     static char block[1 << 16];
-    int fd = open(path, O_WRONLY | O_CREAT, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     if (fd < 0)
         return errno;
     while (write(fd, block, sizeof block) > 0)
@@ -226,6 +227,25 @@ static int fill(const char *path)
     int error = errno;
     close(fd);
     return error;
+}
+
+/* Keeps the disk full until the run has said so many times that a step is not saved: the run frees room itself, since it removes
+ * former checkpoints. */
+static void keep_full_until_unsaved(pid_t pid, int times)
+{
+    while (e2e_count_unsaved() < times) {
+        assert_false(e2e_ended(pid));
+        assert_int_equal(fill("small/fill"), ENOSPC);
+        usleep(2000);
+    }
+}
+
+static void wait_for_file(pid_t pid, const char *path)
+{
+    while (!e2e_exists("%s", path)) {
+        assert_false(e2e_ended(pid));
+        usleep(1000);
+    }
 }
 
 /* Another program fills the disk during the run, and frees it again. */
@@ -237,20 +257,13 @@ static void another_fills_the_disk(void **state)
     assert_int_equal(mkdir("small", 0777), 0);
     assert_int_equal(e2e_private_mounts() | mount("none", "small", "tmpfs", 0, "size=64m"), 0);
     pid_t pid = e2e_start(NULL, RESIDENT "--steps 20000 --save-every 1 --out small/run");
-    while (!e2e_exists("small/run/checkpoints/latest"))
-        usleep(1000);
-    assert_int_equal(fill("small/fill"), ENOSPC);
-    while (e2e_count_unsaved() == 0)
-        usleep(2000);
+    wait_for_file(pid, "small/run/checkpoints/latest");
+    keep_full_until_unsaved(pid, 1);
     assert_int_equal(unlink("small/fill"), 0);
     if (e2e_exists("small/run/checkpoints/latest"))
         unlink("small/run/checkpoints/latest");
-    while (!e2e_exists("small/run/checkpoints/latest"))
-        usleep(1000);
-    int before = e2e_count_unsaved();
-    fill("small/fill");
-    while (e2e_count_unsaved() < before + 2) /* at least one step was not saved */
-        usleep(2000);
+    wait_for_file(pid, "small/run/checkpoints/latest");
+    keep_full_until_unsaved(pid, e2e_count_unsaved() + 2); /* at least one step was not saved */
     kill(pid, SIGTERM);
     struct result r = e2e_wait(pid);
     assert_int_equal(r.status, 1);

@@ -67,9 +67,8 @@ static void resumed(void **state)
     e2e_succeeds(NULL, "--model base --lora r=4,modules-to-save=norm --steps 6 --out whole" RUN);
     for (int i = 1; i <= 3; i++) {
         pid_t pid = e2e_start(NULL, "--model base --lora r=4,modules-to-save=norm --steps 6 --save-every 1 --out run" RUN);
-        while (!e2e_exists("run/checkpoints/step-00000%d", i) && !e2e_exists("run/hf/adapter_model.safetensors"))
-            if (e2e_exists("run/hf"))
-                break;
+        while (!e2e_exists("run/checkpoints/step-00000%d", i) && !e2e_exists("run/hf") && !e2e_ended(pid)) {
+        }
         kill(pid, SIGKILL);
         e2e_wait(pid);
         e2e_succeeds(NULL, "--resume run" DISCRETE);

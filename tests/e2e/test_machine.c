@@ -214,7 +214,7 @@ static void an_extent_is_corrupted(void **state)
     siginfo_t ended = {0};
     int touched = 0;
     (void)state;
-    pid_t pid = e2e_start(NULL, TINY DISCRETE "--steps 2000 --out run");
+    pid_t pid = e2e_start(NULL, TINY DISCRETE "--steps 1000000 --out run");
     while (waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0) {
         /* only after the first step, since initialising the state does not read from the store */
         if (e2e_exists("run/metrics.jsonl"))

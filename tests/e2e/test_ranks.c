@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS = 4, PATIENCE = 500 };
+enum { RANKS = 4, PATIENCE = 500, REPEATS = 20 /* trials of a signal that must not come after training's end */, USUAL_SEED = 1 };
 #define SAVED "--ranks 4 --comm-timeout 20 --steps 8 --save-every 1" TINY
 #define SAVED_ON_CPU SAVED DISCRETE
 #define SAVED_WITH_EXPERTS \
@@ -27,6 +27,8 @@ enum { RANKS = 4, PATIENCE = 500 };
 static uint64_t random_state;
 static const char *saved = SAVED_ON_CPU "--out run"; /* options of the run that is disturbed */
 #define SAVED_BRIEFLY "--ranks 4 --comm-timeout 8 --steps 8 --save-every 1" TINY DISCRETE "--out run"
+/* Lets runs that nobody disturbs wait for slow ranks, whatever the disturbed one was given. */
+#define NO_HURRY " --comm-timeout 300"
 static int instructions_named;
 
 static uint32_t dice(uint32_t n)
@@ -156,10 +158,10 @@ static void all_said(struct result r, int victim, const char *what)
 static void goes_on(const struct curve *reference)
 {
     if (e2e_count("run/checkpoints/step-??????") > 0) {
-        e2e_succeeds(&patient, "--resume run");
+        e2e_succeeds(&patient, "--resume run" NO_HURRY);
     } else {
         e2e_remove("run");
-        e2e_succeeds(&patient, "%s", saved);
+        e2e_succeeds(&patient, "%s" NO_HURRY, saved);
     }
     struct curve c = e2e_curve("run");
     assert_int_equal(c.n, reference->n);
@@ -223,7 +225,7 @@ static void hit(int number, int started, const char *what, const struct curve *r
 static void hit_at_random_moments(int number, const char *what, const char *options, int trials)
 {
     const char *seed = getenv("LTRAIN_SEED");
-    random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+    random_state = seed ? strtoull(seed, NULL, 10) : extent_is_long() ? (uint64_t)time(NULL) : USUAL_SEED;
     print_message("LTRAIN_SEED=%llu\n", (unsigned long long)random_state);
     e2e_remove("reference");
     e2e_succeeds(&patient, "%s --out reference", options);
@@ -263,11 +265,15 @@ static void stopped(void **state)
 /* A signal to the program that started the ranks is a signal to the run. */
 static void ends_when_told(const char *run, const char *whole_run)
 {
-    pid_t pid = e2e_start(&patient, run);
-    wait_for_file(pid, "run/metrics.jsonl");
-    wait_ms(50);
-    kill(pid, SIGTERM);
-    struct result r = e2e_wait(pid);
+    struct result r;
+    for (int again = 0; again == 0 || (e2e_exists("run/hf") && again < REPEATS); again++) {
+        e2e_remove("run");
+        pid_t pid = e2e_start(&patient, run);
+        wait_for_file(pid, "run/metrics.jsonl");
+        wait_ms(50);
+        kill(pid, SIGTERM);
+        r = e2e_wait(pid);
+    }
     assert_int_equal(r.status, 128 + SIGTERM);
     assert_string_equal(r.err, "");
     e2e_contains(r.out, "saved: continue with ltrain --resume run");
@@ -546,8 +552,7 @@ static void stages(void **state)
     saved = "--steps 8 --save-every 1 --out run " SLICED DISCRETE;
     e2e_succeeds(&patient, "--steps 8 --save-every 4 --keep 9 --out reference " SLICED);
     struct curve reference = e2e_curve("reference");
-    random_state = (uint64_t)time(NULL);
-    print_message("random state %llu\n", (unsigned long long)random_state);
+    random_state = USUAL_SEED;
     hit(SIGKILL, 1, "has died", &reference);
     saved = SAVED_ON_CPU "--out run";
     e2e_remove("run");

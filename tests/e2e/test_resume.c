@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define KILLED "--steps 8 --save-every 1 "
-enum { REPEATS = 20 }; /* trials of a kill that must not come after the run's end */
+enum { REPEATS = 20 /* trials of a signal that must not come after the run's end */, USUAL_SEED = 1 };
 
 static uint64_t random_state;
 
@@ -95,7 +95,7 @@ static void killed(const char *arguments, const char *file, int trials)
     snprintf(run, sizeof run, "%s --out run", arguments);
     snprintf(left[0], sizeof left[0], "reference/hf/%s", file);
     snprintf(left[1], sizeof left[1], "run/hf/%s", file);
-    random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+    random_state = seed ? strtoull(seed, NULL, 10) : extent_is_long() ? (uint64_t)time(NULL) : USUAL_SEED;
     print_message("LTRAIN_SEED=%llu\n", (unsigned long long)random_state);
     struct result r = e2e_succeeds(NULL, "%s --out reference", arguments);
     double seconds = r.seconds;
@@ -106,7 +106,7 @@ static void killed(const char *arguments, const char *file, int trials)
             e2e_remove("run");
             r = kill_somewhere(e2e_start(NULL, run), seconds, trial);
             assert_true(r.status == 128 + SIGKILL || r.status == 0);
-            if (trial > 0 || r.status != 0) /* the first is killed among its steps, so that it leaves a store */
+            if (trial > 0 || e2e_count("run/*.store") > 0) /* the first is killed among its steps, so that it leaves a store */
                 break;
         }
         at[moment_of(r)]++;
@@ -162,11 +162,14 @@ static void killed_with_adapted_experts(void **state)
 /* Terminated runs save the step they are in. */
 static void stopped_by(int number)
 {
-    e2e_remove("run");
-    pid_t pid = e2e_start(NULL, TINY DISCRETE "--steps 60 --out run");
-    wait_for_steps(pid, 2);
-    kill(pid, number);
-    struct result r = e2e_wait(pid);
+    struct result r;
+    for (int again = 0; again == 0 || (e2e_exists("run/hf") && again < REPEATS); again++) { /* not after training's end */
+        e2e_remove("run");
+        pid_t pid = e2e_start(NULL, TINY DISCRETE "--steps 60 --out run");
+        wait_for_steps(pid, 2);
+        kill(pid, number);
+        r = e2e_wait(pid);
+    }
     assert_int_equal(r.status, 128 + number);
     assert_string_equal(r.err, "");
     struct curve c = e2e_curve("run");

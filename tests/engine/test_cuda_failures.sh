@@ -52,8 +52,9 @@ judge() {
             [ "$status" != 0 ] && [ "$status" -lt 124 ] || [ "$status" = 137 ] || why="exit status $status"
         fi
         for r in $(cat "$results/$k.ranks"); do
-            grep -Eq "^rank $r: -?[0-9]+: .*($(cat "$results/$k.pattern"))" "$out" || why="$why; rank $r says nothing like '$(cat "$results/$k.pattern")'"
-            [ "$(grep -Ec "^rank $r: -?[0-9]+: " "$out")" = 1 ] || why="$why; rank $r does not say one sentence"
+            said="^(rank $r: -?[0-9]+|ltrain: rank $r): .*" # of the rank itself, or of the thread that ends it where that comes first
+            grep -Eq "$said($(cat "$results/$k.pattern"))" "$out" || why="$why; rank $r says nothing like '$(cat "$results/$k.pattern")'"
+            [ "$(grep -Ec "$said" "$out")" = 1 ] || why="$why; rank $r does not say one sentence"
         done
         [ -z "$why" ] || { echo "not ok: $(cat "$results/$k.what"): $why"; head -n 8 "$out"; bad=$((bad + 1)); }
     done
