@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/sys.h"
 #include "base/watch.h"
+#include "engine/again.h"
 #include "engine/scrub.h"
 
 #include <assert.h>
@@ -400,8 +401,15 @@ static enum status join_after(struct device_lanes *d, int i)
 
 static enum status submit(struct device_lanes *d, const struct instr *in)
 {
+    struct backend *b = d->x->backend;
     scrub_begin_write(d->x->scrub, d->p, in);
-    return exec_submit(d->x, d->p, in);
+    if (!again_is(d->x->again, d->p, in))
+        return exec_submit(d->x, d->p, in);
+    TRY(backend_status(b, b->join(b)));
+    TRY(again_before(d->x->again, d->x, d->p, in));
+    TRY(exec_submit(d->x, d->p, in));
+    TRY(backend_status(b, b->join(b)));
+    return again_after(d->x->again, d->x, d->p, in);
 }
 
 static enum status submit_next(struct device_lanes *d, int cursor)

@@ -8,6 +8,7 @@
 
 struct bounce; /* engine/bounce.h */
 struct scrub;  /* engine/scrub.h */
+struct again;  /* engine/again.h */
 
 /* Memory and kernels that programs run on; all borrowed. */
 struct exec_context {
@@ -22,6 +23,7 @@ struct exec_context {
     struct cpu_stream *host_stream;    /* stream of the host lane */
     void *staging;                     /* host memory of a group, for the read lane */
     struct scrub *scrub;               /* checksums of the state in host memory; NULL: there are none */
+    struct again *again;               /* an update that is computed twice; NULL: none ever is */
 };
 
 /* Returns the device or host address of an instruction's argument, with its bytes. For nvme operands it returns NULL and sets

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "base/units.h"
 #include "device/plugin.h"
+#include "engine/again.h"
 #include "engine/backend_cpu.h"
 #include "engine/bounce.h"
 #include "engine/chaos.h"
@@ -225,9 +226,12 @@ static enum status make_canaries(struct session *x)
     return canary_fill(x->canary);
 }
 
-/* Makes checksums of the state in host memory, if the settings ask for them. */
-static enum status make_scrub(struct session *x, const struct settings *s)
+/* Makes what finds errors of memory and processors, as far as the settings ask for it. */
+static enum status make_checks(struct session *x, const struct settings *s)
 {
+    if (s->verify_every > 0)
+        TRY(again_create(x->slice ? x->slice : x->model, &x->again));
+    x->context.again = x->again;
     if (!s->scrub)
         return OK;
     if (x->chaos)
@@ -271,7 +275,7 @@ enum status session_create(const struct model *m, struct plan *const *plans, int
     x->context.host_stream = &x->host_stream;
     TRY_GOTO(make_staging(x), fail);
     TRY_GOTO(make_canaries(x), fail);
-    TRY_GOTO(make_scrub(x, s), fail);
+    TRY_GOTO(make_checks(x, s), fail);
     TRY_GOTO(prepare_kernels(x), fail);
     TRY_GOTO(executor_create(&x->context, x->programs, x->n_programs, &x->executor), fail);
     warm_up(x);
@@ -325,6 +329,7 @@ void session_destroy(struct session *s)
     for (int i = 0; i < s->n_plans; i++)
         canary_destroy(s->plans[i].canary);
     scrub_destroy(s->scrub);
+    again_destroy(s->again);
     store_close(s->store);
     if (s->context.carried && comm_broken(s->comm))
         s->backend->abort(s->backend);
@@ -350,6 +355,14 @@ enum status session_run(struct session *s, enum plan_program which, struct trace
         return chaos_run(&s->context, s->plan->programs[which], s->chaos++);
     scrub_take(s->scrub);
     return executor_run(s->executor, s->plan->programs[which], trace);
+}
+
+enum status session_flush_checked(struct session *s, int64_t number)
+{
+    again_choose(s->again, s->plan->programs[PLAN_FLUSH], number);
+    const enum status st = session_run(s, PLAN_FLUSH, NULL);
+    again_choose(s->again, NULL, 0);
+    return st;
 }
 
 /* Moves a program's buffers to other copies. */

@@ -47,6 +47,7 @@ struct session {
     struct arena *host;
     struct carrier carrier; /* carrier of messages between ranks on GPUs */
     struct scrub *scrub;    /* checksums of the state in host memory; NULL: there are none */
+    struct again *again;    /* an update that is computed twice; NULL: none ever is */
     struct bounce *bounce;  /* bounce buffers, if the host carries messages; else NULL */
     struct store *store;    /* NULL if the plan needs no nvme */
     struct exec_context context;
@@ -87,6 +88,9 @@ void session_destroy(struct session *s); /* NULL is fine */
 /* Returns the host memory of an io buffer (plan->io), owned by the session. */
 void *session_io(struct session *s, int buffer);
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace);
+/* Runs PLAN_FLUSH and computes one of its updates, the number-th counted round, a second time. ERR_CORRUPT: bits differ. The session
+ * was created with --verify-every. */
+enum status session_flush_checked(struct session *s, int64_t number);
 /* Operands that change from run to run of a program that is a pipeline's half. copy: index of the copy to use, by kind of copies
  * (program.h); sends, receives: 1: a message is sent, is received. */
 struct half_run {

@@ -113,10 +113,13 @@ void train_print_verified(const struct settings *s, const struct plan *p, FILE *
         once += p->programs[PLAN_MORE]->seconds * (double)(s->plan.grad_accum - 2);
     if (p->programs[PLAN_LAST])
         once += p->programs[PLAN_LAST]->seconds;
-    const double seconds = p->programs[PLAN_FLUSH]->seconds + 2 * once;
+    /* its own update, and that of the step before, are programs of their own then, and the step behind has none */
+    const int others = s->verify_every > 1;
+    const double flush = p->programs[PLAN_FLUSH]->seconds, seconds = (1 + others) * flush + 2 * once,
+                 more = seconds - p->seconds + others * (once - p->seconds);
     if (s->verify_every > 1)
         snprintf(every, sizeof every, "one step in %lld", (long long)s->verify_every);
     fprintf(f, "verify: %s is computed twice: %s in place of %s, %.3g%% of a run's time, and reading its gradients twice\n",
             every, report_duration(seconds, with), report_duration(p->seconds, without),
-            100 * (seconds - p->seconds) / ((double)s->verify_every * p->seconds));
+            100 * more / ((double)s->verify_every * p->seconds));
 }

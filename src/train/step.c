@@ -23,6 +23,15 @@ enum status run_flush(struct run *r)
     return OK;
 }
 
+/* Finishes the update of the step just made, and computes a part of it a second time. */
+static enum status flush_checked(struct run *r)
+{
+    run_fill_record(r, 0, 0);
+    TRY(session_flush_checked(r->session, r->progress.at.step / r->s->verify_every));
+    r->progress.pending = 0;
+    return OK;
+}
+
 /* ---- steps ---- */
 
 /* A step's trace, which rank 0 writes; a fault ends the trace and not the run. */
@@ -312,5 +321,9 @@ enum status run_step(struct run *r, struct step_metrics *m, int *cut)
     m->model_flops = model_flops(r->model, all.tokens, all.pairs);
     m->grad_norm = norm->norm;
     m->skipped = norm->skip ? "the gradient norm is not finite" : NULL;
+    if (!m->verified)
+        return OK;
+    TRY(flush_checked(r));
+    m->seconds = clock_seconds() - began;
     return OK;
 }

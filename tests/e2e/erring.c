@@ -1,8 +1,9 @@
-/* A processor that errs once: linked into ltrain in place of the gate's kernels, flips a bit of what one call of them computes.
- * LTRAIN_ERRS="forward N" or "backward N" says of which call; calls.txt gets the number of forward calls at the end. */
+/* A processor that errs once: linked into ltrain in place of the gate's and the update's kernels, flips a bit of what one call of them
+ * computes. LTRAIN_ERRS="forward N", "backward N" or "update N" says of which call; calls.txt gets the number of forward calls at the end. */
 #include "base/status.h"
 #include "program/op.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,11 @@ enum status __real_ops_cpu_swiglu_grad(const struct op_attrs *a, void *const *ar
 enum status __wrap_ops_cpu_swiglu(const struct op_attrs *a, void *const *arg, void *stream);
 enum status __wrap_ops_cpu_swiglu_grad(const struct op_attrs *a, void *const *arg, void *stream);
 
+enum status __real_ops_cpu_adamw(const struct op_attrs *a, void *const *arg, void *stream);
+enum status __wrap_ops_cpu_adamw(const struct op_attrs *a, void *const *arg, void *stream);
+
 static long forward, backward;
+static atomic_long update; /* called by two lanes */
 
 __attribute__((destructor)) static void write_calls(void)
 {
@@ -50,5 +55,12 @@ enum status __wrap_ops_cpu_swiglu_grad(const struct op_attrs *a, void *const *ar
 {
     const enum status st = __real_ops_cpu_swiglu_grad(a, arg, stream);
     err("backward", ++backward, arg[0]);
+    return st;
+}
+
+enum status __wrap_ops_cpu_adamw(const struct op_attrs *a, void *const *arg, void *stream)
+{
+    const enum status st = __real_ops_cpu_adamw(a, arg, stream);
+    err("update", atomic_fetch_add(&update, 1) + 1, arg[0]);
     return st;
 }

@@ -73,6 +73,20 @@ static void errors_are_found(void **state)
     set_fault(NULL);
 }
 
+/* An error in the update that a verified step computes twice is found, whichever of both computations it is in. */
+static void errors_of_updates_are_found(void **state)
+{
+    (void)state;
+    if (!getenv("LTRAIN_ERRING"))
+        skip();
+    for (long call = 2; call <= 3; call++) { /* the first prepares the kernel */
+        must_find("update", call, "an update of the unit that begins with |differs in its values|nothing of this step was saved");
+        assert_int_equal(e2e_count("found/checkpoints/step-*"), 0);
+        e2e_remove("found");
+    }
+    set_fault(NULL);
+}
+
 /* Steps that are not verified are not looked at. */
 static void others_are_not(void **state)
 {
@@ -161,6 +175,7 @@ static void cost_and_refusals(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
-    const struct CMUnitTest tests[] = {TEST(errors_are_found), TEST(others_are_not), TEST(bits_stay), TEST(cost_and_refusals)};
+    const struct CMUnitTest tests[] = {TEST(errors_are_found), TEST(errors_of_updates_are_found), TEST(others_are_not),
+                                       TEST(bits_stay), TEST(cost_and_refusals)};
     return cmocka_run_group_tests_name("twice", tests, NULL, NULL);
 }
