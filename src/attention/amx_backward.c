@@ -100,8 +100,9 @@ static int64_t packed_row(const struct backward *b, int64_t slot, int64_t row)
 }
 
 /* Packs query block i of a head, with its lse and delta, which come in other layouts; zeroes its dq. */
-static void prepare_queries(const struct backward *b, int64_t slot, int64_t head, int64_t i)
+static void prepare_queries(const void *call, int64_t slot, int64_t head, int64_t i)
 {
+    const struct backward *b = call;
     const int64_t row = i * BLOCK, n = min_i64(BLOCK, b->t.mask.sq - row), at = packed_row(b, slot, row), d = b->q.d;
     if (cpu_stops(b->t.stream))
         return;
@@ -307,9 +308,10 @@ static void load_keys(const struct backward *b, const struct keys *x, int64_t kv
     amx_pack_pairs(x->k_columns, &k, key, n, SPAN, BLOCK, 1);
 }
 
-/* Processes key block j of the head in `slot` of the batch that starts at first_head. */
-static void backward_task(const struct backward *b, const struct keys *x, int64_t first_head, int64_t slot, int64_t j)
+static void backward_task(const void *call, const void *scratch, int64_t first_head, int64_t slot, int64_t j)
 {
+    const struct backward *b = call;
+    const struct keys *x = scratch;
     const int64_t head = first_head + slot, kv = head / b->t.group, key = j * BLOCK, n = min_i64(BLOCK, b->t.mask.sk - key);
     int64_t touched = 0; /* number of query blocks that the task has processed */
     for (int64_t i = b->t.q_blocks - 1; i >= 0; i--) {
@@ -347,10 +349,7 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     const int64_t hq = attrs->attn.hq, hk = attrs->attn.hk, d = attrs->attn.head_dim, w = op_value_dim(attrs);
     char *scratch;
     struct backward b = layout(attrs, attn_align(arg[11]), &scratch);
-    b.t.mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
-    b.t.stream = stream;
-    b.t.mask.sq = min_i64(SEGMENT, attrs->attn.sq - row);
-    b.t.q_blocks = ceil_div(b.t.mask.sq, BLOCK);
+    turns_take(&b.t, attrs, arg, row, stream);
     b.delta_in = (const float *)arg[6] + row * hq;
     b.lse_in = (const float *)arg[7] + row;
     b.lse_stride = attrs->attn.sq;
@@ -364,20 +363,7 @@ static void backward_segment(const struct op_attrs *attrs, void *const *arg, int
     {
         struct keys x = keys_of(scratch, b.dp, b.wp);
         amx_begin();
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < b.t.q_blocks; i++)
-            turns_prepare_mask(&b.t, i);
-        for (int64_t first = 0; first < hq; first += b.t.batch) {
-            int64_t heads = min_i64(b.t.batch, hq - first), task;
-#pragma omp for schedule(dynamic) nowait
-            for (int64_t i = 0; i < heads * b.t.q_blocks; i++)
-                prepare_queries(&b, i / b.t.q_blocks, first + i / b.t.q_blocks, i % b.t.q_blocks);
-#pragma omp single
-            turns_start_batch(&b.t, first);
-            while ((task = atomic_fetch_add(b.t.next, 1)) < heads * b.t.k_blocks)
-                backward_task(&b, &x, first, task / b.t.k_blocks, task % b.t.k_blocks);
-#pragma omp barrier
-        }
+        turns_run(&b.t, hq, prepare_queries, backward_task, &b, &x);
         amx_end();
     }
 }

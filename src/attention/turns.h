@@ -65,6 +65,16 @@ static inline void *turns_layout(struct turns *t, void *work)
     return (void *)(t->next + 1);
 }
 
+/* Takes query rows [row, row + SEGMENT) of a call of OP_ATTN_BWD. */
+static inline void turns_take(struct turns *t, const struct op_attrs *attrs, void *const *arg, int64_t row,
+                              const struct cpu_stream *stream)
+{
+    t->mask = mask_of(attrs, (const int32_t *)arg[9] + row, (const int32_t *)arg[10] + row);
+    t->mask.sq = min_i64(SEGMENT, attrs->attn.sq - row);
+    t->stream = stream;
+    t->q_blocks = ceil_div(t->mask.sq, t->block);
+}
+
 static inline void turns_prepare_mask(const struct turns *t, int64_t i)
 {
     const int64_t row = i * t->block, end = min_i64(row + t->block, t->mask.sq);
@@ -134,6 +144,32 @@ static inline int take_turn(const struct turns *t, ticket *k, int32_t turn)
 static inline void pass_turn(ticket *t, int32_t turn)
 {
     atomic_store_explicit(t, turn, memory_order_release);
+}
+
+/* Prepares query block i of a head, which has a slot of the batch. call: struct backward of the caller. */
+typedef void turns_prepare(const void *call, int64_t slot, int64_t head, int64_t i);
+/* Processes key block j of the head in `slot` of the batch that starts at first_head. scratch: of this thread. */
+typedef void turns_task(const void *call, const void *scratch, int64_t first_head, int64_t slot, int64_t j);
+
+/* Runs all tasks, a batch of the `heads` query heads at a time. Called by all threads of a team. */
+static inline void turns_run(const struct turns *t, int64_t heads, turns_prepare *prepare, turns_task *process, const void *call,
+                             const void *scratch)
+{
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < t->q_blocks; i++)
+        turns_prepare_mask(t, i);
+    for (int64_t first = 0; first < heads; first += t->batch) {
+        const int64_t n = min_i64(t->batch, heads - first);
+        int64_t task;
+#pragma omp for schedule(dynamic) nowait
+        for (int64_t i = 0; i < n * t->q_blocks; i++)
+            prepare(call, i / t->q_blocks, first + i / t->q_blocks, i % t->q_blocks);
+#pragma omp single
+        turns_start_batch(t, first);
+        while ((task = atomic_fetch_add(t->next, 1)) < n * t->k_blocks)
+            process(call, scratch, first, task / t->k_blocks, task % t->k_blocks);
+#pragma omp barrier
+    }
 }
 
 #endif
