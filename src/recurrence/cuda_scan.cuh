@@ -114,6 +114,29 @@ __device__ __forceinline__ float decay_between(const chunk_gates &g, int i, int 
     return j <= i && g.document[i] == g.document[j] ? expf((float)(g.sum[i] - g.sum[j])) : 0.0f;
 }
 
+/* Working memory of a thread block for the pairs of a unit's rows, r, and for what is multiplied with them. */
+struct pair_space {
+    tile<SIDE> x, y, r;
+    chunk_gates gates;
+};
+
+/* Loads the unit's gates, and leaves R = Q K' L in s.r. */
+template <typename T, bool TENSOR> __device__ __forceinline__ void find_pairs(const scan_args &a, const unit &u, pair_space &s)
+{
+    gates_load(s.gates, a.gates[u.at]);
+    sums<4> c;
+    clear(c);
+    for (int k = 0; k < a.key; k += SIDE) {
+        const int cols = slice_columns(a.key, k);
+        __syncthreads();
+        fill(s.x, {u.tall, cols}, [&](int i, int j) { return query_at<T>(a, u, i, k + j); });
+        fill(s.y, {u.tall, cols}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
+        __syncthreads();
+        multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, c, s.x, s.y, 0, cols);
+    }
+    each({u.tall, u.tall}, c, [&](int i, int j, float &value) { s.r.x[i][j] = value * decay_between(s.gates, i, j); });
+}
+
 } // namespace
 
 #endif

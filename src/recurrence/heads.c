@@ -75,6 +75,14 @@ void key_head_prepare(const struct scan *s, int64_t i, int64_t first, int64_t n,
     pack_right(t, x->q_right, x->q, s->key, c, s->key);
 }
 
+void key_heads_prepare(const struct scan *s, int64_t first, int64_t n, int gradient)
+{
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < scan_key_heads(s); i++)
+        if (!cpu_stops(s->stream))
+            key_head_prepare(s, i, first, n, gradient);
+}
+
 const struct key_head *key_head_of(const struct scan *s, int64_t head)
 {
     return &s->keys[head * scan_key_heads(s) / s->a->scan.heads];
@@ -155,4 +163,17 @@ struct forward_memory forward_memory_of(const struct op_attrs *a, int64_t column
     forward_room_layout(&m.s, &none, NULL, &m.room);
     m.floats += threads * m.room;
     return m;
+}
+
+void chunks_forward(const struct forward_memory *m, const struct forward_room *x, chunk_visit *visit, void *out)
+{
+    const struct scan *s = &m->s;
+    for (int64_t first = 0; first < s->a->scan.rows; first += CHUNK) {
+        const int64_t n = min_i64(CHUNK, s->a->scan.rows - first);
+        key_heads_prepare(s, first, n, 0);
+#pragma omp for schedule(static)
+        for (int64_t h = 0; h < s->a->scan.heads; h++)
+            if (!cpu_stops(s->stream))
+                visit(m, x, h, first, n, out);
+    }
 }

@@ -111,6 +111,8 @@ static inline float *take_floats(float *base, int64_t *at, int64_t n)
 void key_heads_layout(struct scan *s, float *base, int64_t *at, int gradient);
 /* Prepares key head i for the chunk of rows [first, first + n). */
 void key_head_prepare(const struct scan *s, int64_t i, int64_t first, int64_t n, int gradient);
+/* Prepares all key heads for the chunk. Called by all threads of a team. */
+void key_heads_prepare(const struct scan *s, int64_t first, int64_t n, int gradient);
 
 /* Finds the gates of a head's rows [first, first + n). */
 void gates_find(const struct scan *s, int64_t head, int64_t first, int64_t n, struct gates *out);
@@ -168,6 +170,11 @@ struct forward_memory {
 /* Lays out that scratch in `work`, with a state that has room for `columns` columns. */
 struct forward_memory forward_memory_of(const struct op_attrs *a, int64_t columns, const struct cpu_stream *stream,
                                         const struct gemm_tile *tile, void *work, int threads);
+/* Visits a head's chunk of rows [first, first + n), whose key heads are prepared. */
+typedef void chunk_visit(const struct forward_memory *m, const struct forward_room *x, int64_t head, int64_t first, int64_t n,
+                         void *out);
+/* Visits all chunks in order, heads by thread. Called by all threads of a team. */
+void chunks_forward(const struct forward_memory *m, const struct forward_room *x, chunk_visit *visit, void *out);
 /* Computes L into x->r and, unless the kind is SCAN_SSD, KK' L and -beta KK' L into x->a and x->system. */
 void chunk_pairs(const struct scan *s, const struct gates *g, int64_t head, const struct forward_room *x);
 /* Computes Z of recurrence.h into x->z, from the state; error: where V - f K S goes, [TALL][value], NULL: nowhere. Leaves v in x->v,

@@ -52,17 +52,7 @@ void scan_run(const struct gemm_tile *tile, const struct op_attrs *a, void *cons
 #pragma omp for schedule(static)
         for (int64_t h = 0; h < heads; h++)
             state_load(&m.s, m.states + h * state_floats(&m.s), m.s.before ? m.s.before + h * state : NULL);
-        for (int64_t first = 0; first < a->scan.rows; first += CHUNK) {
-            const int64_t n = min_i64(CHUNK, a->scan.rows - first);
-#pragma omp for schedule(static)
-            for (int64_t i = 0; i < scan_key_heads(&m.s); i++)
-                if (!cpu_stops(stream))
-                    key_head_prepare(&m.s, i, first, n, 0);
-#pragma omp for schedule(static)
-            for (int64_t h = 0; h < heads; h++)
-                if (!cpu_stops(stream))
-                    head_chunk(&m, &x, h, first, n, arg[0]);
-        }
+        chunks_forward(&m, &x, head_chunk, arg[0]);
 #pragma omp for schedule(static)
         for (int64_t h = 0; h < heads; h++)
             if (arg[1])

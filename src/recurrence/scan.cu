@@ -254,28 +254,13 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
 
 /* --- Outputs --- */
 
-struct output_space {
-    tile<SIDE> x, y, r;
-    chunk_gates gates;
-};
-
 template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) find_outputs(scan_args a)
 {
-    LT_SHARED(output_space, s);
+    LT_SHARED(pair_space, s);
     const unit u = unit_here(a);
     const float skip = a.skip ? get((const T *)a.skip, u.head) : 0.0f;
-    gates_load(s.gates, a.gates[u.at]);
     sums<4> c;
-    clear(c);
-    for (int k = 0; k < a.key; k += SIDE) {
-        const int cols = slice_columns(a.key, k);
-        __syncthreads();
-        fill(s.x, {u.tall, cols}, [&](int i, int j) { return query_at<T>(a, u, i, k + j); });
-        fill(s.y, {u.tall, cols}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
-        __syncthreads();
-        multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, c, s.x, s.y, 0, cols);
-    }
-    each({u.tall, u.tall}, c, [&](int i, int j, float &value) { s.r.x[i][j] = value * decay_between(s.gates, i, j); });
+    find_pairs<T, TENSOR>(a, u, s);
     const float *const state = a.states + u.at * a.key_wide * a.value_wide, *const z = a.z + u.at * SIDE * a.value_wide;
     for (int v = 0; v < a.value; v += SIDE) {
         const area in = {u.tall, slice_columns(a.value, v)};
@@ -311,7 +296,7 @@ template <typename T, bool TENSOR> enum status launch_states(const scan_args &a,
 
 LT_SHARED_FITS(prepare_space, LT_SHARED_SM86);
 LT_SHARED_FITS(states_space, LT_SHARED_SM86);
-LT_SHARED_FITS(output_space, LT_SHARED_SM86);
+LT_SHARED_FITS(pair_space, LT_SHARED_SM86);
 
 } // namespace
 
@@ -377,6 +362,6 @@ enum status ops_cuda_scan(const struct op_attrs *attrs, void *const *arg, void *
     a.before = (const float *)arg[6];
     a.skip = arg[7];
     TRY(scan_cuda_states(attrs, &a, stream));
-    return launch(dim3((unsigned)a.units), dim3(THREADS), sizeof(output_space), stream,
+    return launch(dim3((unsigned)a.units), dim3(THREADS), sizeof(pair_space), stream,
                   attrs->scan.dtype == F32 ? find_outputs<float, false> : find_outputs<bf16, true>, a);
 }

@@ -11,29 +11,14 @@ constexpr int TEAM = THREADS / SIDE; /* neighbouring threads that add up a row *
 
 /* --- Gradients of outputs, passed to values --- */
 
-struct pull_space {
-    tile<SIDE> x, y, r;
-    chunk_gates gates;
-};
-
 /* Computes R' dO of a unit. */
 template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) find_pulls(scan_args a)
 {
-    LT_SHARED(pull_space, s);
+    LT_SHARED(pair_space, s);
     const unit u = unit_here(a);
     float *const to = a.dz + u.at * SIDE * a.value_wide;
-    gates_load(s.gates, a.gates[u.at]);
     sums<4> c;
-    clear(c);
-    for (int k = 0; k < a.key; k += SIDE) {
-        const int cols = slice_columns(a.key, k);
-        __syncthreads();
-        fill(s.x, {u.tall, cols}, [&](int i, int j) { return query_at<T>(a, u, i, k + j); });
-        fill(s.y, {u.tall, cols}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
-        __syncthreads();
-        multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, c, s.x, s.y, 0, cols);
-    }
-    each({u.tall, u.tall}, c, [&](int i, int j, float &value) { s.r.x[i][j] = value * decay_between(s.gates, i, j); });
+    find_pairs<T, TENSOR>(a, u, s);
     for (int v = 0; v < a.value; v += SIDE) {
         const area in = {u.tall, slice_columns(a.value, v)};
         __syncthreads();
@@ -455,7 +440,7 @@ __global__ void __launch_bounds__(LT_WARP) write_skips(scan_args a)
 template <typename T, bool TENSOR> enum status launch_gradients(const scan_args &a, void *stream)
 {
     const dim3 units((unsigned)a.units), block(THREADS);
-    TRY(launch(units, block, sizeof(pull_space), stream, find_pulls<T, TENSOR>, a));
+    TRY(launch(units, block, sizeof(pair_space), stream, find_pulls<T, TENSOR>, a));
     TRY(launch(dim3((unsigned)a.heads, (unsigned)ceil_div(a.value, COLUMNS)), block, sizeof(dstates_space), stream,
                find_dstates<T, TENSOR>, a));
     TRY(launch(units, block, sizeof(gradient_space), stream, find_gradients<T, TENSOR>, a));
@@ -463,7 +448,7 @@ template <typename T, bool TENSOR> enum status launch_gradients(const scan_args 
     return a.dskip ? launch(dim3((unsigned)ceil_div(a.heads, LT_WARP)), dim3(LT_WARP), 0, stream, write_skips, a) : OK;
 }
 
-LT_SHARED_FITS(pull_space, LT_SHARED_SM86);
+LT_SHARED_FITS(pair_space, LT_SHARED_SM86);
 LT_SHARED_FITS(dstates_space, LT_SHARED_SM86);
 LT_SHARED_FITS(gradient_space, LT_SHARED_SM86);
 

@@ -41,8 +41,10 @@ static void summary_store(const struct scan *s, float *move, float *own, const f
     }
 }
 
-static void head_chunk(const struct forward_memory *m, const struct forward_room *x, int64_t head, int64_t first, int64_t n)
+static void head_chunk(const struct forward_memory *m, const struct forward_room *x, int64_t head, int64_t first, int64_t n,
+                       void *out)
 {
+    (void)out;
     float *state = m->states + head * state_floats(&m->s);
     struct gates g;
     gates_find(&m->s, head, first, n, &g);
@@ -64,17 +66,7 @@ void scan_sum_run(const struct gemm_tile *tile, const struct op_attrs *a, void *
 #pragma omp for schedule(static)
         for (int64_t h = 0; h < heads; h++)
             summary_load(&m.s, m.states + h * state_floats(&m.s), a->scan.accumulate ? move + h * k * k : NULL, own + h * k * v);
-        for (int64_t first = 0; first < a->scan.rows; first += CHUNK) {
-            const int64_t n = min_i64(CHUNK, a->scan.rows - first);
-#pragma omp for schedule(static)
-            for (int64_t i = 0; i < scan_key_heads(&m.s); i++)
-                if (!cpu_stops(stream))
-                    key_head_prepare(&m.s, i, first, n, 0);
-#pragma omp for schedule(static)
-            for (int64_t h = 0; h < heads; h++)
-                if (!cpu_stops(stream))
-                    head_chunk(&m, &x, h, first, n);
-        }
+        chunks_forward(&m, &x, head_chunk, NULL);
 #pragma omp for schedule(static)
         for (int64_t h = 0; h < heads; h++)
             summary_store(&m.s, move + h * k * k, own + h * k * v, m.states + h * state_floats(&m.s));
