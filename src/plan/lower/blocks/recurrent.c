@@ -137,20 +137,10 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
     struct recurrent_layer *v = b->values;
     struct recurrent_work *W = recurrent_work(L);
     const struct convolution k = recurrent_convolution(recurrent_of(b));
-    struct value *df = block_gradient(L, b);
     block_get_gradient(L, b, c);
     value_get(L, b->source, c);
     fetch(L, b, c);
-    recurrent_scan(L, b, c);
-    if (df != &L->dx) {
-        if (b->weights->after.kind != NORM_NONE)
-            recurrent_branch(L, b, c);
-        block_make_gradient(L, b, &recurrent_of(b)->out, c);
-        value_drop(L, &L->acc, c);
-    }
-    struct value *dout = recurrent_gates_backward(L, b, df, c);
-    if (df != &L->dx)
-        value_drop(L, df, c);
+    struct value *dout = recurrent_outputs_backward(L, b, c);
     recurrent_scan_backward(L, b, dout, &W->dstate, 0, 1, c);
     recurrent_decay_backward(L, b, c);
     convolution_backward(L, &k, &v->pre, &W->qkv, &W->dtail, 0, &v->tail, c);

@@ -88,5 +88,8 @@ void recurrent_norm(struct lowering *L, const struct block *b, int c);
 void recurrent_branch(struct lowering *L, const struct block *b, int c);
 /* Computes the gradient of heads' outputs from df, the gradient of the block's outputs, and returns it; replaces z by its gradient. */
 struct value *recurrent_gates_backward(struct lowering *L, const struct block *b, struct value *df, int c);
+/* Computes heads' outputs of chunk c again, and their gradient from that of the block's outputs, which it returns; replaces z by its
+ * gradient. */
+struct value *recurrent_outputs_backward(struct lowering *L, const struct block *b, int c);
 
 #endif

@@ -295,3 +295,19 @@ void recurrent_inputs_backward(struct lowering *L, const struct block *b, const 
         value_drop(L, half, c);
     }
 }
+
+struct value *recurrent_outputs_backward(struct lowering *L, const struct block *b, int c)
+{
+    struct value *df = block_gradient(L, b);
+    recurrent_scan(L, b, c);
+    if (df != &L->dx) {
+        if (b->weights->after.kind != NORM_NONE)
+            recurrent_branch(L, b, c);
+        block_make_gradient(L, b, &recurrent_of(b)->out, c);
+        value_drop(L, &L->acc, c);
+    }
+    struct value *dout = recurrent_gates_backward(L, b, df, c);
+    if (df != &L->dx)
+        value_drop(L, df, c);
+    return dout;
+}

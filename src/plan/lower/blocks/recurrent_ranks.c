@@ -209,22 +209,12 @@ static void outputs_chunk(struct lowering *L, const struct block *b, int c)
 {
     struct recurrent_layer *v = b->values;
     struct recurrent_ranks *R = ranks_of(L);
-    struct value *df = block_gradient(L, b);
     block_get_gradient(L, b, c);
     value_put(L, &L->dx, c);
     value_get(L, &v->pre, c);
     value_get(L, &v->z, c);
     value_get(L, &v->ab, c);
-    recurrent_scan(L, b, c);
-    if (df != &L->dx) {
-        if (b->weights->after.kind != NORM_NONE)
-            recurrent_branch(L, b, c);
-        block_make_gradient(L, b, &recurrent_of(b)->out, c);
-        value_drop(L, &L->acc, c);
-    }
-    struct value *dout = recurrent_gates_backward(L, b, df, c);
-    if (df != &L->dx)
-        value_drop(L, df, c);
+    struct value *dout = recurrent_outputs_backward(L, b, c);
     value_drop(L, &L->dx, c);
     sum_gradient(L, b, dout, c);
     passing_keep_chunk(L, &R->dheads, dout, c);
