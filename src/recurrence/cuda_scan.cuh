@@ -121,7 +121,7 @@ struct pair_space {
 };
 
 /* Loads the unit's gates, and leaves R = Q K' L in s.r. */
-template <typename T, bool TENSOR> __device__ __forceinline__ void find_pairs(const scan_args &a, const unit &u, pair_space &s)
+template <typename T, bool TENSOR> __device__ __forceinline__ void weigh_pairs(const scan_args &a, const unit &u, pair_space &s)
 {
     gates_load(s.gates, a.gates[u.at]);
     sums<4> c;

@@ -260,7 +260,7 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
     const unit u = unit_here(a);
     const float skip = a.skip ? get((const T *)a.skip, u.head) : 0.0f;
     sums<4> c;
-    find_pairs<T, TENSOR>(a, u, s);
+    weigh_pairs<T, TENSOR>(a, u, s);
     const float *const state = a.states + u.at * a.key_wide * a.value_wide, *const z = a.z + u.at * SIDE * a.value_wide;
     for (int v = 0; v < a.value; v += SIDE) {
         const area in = {u.tall, slice_columns(a.value, v)};

@@ -18,7 +18,7 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
     const unit u = unit_here(a);
     float *const to = a.dz + u.at * SIDE * a.value_wide;
     sums<4> c;
-    find_pairs<T, TENSOR>(a, u, s);
+    weigh_pairs<T, TENSOR>(a, u, s);
     for (int v = 0; v < a.value; v += SIDE) {
         const area in = {u.tall, slice_columns(a.value, v)};
         __syncthreads();
@@ -134,7 +134,8 @@ template <typename F> __device__ __forceinline__ float row_sum(int i, int n, F f
     return team_sum(sum);
 }
 
-/* Makes dZ of a slice of values, in global memory, the gradient of beta (V - f K S), in s.x too. T is in s.w. */
+/* Solves for D, the gradient of beta (V - f K S), of a slice of values: replaces dZ in global memory by D, and copies D to s.x. T of
+ * recurrence.h is in s.w. */
 template <bool TENSOR> __device__ __forceinline__ void solve_slice(const scan_args &a, area in, float *dz, gradient_space &s)
 {
     __syncthreads();
@@ -151,7 +152,7 @@ template <bool TENSOR> __device__ __forceinline__ void solve_slice(const scan_ar
     __syncthreads();
 }
 
-/* Writes the gradient of a slice of values, from that of beta (V - f K S) in s.x, and adds to those of beta and skip. */
+/* Writes the gradient of a slice of values, from D in s.x and dO in s.y, and adds to the gradients of beta and skip. */
 template <typename T> __device__ __forceinline__ void write_values(const scan_args &a, const unit &u, int from, gradient_space &s)
 {
     const int i = threadIdx.x / TEAM;
@@ -171,7 +172,8 @@ template <typename T> __device__ __forceinline__ void write_values(const scan_ar
     }
 }
 
-/* Computes dr = dO Z' and da = D Z', D the gradient of beta (V - f K S), and what concerns values. */
+/* Computes dr = dO Z' and da = D Z', slice after slice of values, and writes the gradients of values on the way. D: the gradient of
+ * beta (V - f K S). */
 template <typename T, bool TENSOR>
 __device__ __forceinline__ void find_weights(const scan_args &a, const unit &u, gradient_space &s, sums<4> &dr, sums<4> &da)
 {
@@ -236,7 +238,7 @@ __device__ __forceinline__ void find_pairs(const scan_args &a, const unit &u, gr
     __syncthreads();
 }
 
-/* Makes the row's parts of a slice's sums, by this thread's two rows, those of all threads: part[half of the columns][row]. */
+/* Adds up the threads' parts of sums of rows, two rows a thread, into part[half of the columns][row]. */
 __device__ __forceinline__ void put_rows(float (*part)[SIDE], const float (&row)[2])
 {
     const int lane = threadIdx.x % LT_WARP, half = threadIdx.x / LT_WARP / 4;
@@ -285,7 +287,8 @@ __device__ __forceinline__ double find_by_states(const scan_args &a, const unit 
     return sum;
 }
 
-/* Makes the products with states gradients of keys and queries, and adds their parts of the gates' gradients. */
+/* Turns the products that find_by_states computed into gradients of keys (dk) and queries (dq), and adds what they give to the gates'
+ * gradients. */
 __device__ __forceinline__ void weigh_slice(area in, gradient_space &s, sums<4> &dq, sums<4> &dk, sums<4> &error)
 {
     float row[3][2] = {};
