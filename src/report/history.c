@@ -52,7 +52,7 @@ struct history {
     char reference[64]; /* mfu_reference of the last step */
 };
 
-/* A line as it is read. */
+/* Values of one line of metrics.jsonl, before the line is added to the history. */
 struct reading {
     double value[SERIES], stalls[LANES][CLASSES];
     struct evaluation_line evaluation;

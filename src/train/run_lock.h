@@ -16,9 +16,11 @@ void run_lock_release(struct run_lock *l); /* NULL is fine */
 
 /* Rules of a lock. Tests set them; runs derive them from the directory's file system. */
 struct lock_rules {
-    double patience, poll, settle; /* seconds */
-    int shared; /* 1: other hosts write to the directory, and their locks may not be seen; -1: as the file system is */
-    int locks;  /* 0: no locks, as on some file systems */
+    double patience; /* longest wait for an owner on another host to show that it is alive, seconds */
+    double poll;     /* seconds between two looks at the lock while waiting */
+    double settle;   /* seconds between taking the lock and looking again whether another run has taken it meanwhile */
+    int shared;      /* 1: other hosts write to the directory, and their locks may not be seen; -1: as the file system is */
+    int locks;       /* 0: no locks, as on some file systems */
 };
 enum status run_lock_take_by(struct comm *c, const char *dir, const struct lock_rules *rules, struct run_lock **out);
 

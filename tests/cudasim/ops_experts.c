@@ -14,7 +14,7 @@ struct split {
     int32_t *offsets, *order;
 };
 
-/* Makes offsets, and an order that is some permutation. Two rows more than the experts have are there. */
+/* Makes offsets for the given rows of each expert, and a permutation of all rows as their order. Two rows at the end are no expert's. */
 static struct split split_of(const int64_t *extents)
 {
     struct split s = {.offsets = array_new((MOST + 1) * 4)};

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-enum { MAX_RING = 4, MAX_RANKS = 16, STORAGE = 2 /* bytes, as counted */ };
+enum { MAX_RING = 4, MAX_RANKS = 16, STORAGE = 2 /* bytes of an element in counts of bytes sent; data here is fp64 */ };
 
 /* One rank's data: token-sharded arrays [n][heads][D], and head-sharded arrays [rows][local heads][D] (names with h). */
 struct rank {
@@ -26,8 +26,8 @@ struct mesh {
     const struct seq_layout *layout;
     int U, R, h, kv; /* degrees of ulysses and ring; query and KV heads of a rank */
     int64_t n, rows;
-    int32_t *from[MAX_RING], *to[MAX_RING]; /* [member]: [R][rows] */
-    uint8_t bits[MAX_RING][2 * MAX_RING];
+    int32_t *from[MAX_RING], *to[MAX_RING]; /* [member]: [R][rows] first and end of the tokens that a row attends, by ring step */
+    uint8_t bits[MAX_RING][2 * MAX_RING];   /* [member]: predicates of seqpar.h */
     struct rank rank[MAX_RANKS];
 };
 

@@ -21,10 +21,11 @@
 
 enum { MOST_FORMS = 32, SECONDS = 60 /* real time after which a seed counts as hanging */ };
 
-/* Undisturbed runs that begin with a form. */
+/* States of undisturbed runs of one form of cluster, with which the checkpoints of disturbed runs must agree. */
 struct truth {
-    uint64_t own[CLUSTER_SAVES + 1];   /* state at each save */
-    uint64_t mixed[CLUSTER_SAVES + 1]; /* the same if the partner goes on from the first save */
+    uint64_t own[CLUSTER_SAVES + 1]; /* digest of the state at each save */
+    uint64_t
+        mixed[CLUSTER_SAVES + 1]; /* the same where the form's partner (cluster_partner) resumes the run from its first save */
     struct outcome life;
 };
 
@@ -131,7 +132,7 @@ static int find_truths(void)
     return 1;
 }
 
-/* Returns the states at saves of a form until the k-th save, then of itself or its partner. */
+/* Returns the digests at all saves of a run of the form that is resumed after the k-th save: by itself, or by its partner. */
 static const uint64_t *truth(int form, int k, int partner)
 {
     if (!partner || k == CLUSTER_SAVES)

@@ -34,9 +34,8 @@ struct scan {
     /* HAZARD_BUFFERS: index of each buffer's first segment; -1: none. HAZARD_ADDRESSES: index of the segment at the start of each
      * stretch of 2^shift bytes. */
     int *at;
-    int *
-        /* for each list or stretch, the first segment of the last access that began there, since accesses mostly ascend; -1: none */
-        cursor;
+    /* for each list or stretch, the first segment of the last access that began there, since accesses mostly ascend; -1: none */
+    int *cursor;
     int first_stretch[TIERS + 1], shift[TIERS]; /* HAZARD_ADDRESSES; first_stretch[TIERS]: number of all stretches */
     struct segment *segment;
     int n_segment, cap_segment, spare; /* spare: list of unused segments */

@@ -34,7 +34,7 @@ struct units {
     int earlier, later;
 };
 
-/* Appends the dependencies of an instruction that waits until the earlier unit has settled. Returns the number of dependencies. */
+/* Appends to `dep` the earlier unit's last instructions of settling. Returns the new number of dependencies. */
 static int wait_for_earlier(const uint8_t *part, const struct units *u, int *dep, int n)
 {
     for (int i = u->earlier; i < u->later; i++)
@@ -43,7 +43,7 @@ static int wait_for_earlier(const uint8_t *part, const struct units *u, int *dep
     return n;
 }
 
-/* Sets s->deps: the first compute instruction after a unit's reductions waits until the previous unit has settled. */
+/* Sets s->deps: the first compute instruction after a unit's reductions waits until all of the previous unit's are added. */
 static enum status add_bounds(const struct program *p, const struct deps *d, struct settling *s)
 {
     int n = p->n_instrs, parts = 0, k = 0, unit = -1, bound = 0;

@@ -1,4 +1,4 @@
-/* Settling of gradients: reductions over ranks, and their sums on the compute lane, for which compute need not wait at once. */
+/* Settling of gradients: reductions over ranks, and the ops on the compute lane that add their results. Compute goes on meanwhile. */
 #ifndef LTRAIN_PLAN_SCHEDULE_SETTLE_H
 #define LTRAIN_PLAN_SCHEDULE_SETTLE_H
 
@@ -14,7 +14,8 @@ enum settling_part {
 /* The reductions of a lowered program. */
 struct settling {
     uint8_t *part; /* enum settling_part of each instruction; NULL: the program has no reduction */
-    /* the program's dependencies, and bounds on memory: compute after a unit's reductions waits until the previous unit has settled */
+    /* the program's dependencies and more, which bound memory: the first compute after a unit's reductions waits until all results of
+     * the unit before are added */
     struct deps deps;
 };
 

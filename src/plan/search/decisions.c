@@ -20,10 +20,10 @@ struct decision_row {
     int request;             /* offset in struct plan_request of an enum offload, or NO_REQUEST */
     enum decision_kind kind; /* type of the values */
     const char *json;
-    int classes;  /* part of decisions_same_classes */
-    int distance; /* choices with the same number count once in decisions_distance; 0: not counted */
+    int classes;  /* 1: decisions_same_classes compares this choice */
+    int distance; /* decisions_distance counts differing choices with the same number once; 0: does not count this one */
     enum family_rule family;
-    enum decision_id leader; /* the choice whose options include values of this one; most often the choice itself */
+    enum decision_id leader; /* the choice from whose list of options this one takes its values; most often the choice itself */
     enum decision_id needs;  /* the choice that must be above 0 for this one to matter; ALWAYS: none */
 };
 

@@ -197,14 +197,16 @@ static double pass_without_writes(const struct cost_model *c, const double busy[
     return pass_seconds(c, rest);
 }
 
-/* Weights of the differences of activations. */
+/* Factors by which the differences of activations are multiplied: shares of a layer's row chunks. An open tier is one that the settings
+ * leave to the search. */
 struct shares {
     double most,
-        fewest; /* shares of chunks off the first open tier, with the differences of the most and of the fewest chunks kept */
-    double fewest_there; /* at the first open tier (the device, if several are open), with the fewest kept */
+        fewest; /* chunks beyond the first open tier: those whose values are kept; those whose values are computed again */
+    double
+        fewest_there; /* chunks at the first open tier whose values are computed again; the device, if several tiers are open */
 };
 
-/* Returns the weights for s. The first chunks are kept and the last ones are on the device; elsewhere each chunk adds the
+/* Returns the factors for s. The first chunks are kept and the last ones are on the device; elsewhere each chunk adds the
  * difference of kept or of recomputed chunks. */
 static struct shares shares_of(const struct options *o, const struct strategy *s, double layers)
 {
