@@ -141,7 +141,7 @@ def check_view():
     """The last frame has all parts of the view, and figures of metrics.jsonl."""
     t = Terminal([*SMALL, *"--steps 60 --eval-fraction 0.1 --eval-every 30 --offload nvme --device cpu:discrete --out b --dashboard".split()], 100, 30)
     assert t.finish() == 0
-    # What was printed stands in the first screen: all but the steps before the last.
+    # The first screen has everything that was printed, but for the steps before the last.
     assert re.search(r"step 60  eval loss", t.screen.text) and "model: b/hf" in t.screen.text
     assert re.findall(r"step (\d+)/60", t.screen.text) == ["60"]
     lines = t.screen.lines()

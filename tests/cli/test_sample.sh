@@ -232,7 +232,7 @@ same "the template that adapters were trained with" by-tuned by-other
 same "the same of a checkpoint" by-saved by-other
 ! cmp -s by-own by-other || fail "templates make no difference"
 
-# Of experts that do not all fit on the device some are kept there, and the answer is the same.
+# Keeps some experts on the device where not all fit; the answer is the same.
 sample --model moe-20m --prompt abc --json --max-new-tokens 8 || { fail "experts"; cat err; }
 ids >all
 sample --model moe-20m --prompt abc --json --max-new-tokens 8 --device cpu:discrete --device-mem 40M || { fail "experts that are kept"; cat err; }

@@ -11,8 +11,9 @@ static struct device_kernels large = {
 static struct device_kernels small = {
     "sm86", {86, 84, 99 * 1024, ATTN_DETERMINISTIC}, attn_sm80_forward, attn_sm80_backward, attn_sm80_workspace_bytes};
 
-static unsigned seed_of_next = 1; /* odd and even values alternate */
-static int checks = 1;            /* 1: the simulator checks plain accesses */
+static unsigned seed_of_next =
+    1;                 /* simulator's seed for the next problem; one of three accumulates into dk and dv, by this number */
+static int checks = 1; /* 1: the simulator checks plain accesses */
 
 /* Tells whether this is a usual run, which checks every size, head dimension class and mask at least once. LTRAIN_LONG=1 checks
  * all combinations. */

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `ltrain doctor` says of several ranks: `test_doctor_ranks.sh LTRAIN CLOCK`. Each check is made to fail on one of two simulated hosts;
+# Tests `ltrain doctor` on several ranks: `test_doctor_ranks.sh LTRAIN CLOCK`. Each check is made to fail on one of two simulated hosts;
 # CLOCK is a library that sets the clock of a process ahead.
 set -eu
 . "$(dirname "$0")/../mpi.sh"

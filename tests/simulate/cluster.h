@@ -17,8 +17,8 @@ int cluster_partner(int form);
 struct outcome {
     int hangs, began;                              /* began: step of the checkpoint with which it began */
     int64_t saved;                                 /* newest step whose save returned OK on some rank */
-    int64_t points[WORLD_MOST];                    /* points of each rank */
-    int64_t save_at[WORLD_MOST][CLUSTER_SAVES][2]; /* points at which saves begin and end */
+    int64_t points[WORLD_MOST];                    /* places at which each rank could be killed, passed so far (world.h) */
+    int64_t save_at[WORLD_MOST][CLUSTER_SAVES][2]; /* numbers of the places at which saves begin and end */
     char said[WORLD_MOST][1024];                   /* sentence of each rank that failed; "" */
     enum life life[WORLD_MOST];
 };

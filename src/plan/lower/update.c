@@ -296,7 +296,8 @@ static struct value *finish_group(struct lowering *L, int unit, struct group g)
     return &u->grad_shard;
 }
 
-/* Returns the number of ranks that hold a group's whole gradient, if a pipeline's norm adds up the sums of all; else 0. */
+/* Returns how many ranks hold a group's whole gradient, by which each divides the squares that it adds to a pipeline's norm; 0: only this
+ * one holds them. */
 static int holders(const struct lowering *L, int unit, const struct group *g)
 {
     const int members = mesh_members(&L->s.key.mesh, g->lane);

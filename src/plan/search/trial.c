@@ -298,7 +298,8 @@ static struct sizes sizes_of(const struct trials *x, const struct candidate *c, 
     return more > 1 ? (struct sizes){n + (more + 1) * period, n + period} : (struct sizes){n, n - period};
 }
 
-/* Schedules a program of c, a part of the model `of`, with a few layers, and scales its seconds to all of them. */
+/* Schedules a program of placement c with a few layers, and scales its seconds to all layers. of: the placement of the layers left out,
+ * whose bytes are taken off the limits. */
 static enum status schedule_part(const struct trials *x, const struct candidate *c, const struct candidate *of, int duties,
                                  struct sizes n, int level, double *messages, struct scheduled *larger)
 {
