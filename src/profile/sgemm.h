@@ -4,8 +4,8 @@
 
 #include "base/status.h"
 
-/* Measures FLOP/s as the best of several fp32 products (ops/gemm.h) by the threads that OpenMP uses. They are 1024 cubed, or 512
- * cubed with few threads, which compute as fast and start sooner. ERR_NOMEM. */
+/* Measures FLOP/s as the best of several fp32 products (ops/gemm.h) by the threads that OpenMP uses, until the three fastest agree.
+ * They are 1024 cubed, or 512 cubed with few threads, which compute as fast and start sooner. ERR_NOMEM. */
 enum status profile_sgemm(double *flops);
 
 #endif
