@@ -55,8 +55,8 @@ def planned(program, options):
     try:
         plan = json.loads(text)
     except ValueError:
-        plan = {"fits": False, "step": None}
-    return {"seconds": used.ru_utime + used.ru_stime, "mib": used.ru_maxrss / 1024, "fits": bool(plan["fits"]),
+        plan = {"fits": False, "step": None, "refused": True}
+    return {"seconds": used.ru_utime + used.ru_stime, "mib": used.ru_maxrss / 1024, "fits": bool(plan["fits"]), "refused": "refused" in plan,
             "tokens": plan.get("seq_len", 0), "step": (plan.get("step") or {}).get("seconds", 0) if plan["fits"] else 0}
 
 
@@ -93,6 +93,7 @@ def main():
             print(f"{old['seconds']:7.2f} {new['seconds']:7.2f} s  x{ratios[-1][0]:.2f}   {old['mib']:5.0f} {new['mib']:5.0f} MiB"
                   f"  x{ratios[-1][1]:.2f}   step {old['step']:.6g} {new['step']:.6g} s  {100 * longer:+.2f}%"
                   f"{'' if old['fits'] == new['fits'] else '  FITS: ' + str(old['fits']) + ' ' + str(new['fits'])}"
+                  f"{'  REFUSED: ' + str(old['refused']) + ' ' + str(new['refused']) if old['refused'] or new['refused'] else ''}"
                   f"  {' '.join(options).replace(dir, '80-layers')}", flush=True)
     steps = [r[2] for r in ratios]
     print(f"{len(ratios)} requests: time x{statistics.geometric_mean([r[0] for r in ratios]):.2f} (geometric mean), "
