@@ -56,7 +56,7 @@ enum status comm_create(const struct launch *launch, double timeout_seconds, str
         TRY_GOTO(wire_reserve(c->wire, CHANNEL_HOST, 2), fail);
         TRY_GOTO(failure_listen(c), fail);
         TRY_GOTO(meet(c), fail);
-        c->crowded = c->launch.local_size > cgroup_cores();
+        c->crowded = 2 * c->launch.local_size > cgroup_cores();
         TRY_GOTO(lastword_create(c), fail);
     }
     TRY_GOTO(comm_set_mesh(c, &side_by_side), fail);

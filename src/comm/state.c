@@ -27,7 +27,8 @@ void comm_fail(struct comm *c, enum status code, const char *sentence)
 
 void comm_nap(const struct comm *c, int *idle)
 {
-    int64_t us = (c->crowded ? (int64_t)40 : 10) << (*idle < 40 ? *idle / 8 : 5);
+    const int64_t first = c->crowded ? 40 : 10, longest = c->crowded ? 1000 : 200;
+    const int64_t us = first << (*idle < 40 ? *idle / 8 : 5);
     ++*idle;
-    clock_sleep_ns((us < 200 ? us : 200) * 1000);
+    clock_sleep_ns((us < longest ? us : longest) * 1000);
 }

@@ -115,7 +115,7 @@ struct comm {
     _Atomic int64_t timeout_ns;
     struct lastword *word; /* NULL: alone, or on the way out */
     int hosts, per_host, next_look;
-    int crowded;        /* 1: more ranks than cores on this host */
+    int crowded;        /* 1: fewer than two cores for each rank of this host: naps leave a core to who computes */
     int64_t host_calls; /* number of calls between programs so far */
     char *host_room,
         *host_all; /* host_room: messages of calls between programs; host_all: gathered data, HOST_SMALL bytes of each rank */
