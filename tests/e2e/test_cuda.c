@@ -46,6 +46,21 @@ static void runs_move_between_devices(void **state)
     e2e_contains(r.out, "resume: the numerics key differs (");
     e2e_contains(r.out, " cuda=0.0,");
     e2e_same_file("want/hf/model.safetensors", "back/hf/model.safetensors");
+    r = e2e_succeeds(NULL, "replay want --steps 1..4 --device cuda --offload none");
+    e2e_contains(r.out, "replay: equal: 4 steps, all with the recorded bits");
+}
+
+/* State in pinned memory keeps its checksums while streams copy it, and a step's update computed again on the host has its bits. */
+static void memory_is_checked(void **state)
+{
+    (void)state;
+    use(twin, "seed=3");
+    struct result r =
+        e2e_succeeds(NULL, TINY "--device cuda --offload cpu --dtype bf16 --steps 4 --scrub --verify-every 2 --out checked");
+    e2e_contains(r.out, "of state in host memory were as they had been left");
+    e2e_contains(r.out, "verified: 2 steps were computed twice, with the same bits");
+    e2e_succeeds(NULL, TINY "--device cuda --offload cpu --dtype bf16 --steps 4 --out unchecked");
+    e2e_same_file("unchecked/hf/model.safetensors", "checked/hf/model.safetensors");
 }
 
 /* cuBLASLt's choice of algorithms may change bits: a resume reports another choice. */
@@ -506,6 +521,7 @@ int main(void)
                                        cmocka_unit_test(sizes_that_kernels_take),
                                        cmocka_unit_test(refusals_of_gpus),
                                        cmocka_unit_test(memory_is_what_was_planned),
+                                       cmocka_unit_test(memory_is_checked),
                                        cmocka_unit_test(memory_is_near_the_gpu),
                                        cmocka_unit_test(ranks_on_a_core_each_are_told),
                                        cmocka_unit_test(a_failing_gpu)};

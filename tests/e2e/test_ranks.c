@@ -593,6 +593,11 @@ static void replayed(void **state)
     r = e2e_succeeds(&patient, "replay run --steps 2..3 --ranks 1 --offload none --device cpu");
     e2e_contains(r.out, "from step 2 on the numerics key differs");
     e2e_contains(r.out, "replay: equal within the bounds of another numerics key: 2 steps");
+    e2e_succeeds(&patient, "--ranks 2 --mesh pp=2 --grad-accum 2 --steps 2 --out stages" TINY);
+    r = e2e_succeeds(&patient, "replay stages --steps 1..2");
+    e2e_contains(r.out, "replay: equal: 2 steps, all with the recorded bits");
+    r = e2e_succeeds(&patient, "replay stages --steps 1..2 --ranks 1 --mesh dp=1");
+    e2e_contains(r.out, "replay: equal within the bounds of another numerics key: 2 steps");
     e2e_succeeds(&patient, "--batch 2 --steps 1 --save-every 1 --out alone" TINY);
     r = e2e_succeeds(&patient, "compare run/checkpoints/step-000001 alone/checkpoints/step-000001");
     e2e_contains(r.out, "compare: equal");
