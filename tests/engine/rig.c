@@ -191,13 +191,14 @@ enum status rig_state(struct rig *r, int unit, enum state_kind kind, float *out)
 enum status rig_digest(struct rig *r, uint64_t *digest)
 {
     struct collect c = {.hash = XXH3_createState()};
+    enum status st = OK;
     XXH3_64bits_reset(c.hash);
     for (int u = 0; u < r->model->n_units; u++)
-        for (int k = STATE_PARAM; k <= STATE_V; k++)
-            TRY(session_visit(r->session, u, (enum state_kind)k, STATE_READ, collect, &c));
+        for (int k = STATE_PARAM; k <= STATE_V && st == OK; k++)
+            st = session_visit(r->session, u, (enum state_kind)k, STATE_READ, collect, &c);
     *digest = XXH3_64bits_digest(c.hash);
     XXH3_freeState(c.hash);
-    return OK;
+    return st;
 }
 
 void sequence_alloc(struct sequence *q, int64_t n)
