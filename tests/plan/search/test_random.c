@@ -4,16 +4,16 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "extent.h"
 #include "plan/search/requests.h"
-
-enum { RANDOM = 100 };
 
 /* Returns the seconds of the fastest random placement that fits. */
 static double best_of_random(const struct model *m, const int64_t limit[TIERS], uint64_t seed, int *fitting)
 {
+    const int placements = extent(25, 50, 100);
     double best = 1e300;
     *fitting = 0;
-    for (int i = 0; i < RANDOM; i++) {
+    for (int i = 0; i < placements; i++) {
         struct plan_request s;
         struct cell c = {0};
         for (int f = 0; f < FACTORS; f++)
