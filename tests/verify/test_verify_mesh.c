@@ -2,6 +2,7 @@
  * are found exactly where brute force finds them. */
 #include "base/rng.h"
 #include "base/sys.h"
+#include "extent.h"
 #include "verify/build.h"
 #include "verify/grid.h"
 #include "verify/mutate.h"
@@ -576,10 +577,11 @@ static void test_many_ranks(void **state)
     (void)state;
     static struct grid g;
     static const int shapes[][3] = {{2, 2, 2}, {16, 8, 8}};
+    const int layers = extent(400, 2000, 2000);
     long allocations[2];
     for (int k = 0; k < 2; k++) {
         int dp = shapes[k][0], ring = shapes[k][1], ulysses = shapes[k][2];
-        struct program *p = layers_of("layers", dp * ring * ulysses, ulysses, ring, 2000), *q = mutate_copy(p);
+        struct program *p = layers_of("layers", dp * ring * ulysses, ulysses, ring, layers), *q = mutate_copy(p);
         grid_make(&g, dp, ring, ulysses);
         long before = sys_count(SYS_MALLOC);
         double start = cpu_seconds();
@@ -592,7 +594,7 @@ static void test_many_ranks(void **state)
         print_message(", with a role for the last rank %.3f s", cpu_seconds() - start);
         for (int l = 0; l < 3; l++)
             assert_true(g.m.group[LANE_WORLD + l] != NULL);
-        program_call(q, &q->instrs[mutate_find(q, LANE_WORLD, 1999)])->attrs.comm.type = BF16;
+        program_call(q, &q->instrs[mutate_find(q, LANE_WORLD, layers - 1)])->attrs.comm.type = BF16;
         start = cpu_seconds();
         assert_int_equal(program_verify_mesh((const struct program *const[]){p, q}, 2, &g.m), ERR_CORRUPT);
         print_message(", if that deviates %.3f s\n", cpu_seconds() - start);
