@@ -89,9 +89,10 @@ fi
 # Every program --------------------------------------------------------------------------------------------------------------------
 rm -f "$build/meson-logs/testlog.txt" # an old log must not be counted
 status=0
-# One test more at a time than there are cores, since some tests mostly wait (for ranks that are to be found dead).
+# Two tests more at a time than there are cores, since tests of the program wait for the disk half of their time, and some for ranks to be
+# found dead.
 # shellcheck disable=SC2086
-$within meson test -C "$build" --no-rebuild --print-errorlogs --num-processes "$(($(nproc) + 1))" -t "$slower" $suites </dev/null || status=$?
+$within meson test -C "$build" --no-rebuild --print-errorlogs --num-processes "$(($(nproc) + 2))" -t "$slower" $suites </dev/null || status=$?
 [ -z "$checker" ] || { wait "$checker" || status=1; checker=''; }
 passed=$((passed + $(grep -c '^passed' "$checked" || true)))
 failed=$((failed + $(grep -c '^failed' "$checked" || true)))
