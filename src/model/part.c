@@ -5,116 +5,10 @@
 #include "model/family/family.h"
 #include "model/graph.h"
 #include "model/kinds.h"
+#include "model/part_pieces.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- legal numbers of slices ---- */
-
-/* Appends "4", then " or 8" or ", 8", to a list. */
-static void add_number(char *text, size_t room, int64_t n, int last)
-{
-    size_t used = strlen(text);
-    snprintf(text + used, room - used, "%s%lld", used == 0 ? "" : last ? " or " : ", ", (long long)n);
-}
-
-/* Refuses slices that do not divide a count; the sentence lists up to eight numbers that divide it. */
-static enum status indivisible(int slices, int64_t count, const char *what)
-{
-    enum { LISTED = 8 };
-    char legal[128] = "";
-    int64_t divisor[LISTED];
-    int n = 0;
-    for (int64_t d = 2; d <= count && n < LISTED; d++)
-        if (count % d == 0)
-            divisor[n++] = d;
-    for (int i = 0; i < n; i++)
-        add_number(legal, sizeof legal, divisor[i], i == n - 1);
-    return status_fail(ERR_INVALID, "--mesh: tp=%d does not divide the model's %lld %s: %s%s", slices, (long long)count, what,
-                       n > 0 ? "take " : "leave tp out", legal);
-}
-
-/* Refuses norms that span the heads of several slices. */
-static enum status check_norms(const struct model_block *b)
-{
-    if (b->kind != BLOCK_ATTENTION || !b->attention.whole ||
-        (b->attention.q_norm.kind == NORM_NONE && b->attention.k_norm.kind == NORM_NONE))
-        return OK;
-    return status_fail(ERR_INVALID,
-                       "--mesh: tp divides heads, and the model's norms of queries and keys are over all heads: leave tp out");
-}
-
-/* Refuses adapters with dropout, whose random masks are not drawn slice by slice, and an adapter of the head. */
-static enum status check_adapters(const struct model *m)
-{
-    if (m->config.lora.dropout > 0)
-        return status_fail(ERR_INVALID,
-                           "--mesh: tp: adapters' dropout is not drawn in slices: give --lora dropout=0, or leave tp out");
-    if (model_has_rows(m))
-        return status_fail(ERR_INVALID,
-                           "--mesh: tp: rows of tokens (--lora tokens=...) are not trained beside slices: leave out one of them");
-    if (m->head.rank > 0)
-        return status_fail(ERR_INVALID,
-                           "--mesh: tp: the head's adapter is not trained beside slices: leave tp out, or adapt other maps "
-                           "(--lora targets=...)");
-    return OK;
-}
-
-static enum status check_slices(const struct model *m, int64_t layer, int slices)
-{
-    if (m->config.base != BASE_STORED)
-        return status_fail(ERR_INVALID, "--base %s: quantised matrices are not cut into slices: leave tp out of --mesh",
-                           model_base_word(m->config.base));
-    for (int i = 0; i < m->layers[layer].n_blocks; i++) {
-        const struct model_block *b = &m->layers[layer].blocks[i];
-        TRY(check_norms(b));
-        const char *what;
-        const int64_t count = block_cut_count(m, b, &what);
-        if (count % slices)
-            return indivisible(slices, count, what);
-    }
-    return OK;
-}
-
-/* Refuses kinds of blocks that cannot be cut into slices. */
-static enum status check_kinds(const struct model_layer *layer, int slices)
-{
-    for (int i = 0; i < layer->n_blocks && slices > 1; i++)
-        if (!block_is_cut(layer->blocks[i].kind))
-            return status_fail(ERR_INVALID,
-                               "--mesh: tp=%d: the model has blocks of %s, which are not cut into slices: leave tp out", slices,
-                               block_name(layer->blocks[i].kind));
-    const struct model_block *b = model_find_block(layer, BLOCK_ATTENTION);
-    if (b && b->attention.kv_a.weight >= 0 && slices > 1)
-        return status_fail(ERR_INVALID,
-                           "--mesh: tp=%d: the model has latent attention, which is not cut into slices: leave tp out", slices);
-    return OK;
-}
-
-static enum status check_part(const struct model *m, const struct model_part *part)
-{
-    if (part->slices > 1)
-        TRY(check_adapters(m));
-    for (int64_t l = part->first_layer; l < part->first_layer + part->layers; l++) {
-        TRY(check_kinds(&m->layers[l], part->slices));
-        if (part->slices > 1)
-            TRY(check_slices(m, l, part->slices));
-    }
-    return OK;
-}
-
-enum status model_stage(const struct model *whole, int stage, int stages, int slice, int slices, struct model_part *out)
-{
-    const int64_t layers = whole->config.layers, each = layers / stages, more = layers % stages;
-    if (stages > layers)
-        return status_fail(ERR_INVALID, "--mesh: pp=%d is more than the model's %lld layers: take pp=%lld or fewer", stages,
-                           (long long)layers, (long long)layers);
-    const struct model_part part = {stage * each + min_i64(stage, more), each + (stage < more), slice, slices};
-    TRY(check_part(whole, &part));
-    *out = part;
-    return OK;
-}
 
 /* ---- slices ---- */
 
@@ -233,119 +127,6 @@ static void cut_layers(struct model *m, const struct model *whole, const struct 
 
 /* ---- copying a part's units and layers from the whole model ---- */
 
-/* Returns a parameter's new index; -1 (none) stays. to: new indices. */
-static int moved(const int *to, int param)
-{
-    return param < 0 ? param : to[param];
-}
-
-static void move_linear(const int *to, struct model_linear *w)
-{
-    w->weight = moved(to, w->weight);
-    w->bias = moved(to, w->bias);
-    if (w->rank > 0) {
-        w->down = moved(to, w->down);
-        w->up = moved(to, w->up);
-    }
-}
-
-static void move_norm(const int *to, struct model_norm *n)
-{
-    n->weight = moved(to, n->weight);
-    n->bias = moved(to, n->bias);
-}
-
-/* ---- parameters that slices do not cut ---- */
-
-static void move_latents(const int *to, struct attention_block *a)
-{
-    move_linear(to, &a->q_a);
-    move_linear(to, &a->kv_a);
-    move_norm(to, &a->q_a_norm);
-    move_norm(to, &a->kv_a_norm);
-}
-
-static void move_experts(const int *to, struct experts_block *e)
-{
-    move_linear(to, &e->router);
-    move_linear(to, &e->gate_up);
-    move_linear(to, &e->down);
-    move_norm(to, &e->router_norm);
-    e->router_bias = moved(to, e->router_bias);
-    e->factors = moved(to, e->factors);
-}
-
-static void move_recurrence(const int *to, struct recurrent_block *r)
-{
-    struct model_linear *const maps[] = {&r->qkv, &r->second, &r->third, &r->z, &r->a, &r->z_low, &r->a_low, &r->b, &r->out};
-    int *const vectors[] = {&r->conv, &r->conv_bias, &r->a_log, &r->dt_bias, &r->skip};
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
-        move_linear(to, maps[i]);
-    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
-        *vectors[i] = moved(to, *vectors[i]);
-    move_norm(to, &r->heads_norm);
-}
-
-static void move_conv(const int *to, struct conv_block *c)
-{
-    move_linear(to, &c->before);
-    move_linear(to, &c->after);
-    move_linear(to, &c->x);
-    move_linear(to, &c->out);
-    c->conv = moved(to, c->conv);
-    c->bias = moved(to, c->bias);
-}
-
-static void move_others(const int *to, struct model_block *b)
-{
-    if (b->kind == BLOCK_ATTENTION)
-        move_latents(to, &b->attention);
-    if (b->kind == BLOCK_MLP)
-        move_linear(to, &b->mlp.scalar);
-    if (b->kind == BLOCK_EXPERTS)
-        move_experts(to, &b->experts);
-    if (b->kind == BLOCK_RECURRENT)
-        move_recurrence(to, &b->recurrent);
-    if (b->kind == BLOCK_CONV)
-        move_conv(to, &b->conv);
-}
-
-static void move_layer(const int *to, struct model_layer *l)
-{
-    l->scalar = moved(to, l->scalar);
-    for (int i = 0; i < l->n_blocks; i++) {
-        struct model_block *b = &l->blocks[i];
-        struct fields f;
-        block_fields(b, &f);
-        move_norm(to, &b->norm);
-        move_norm(to, &b->inner);
-        move_norm(to, &b->after);
-        for (int k = 0; k < MOST_MAPS && f.into[k]; k++)
-            move_linear(to, f.into[k]);
-        if (f.out_of)
-            move_linear(to, f.out_of);
-        for (int k = 0; k < MOST_NORMS && f.norm[k]; k++)
-            move_norm(to, f.norm[k]);
-        if (f.by_head)
-            *f.by_head = moved(to, *f.by_head);
-        move_others(to, b);
-    }
-}
-
-/* Renumbers the parameters of all maps and norms. */
-static void move_all(const int *to, struct model *m)
-{
-    for (int64_t l = 0; l < m->part.layers; l++)
-        move_layer(to, &m->layers[l]);
-    m->embed = moved(to, m->embed);
-    m->pos_embed = moved(to, m->pos_embed);
-    m->embed_rows = moved(to, m->embed_rows);
-    m->head_rows = moved(to, m->head_rows);
-    move_norm(to, &m->final_norm);
-    move_linear(to, &m->embedding);
-    move_linear(to, &m->head);
-}
-
 /* Tells whether the part has a unit of the whole model. A part has the units of its layers, the embedding and the head. */
 static int has_unit(const struct model *whole, const struct model_part *part, int unit)
 {
@@ -392,7 +173,7 @@ static void copy_layers(struct model *m, const struct model *whole, const struct
         m->layers[l] = whole->layers[part->first_layer + l];
     for (int i = 0; i < m->n_params; i++)
         to[m->params[i].whole] = i;
-    move_all(to, m);
+    part_renumber(to, m);
 }
 
 /* Sorts the parameters of each unit anew: the ones that slices divide come first. to: scratch, as for copy_layers, of twice as many
@@ -405,7 +186,7 @@ static void order_slices(struct model *m, int *to)
     graph_order(m);
     for (int i = 0; i < m->n_params; i++)
         to[before[m->params[i].whole]] = i;
-    move_all(to, m);
+    part_renumber(to, m);
 }
 
 static void share_config(struct model_config *c, const struct model_part *part)
@@ -451,7 +232,7 @@ static enum status fill_part(struct model *m, const struct model *whole, const s
 enum status model_part_create(const struct model *whole, const struct model_part *part, struct model **out)
 {
     struct model *m;
-    TRY(check_part(whole, part));
+    TRY(part_check(whole, part));
     TRY(graph_allocate(&whole->config, part->layers, count_units(whole, part), &m));
     struct model_unit *units = m->units;
     struct model_layer *layers = m->layers;
@@ -478,12 +259,6 @@ enum status model_part_create(const struct model *whole, const struct model_part
 }
 
 /* ---- models like a part ---- */
-
-enum status model_slices_check(const struct model *whole, int slices)
-{
-    struct model_part part;
-    return slices > 1 ? model_stage(whole, 0, 1, 0, slices, &part) : OK;
-}
 
 void model_part_config(const struct model *m, struct model_config *out)
 {

@@ -1,0 +1,118 @@
+/* Legal parts of a model: how many stages, and how many slices. */
+#include "model/part_pieces.h"
+
+#include "model/block_rows.h"
+#include "model/part.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Appends "4", then " or 8" or ", 8", to a list. */
+static void add_number(char *text, size_t room, int64_t n, int last)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, room - used, "%s%lld", used == 0 ? "" : last ? " or " : ", ", (long long)n);
+}
+
+/* Refuses slices that do not divide a count; the sentence lists up to eight numbers that divide it. */
+static enum status indivisible(int slices, int64_t count, const char *what)
+{
+    enum { LISTED = 8 };
+    char legal[128] = "";
+    int64_t divisor[LISTED];
+    int n = 0;
+    for (int64_t d = 2; d <= count && n < LISTED; d++)
+        if (count % d == 0)
+            divisor[n++] = d;
+    for (int i = 0; i < n; i++)
+        add_number(legal, sizeof legal, divisor[i], i == n - 1);
+    return status_fail(ERR_INVALID, "--mesh: tp=%d does not divide the model's %lld %s: %s%s", slices, (long long)count, what,
+                       n > 0 ? "take " : "leave tp out", legal);
+}
+
+/* Refuses norms that span the heads of several slices. */
+static enum status check_norms(const struct model_block *b)
+{
+    if (b->kind != BLOCK_ATTENTION || !b->attention.whole ||
+        (b->attention.q_norm.kind == NORM_NONE && b->attention.k_norm.kind == NORM_NONE))
+        return OK;
+    return status_fail(ERR_INVALID,
+                       "--mesh: tp divides heads, and the model's norms of queries and keys are over all heads: leave tp out");
+}
+
+/* Refuses adapters with dropout, whose random masks are not drawn slice by slice, and an adapter of the head. */
+static enum status check_adapters(const struct model *m)
+{
+    if (m->config.lora.dropout > 0)
+        return status_fail(ERR_INVALID,
+                           "--mesh: tp: adapters' dropout is not drawn in slices: give --lora dropout=0, or leave tp out");
+    if (model_has_rows(m))
+        return status_fail(ERR_INVALID,
+                           "--mesh: tp: rows of tokens (--lora tokens=...) are not trained beside slices: leave out one of them");
+    if (m->head.rank > 0)
+        return status_fail(ERR_INVALID,
+                           "--mesh: tp: the head's adapter is not trained beside slices: leave tp out, or adapt other maps "
+                           "(--lora targets=...)");
+    return OK;
+}
+
+static enum status check_slices(const struct model *m, int64_t layer, int slices)
+{
+    if (m->config.base != BASE_STORED)
+        return status_fail(ERR_INVALID, "--base %s: quantised matrices are not cut into slices: leave tp out of --mesh",
+                           model_base_word(m->config.base));
+    for (int i = 0; i < m->layers[layer].n_blocks; i++) {
+        const struct model_block *b = &m->layers[layer].blocks[i];
+        TRY(check_norms(b));
+        const char *what;
+        const int64_t count = block_cut_count(m, b, &what);
+        if (count % slices)
+            return indivisible(slices, count, what);
+    }
+    return OK;
+}
+
+/* Refuses kinds of blocks that cannot be cut into slices. */
+static enum status check_kinds(const struct model_layer *layer, int slices)
+{
+    for (int i = 0; i < layer->n_blocks && slices > 1; i++)
+        if (!block_is_cut(layer->blocks[i].kind))
+            return status_fail(ERR_INVALID,
+                               "--mesh: tp=%d: the model has blocks of %s, which are not cut into slices: leave tp out", slices,
+                               block_name(layer->blocks[i].kind));
+    const struct model_block *b = model_find_block(layer, BLOCK_ATTENTION);
+    if (b && b->attention.kv_a.weight >= 0 && slices > 1)
+        return status_fail(ERR_INVALID,
+                           "--mesh: tp=%d: the model has latent attention, which is not cut into slices: leave tp out", slices);
+    return OK;
+}
+
+enum status part_check(const struct model *m, const struct model_part *part)
+{
+    if (part->slices > 1)
+        TRY(check_adapters(m));
+    for (int64_t l = part->first_layer; l < part->first_layer + part->layers; l++) {
+        TRY(check_kinds(&m->layers[l], part->slices));
+        if (part->slices > 1)
+            TRY(check_slices(m, l, part->slices));
+    }
+    return OK;
+}
+
+enum status model_stage(const struct model *whole, int stage, int stages, int slice, int slices, struct model_part *out)
+{
+    const int64_t layers = whole->config.layers, each = layers / stages, more = layers % stages;
+    if (stages > layers)
+        return status_fail(ERR_INVALID, "--mesh: pp=%d is more than the model's %lld layers: take pp=%lld or fewer", stages,
+                           (long long)layers, (long long)layers);
+    const struct model_part part = {stage * each + min_i64(stage, more), each + (stage < more), slice, slices};
+    TRY(part_check(whole, &part));
+    *out = part;
+    return OK;
+}
+
+enum status model_slices_check(const struct model *whole, int slices)
+{
+    struct model_part part;
+    return slices > 1 ? model_stage(whole, 0, 1, 0, slices, &part) : OK;
+}
