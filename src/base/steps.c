@@ -46,9 +46,9 @@ static enum status add(struct steps *s, const struct step_dir *d)
     return OK;
 }
 
-/* Reads the checkpoint's name in the file `latest`; "" if the file cannot be read or names no checkpoint: the newest one is tried
- * then. */
-static void read_latest(const char *dir, char name[48])
+/* Reads the checkpoint's name and step in the file `latest`; "" if the file cannot be read or names no checkpoint: the newest one
+ * is tried then. */
+static void read_latest(const char *dir, char name[48], int64_t *step)
 {
     char path[PATH_MAX], text[64] = "";
     struct step_dir d;
@@ -60,8 +60,10 @@ static void read_latest(const char *dir, char name[48])
     fclose(f);
     text[n] = 0;
     text[strcspn(text, "\n")] = 0;
-    if (parse(text, &d) && d.form == STEP_FINAL)
+    if (parse(text, &d) && d.form == STEP_FINAL) {
         strcpy(name, text);
+        *step = d.step;
+    }
 }
 
 enum status steps_list(const char *dir, struct steps *out)
@@ -84,7 +86,7 @@ enum status steps_list(const char *dir, struct steps *out)
     }
     if (out->n)
         qsort(out->dirs, (size_t)out->n, sizeof one, compare);
-    read_latest(dir, out->latest);
+    read_latest(dir, out->latest, &out->latest_step);
     return OK;
 }
 

@@ -19,6 +19,7 @@ struct steps {
     struct step_dir *dirs; /* newest step first; among those of one step, the final one first */
     int n, next;
     char latest[48]; /* checkpoint named by the file `latest`; "": none is */
+    int64_t latest_step;
 };
 
 /* Lists a directory of checkpoints; a directory that does not exist is empty. ERR_IO, ERR_NOMEM. */

@@ -16,18 +16,30 @@
 struct choice {
     char name[48];     /* "" if there is none */
     int32_t by_latest; /* 1: a valid `latest` exists */
-    int32_t strays;    /* 1: the name is neither that of `latest` nor one of its ancestors */
+    int32_t strays;    /* enum stray */
+};
+
+/* Tells whether a checkpoint is that of `latest` or one of its ancestors. */
+enum stray { IS_NO_STRAY, IS_STRAY, MAY_BE_STRAY /* the manifest of `latest` is unreadable, and the run has several branches */ };
+
+/* A run's checkpoints in the order in which they are tried. */
+struct candidates {
+    struct steps steps;
+    int branches;
 };
 
 /* Chooses the next checkpoint by rank 0's list of the directory; the other ranks' lists are empty. */
-static enum status choose(struct comm *c, const char *dir, struct steps *steps, struct choice *out)
+static enum status choose(struct comm *c, const char *dir, struct candidates *all, struct choice *out)
 {
     memset(out, 0, sizeof *out);
     if (comm_rank(c) == 0) {
-        const char *name = steps_next(steps);
+        const char *latest = all->steps.latest, *name = steps_next(&all->steps);
         strcpy(out->name, name ? name : "");
-        out->by_latest = steps->latest[0] != 0;
-        out->strays = name && out->by_latest && !lineage_leads_to(dir, steps->latest, name);
+        out->by_latest = latest[0] != 0;
+        if (name && out->by_latest)
+            out->strays = !lineage_leads_to(dir, latest, name)                  ? IS_STRAY
+                          : all->branches > 1 && !lineage_is_known(dir, latest) ? MAY_BE_STRAY
+                                                                                : IS_NO_STRAY;
     }
     return comm_broadcast(c, 0, out, sizeof *out);
 }
@@ -50,13 +62,13 @@ static enum status say_none(const char *dir)
 }
 
 /* Searches for the first whole checkpoint. why: the fault of the first damaged one, or "". */
-static enum status search(struct comm *c, const char *dir, struct steps *steps, struct choice *choice, char path[CKPT_PATH],
+static enum status search(struct comm *c, const char *dir, struct candidates *all, struct choice *choice, char path[CKPT_PATH],
                           struct checkpoint_info *info, char why[512])
 {
     struct manifest m;
     why[0] = 0;
     for (;;) {
-        TRY(choose(c, dir, steps, choice));
+        TRY(choose(c, dir, all, choice));
         if (!choice->name[0])
             break;
         enum status st = ckpt_path(path, dir, choice->name, "");
@@ -74,12 +86,12 @@ static enum status search(struct comm *c, const char *dir, struct steps *steps, 
     return say_none(dir);
 }
 
-static enum status list_in_order(const char *dir, struct steps *out)
+static enum status list_in_order(const char *dir, struct candidates *out)
 {
-    TRY(steps_list(dir, out));
-    enum status st = lineage_sort(dir, DAMAGED_FIRST, out);
+    TRY(steps_list(dir, &out->steps));
+    enum status st = lineage_sort(dir, DAMAGED_FIRST, &out->steps, &out->branches);
     if (st != OK)
-        steps_free(out);
+        steps_free(&out->steps);
     return st;
 }
 
@@ -96,21 +108,24 @@ enum status checkpoint_find(struct comm *c, const char *run, char *path, int pat
                             int note_size)
 {
     char dir[CKPT_PATH], found[CKPT_PATH], why[512];
-    struct steps steps = {.n = 0};
+    static const char *const remarks[] = {
+        [IS_NO_STRAY] = "",
+        [IS_STRAY] = ", of another branch of the run: none is left of the steps that led to the damaged one",
+        [MAY_BE_STRAY] = ", perhaps of another branch of the run: what led to the damaged one is not known"};
+    struct candidates all = {.branches = 0};
     struct choice choice;
     enum status st = make_dir_path(dir, run, path_size);
     if (st == OK && comm_rank(c) == 0)
-        st = list_in_order(dir, &steps);
+        st = list_in_order(dir, &all);
     st = comm_agree(c, st);
     if (st == OK)
-        st = search(c, dir, &steps, &choice, found, info, why);
-    steps_free(&steps);
+        st = search(c, dir, &all, &choice, found, info, why);
+    steps_free(&all.steps);
     TRY(st);
     snprintf(path, (size_t)path_size, "%s", found);
     note[0] = 0;
     if (why[0])
-        snprintf(note, (size_t)note_size, "%s; taking %s instead%s", why, choice.name,
-                 choice.strays ? ", of another branch of the run: none is left of the steps that led to the damaged one" : "");
+        snprintf(note, (size_t)note_size, "%s; taking %s instead%s", why, choice.name, remarks[choice.strays]);
     else if (!choice.by_latest)
         snprintf(note, (size_t)note_size, "%s/latest is missing or damaged; taking %s, the newest that is whole", dir,
                  choice.name);
@@ -148,18 +163,19 @@ static enum status first_of(const char *dir, struct steps *steps, char found[CKP
 enum status checkpoint_newest(const char *run, char *path, int path_size)
 {
     char dir[CKPT_PATH], found[CKPT_PATH];
-    struct steps before = {.n = 0}, steps = {.n = 0};
+    struct steps before = {.n = 0};
+    struct candidates all = {.branches = 0};
     enum status st;
     TRY(make_dir_path(dir, run, path_size));
     do {
         steps_free(&before);
-        before = steps;
-        st = list_in_order(dir, &steps);
+        before = all.steps;
+        st = list_in_order(dir, &all);
         if (st == OK)
-            st = first_of(dir, &steps, found);
-    } while (st == ERR_INVALID && !same_steps(&before, &steps));
+            st = first_of(dir, &all.steps, found);
+    } while (st == ERR_INVALID && !same_steps(&before, &all.steps));
     steps_free(&before);
-    steps_free(&steps);
+    steps_free(&all.steps);
     TRY(st);
     snprintf(path, (size_t)path_size, "%s", found);
     return OK;
@@ -169,9 +185,10 @@ enum status checkpoint_before(const char *run, int64_t step, char *path, int pat
 {
     char dir[CKPT_PATH];
     struct steps steps = {.n = 0};
+    int branches;
     TRY(make_dir_path(dir, run, path_size));
     TRY(steps_list(dir, &steps));
-    enum status st = lineage_sort(dir, DAMAGED_LAST, &steps);
+    enum status st = lineage_sort(dir, DAMAGED_LAST, &steps, &branches);
     path[0] = 0;
     for (int i = 0; i < steps.n && st == OK && !path[0]; i++)
         if (steps.dirs[i].form != STEP_PARTIAL && steps.dirs[i].step < step &&

@@ -54,13 +54,13 @@ static enum status read_members(const char *dir, const struct steps *l, struct m
     return OK;
 }
 
-/* Returns the newest save that is not yet taken, or -1. Among saves without a recorded time, the one of the last step is the
- * newest. */
-static int newest(const struct member *m, int n, const char *taken)
+/* Returns the newest save of at most `most` steps that is not yet taken, or -1. Among saves without a recorded time, the one of
+ * the last step is the newest. */
+static int newest(const struct member *m, int n, const char *taken, int64_t most)
 {
     int best = -1;
     for (int i = 0; i < n; i++)
-        if (!taken[i] && m[i].known &&
+        if (!taken[i] && m[i].known && m[i].dir.step <= most &&
             (best < 0 || m[i].lineage.self.saved_ns > m[best].lineage.self.saved_ns ||
              (m[i].lineage.self.saved_ns == m[best].lineage.self.saved_ns && m[i].dir.step > m[best].dir.step)))
             best = i;
@@ -89,11 +89,12 @@ static void take_damaged(const struct member *m, int n, char *taken, struct step
         }
 }
 
-enum status lineage_sort(const char *dir, enum lineage_damaged damaged, struct steps *l)
+enum status lineage_sort(const char *dir, enum lineage_damaged damaged, struct steps *l, int *branches)
 {
     struct member *m;
     const int n = l->n;
     int head = -1;
+    *branches = 0;
     TRY(read_members(dir, l, &m));
     char *taken = n ? sys_calloc((size_t)n, 1) : NULL;
     if (n && !taken) {
@@ -106,13 +107,23 @@ enum status lineage_sort(const char *dir, enum lineage_damaged damaged, struct s
     for (int i = 0; i < n; i++)
         if (m[i].known && strcmp(m[i].dir.name, l->latest) == 0)
             head = i;
-    for (head = head < 0 ? newest(m, n, taken) : head; head >= 0; head = newest(m, n, taken))
-        take_branch(m, n, head, taken, l);
+    /* if `latest` does not tell its branch, steps beyond it still cannot have led to it */
+    for (int64_t most = l->latest[0] ? l->latest_step : INT64_MAX, next = 0; next < 2; most = INT64_MAX, next++)
+        for (head = head < 0 ? newest(m, n, taken, most) : head; head >= 0; head = newest(m, n, taken, most)) {
+            take_branch(m, n, head, taken, l);
+            (*branches)++;
+        }
     if (damaged == DAMAGED_LAST)
         take_damaged(m, n, taken, l);
     free(taken);
     free(m);
     return OK;
+}
+
+int lineage_is_known(const char *dir, const char *name)
+{
+    struct lineage l;
+    return read_lineage(dir, name, &l);
 }
 
 int lineage_leads_to(const char *dir, const char *of, const char *name)

@@ -24,9 +24,11 @@ struct lineage {
 enum status lineage_of_save(const char *dir, const char *origin, int64_t step, struct lineage *out);
 enum lineage_damaged { DAMAGED_FIRST, DAMAGED_LAST };
 /* Orders a list by what a run would go on from: `latest` and its ancestors, else the newest save and its ancestors; then other
- * branches, the newest save's first. Those without a readable manifest come first, so that a search reports their fault, or last.
- * ERR_NOMEM. */
-enum status lineage_sort(const char *dir, enum lineage_damaged damaged, struct steps *l);
+ * branches, the newest save's first, and where `latest` has no readable manifest steps beyond it last. Those without a readable
+ * manifest come first, so that a search reports their fault, or last. *branches: number of branches. ERR_NOMEM. */
+enum status lineage_sort(const char *dir, enum lineage_damaged damaged, struct steps *l, int *branches);
+/* Tells whether the checkpoint of that name in `dir` has a readable manifest. */
+int lineage_is_known(const char *dir, const char *name);
 /* Tells whether `of` is the checkpoint of that name in `dir`, or descends from it; 1 if either has no readable manifest. */
 int lineage_leads_to(const char *dir, const char *of, const char *name);
 

@@ -50,10 +50,11 @@ static void remove_rest(const char *dir, const struct steps *l, const char *kept
 void names_prune(const char *dir, int64_t step, int keep)
 {
     struct steps l;
+    int branches;
     names_remove_dead(dir);
     enum status st = steps_list(dir, &l);
     if (st == OK)
-        st = lineage_sort(dir, DAMAGED_LAST, &l);
+        st = lineage_sort(dir, DAMAGED_LAST, &l, &branches);
     char *kept = st == OK ? sys_calloc((size_t)l.n + 1, 1) : NULL;
     if (kept) {
         choose_kept(&l, step, keep, kept);

@@ -528,11 +528,35 @@ static void falls_back_along_its_branch(void **state)
     shell("echo x >>%s/checkpoints/step-000004/optimizer.safetensors", run);
     must_find(2, "step-000007/model.safetensors");
     shell("rm %s/checkpoints/step-000007/manifest.json", run);
-    must_find(6, "step-000007/manifest.json is missing"); /* the branch is unknown now, so the last remaining save counts */
+    /* the branch is unknown now, so the last remaining save counts */
+    must_find(6, "step-000007/manifest.json is missing; taking step-000006 instead, perhaps of another branch of the run");
     shell("rm -r %s/checkpoints/step-000007", run);
     must_find(6, "taking step-000006 instead");
     shell("rm -r %s/checkpoints/step-000006; rm %s/checkpoints/latest", run, run);
     must_find(2, "taking step-000002"); /* follows the last save (step 4), which is damaged */
+    rig_stop(&r);
+}
+
+/* If no manifest tells the branch of `latest`, later steps than its own are still not taken for its past. */
+static void unknown_branch_ends_at_latest(void **state)
+{
+    (void)state;
+    struct rig r;
+    start(&r, resident, F32, NULL, NULL);
+    for (int64_t step = 2; step <= 8; step += 2)
+        save(&r, step, 99);
+    shell("echo x >%s/checkpoints/step-000008/manifest.json", run);
+    must_find(6, "step-000008/manifest.json is damaged: it is not a JSON object; taking step-000006 instead");
+    save(&r, 8, 99);
+    set_back(&r, 2);
+    save(&r, 4, 99);
+    save(&r, 6, 99);
+    shell("for s in 4 6; do echo x >%s/checkpoints/step-00000$s/manifest.json; done", run);
+    must_find(2, "taking step-000002 instead, perhaps of another branch of the run");
+    shell("rm -r %s/checkpoints/step-000006", run);
+    must_find(2, "taking step-000002 instead, perhaps of another branch of the run");
+    shell("rm -r %s/checkpoints/step-000002", run);
+    must_find(8, "taking step-000008 instead");
     rig_stop(&r);
 }
 
@@ -1065,6 +1089,7 @@ int main(void)
         TEST(only_finite_state_is_saved),
         TEST(keeps_the_last),
         TEST(falls_back_along_its_branch),
+        TEST(unknown_branch_ends_at_latest),
         TEST(keeps_its_branch),
         TEST(leftovers_go_first),
         TEST(leaves_what_is_behind_links),
