@@ -85,7 +85,8 @@ int main(int argc, char **argv)
         st = train(&r, mine ? argv[5] : "none");
     if (st != OK && !comm_agreed(comm))
         comm_fail(comm, st, status_message());
-    printf("rank %d: %d: %s\n", rank, st, st == OK ? r.session->carrier.text : status_message());
+    if (st == OK || comm_speak(comm)) /* else a line `ltrain: rank ...` has been written already */
+        printf("rank %d: %d: %s\n", rank, st, st == OK ? r.session->carrier.text : status_message());
     fflush(stdout);
     rig_stop(&r);
     if (st == OK && twin.left()[0]) {
