@@ -178,6 +178,7 @@ static enum status refuse_unread(const struct chat_conversation *c, const json_t
                                             {"audio", "only text is trained"},
                                             {"functions",
                                              "call them \"tools\", each {\"type\": \"function\", \"function\": {...}}"},
+                                            {"chat_template", "--chat-template names one for all rows"},
                                             {"documents",
                                              "templates get them as {\"chat_template_kwargs\": {\"documents\": [...]}}"}},
                              *const variables[] = {"enable_thinking", "thinking", "reasoning_effort"};

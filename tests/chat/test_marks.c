@@ -160,6 +160,7 @@ static void test_rows(void **state)
         {ONE(", \"train\": \"false\""), "its \"train\""},
         {ONE(", \"images\": [\"a.png\"]"), "it has \"images\""},
         {ONE(", \"functions\": [{\"name\": \"f\"}]"), "it has \"functions\""},
+        {ONE(", \"chat_template\": \"{{ messages }}\""), "it has \"chat_template\" beside its conversation"},
         {ONE(", \"completion\": \"C\""), "it has a \"completion\" beside"},
         {ONE(", \"response\": \"C\""), "it has a \"response\""},
         {ONE(", \"history\": [[\"a\", \"b\"]]"), "history"},
