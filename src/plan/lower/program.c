@@ -396,6 +396,24 @@ static enum status lower_own(const struct model *m, const struct strategy *s, in
     return OK;
 }
 
+enum status lower_io_bytes(const struct model *m, const struct strategy *s, int64_t out[TIERS])
+{
+    struct lowering L = {.m = m, .s = *s, .duties = DUTY_UPDATE};
+    struct io_buffers io;
+    TRY(program_create("inputs", &L.p));
+    derive_sizes(&L);
+    create_io(&L, &io);
+    for (int t = 0; t < TIERS; t++)
+        out[t] = 0;
+    for (int b = 0; b < L.p->n_buffers; b++)
+        out[L.p->buffers[b].tier] += round_up(L.p->buffers[b].bytes, BUFFER_ALIGN);
+    if (L.st == OK && L.p->out_of_memory)
+        L.st = program_built(L.p);
+    memory_free(&L);
+    program_destroy(L.p);
+    return L.st;
+}
+
 enum status lower_program(const struct model *m, const struct strategy *s, int duties, struct io_buffers *io,
                           struct program **out)
 {

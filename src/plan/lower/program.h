@@ -47,5 +47,8 @@ struct io_buffers {
 /* Lowers one program of the set. Persistent buffers come first and are the same for all duties. */
 enum status lower_program(const struct model *m, const struct strategy *s, int duties, struct io_buffers *io,
                           struct program **out);
+/* Finds the bytes of the persistent inputs and outputs (struct io_buffers) of programs without a cache and without stages. No
+ * placement changes them. */
+enum status lower_io_bytes(const struct model *m, const struct strategy *s, int64_t out[TIERS]);
 
 #endif
