@@ -124,6 +124,20 @@ static enum status try_step(const struct searched *v, struct candidate *c)
     return OK;
 }
 
+/* Returns the seconds that depend on the mesh: those of drives, for example, do not. */
+static double own_seconds(const struct candidate *c)
+{
+    return c->compute + c->messages;
+}
+
+/* Tells whether c, which was about as fast as `best` at about the same price, computes and sends less. Only where other things took most
+ * of both steps: they hide what the meshes differ in, and a plan may shorten them. */
+static int hides_less(const struct candidate *c, const struct candidate *best)
+{
+    return candidate_price(best) >= (1 - MESH_EQUAL) * candidate_price(c) && best->seconds > MESH_HIDDEN * own_seconds(best) &&
+           own_seconds(c) < (1 - MESH_EQUAL) * own_seconds(best);
+}
+
 /* Tells whether c was faster, or about as fast with fewer messages, or fits where `best` does not. More sequences in a micro-batch must
  * be surely faster, since whole plans lie closer together than brief trials do. */
 static int is_better(const struct candidate *c, const struct candidate *best)
@@ -135,7 +149,8 @@ static int is_better(const struct candidate *c, const struct candidate *best)
         return more > 0 ? c->seconds < (1 - MESH_PACKED) * best->seconds : c->seconds * (1 - MESH_PACKED) <= best->seconds;
     if (c->seconds < (1 - MESH_EQUAL) * best->seconds)
         return 1;
-    return c->seconds <= (1 + MESH_EQUAL) * best->seconds && candidate_price(c) < (1 - MESH_EQUAL) * candidate_price(best);
+    return c->seconds <= (1 + MESH_EQUAL) * best->seconds &&
+           (candidate_price(c) < (1 - MESH_EQUAL) * candidate_price(best) || hides_less(c, best));
 }
 
 /* Counts the first meshes that promise about as much as the very first one. */

@@ -246,10 +246,29 @@ static void experts_or_rows(void **state)
     model_destroy(m);
 }
 
+/* Where trials of all meshes take as long as the drives are read, what a mesh computes and sends decides: as plans with effort normal,
+ * ulysses=4 takes 40.9 s a step and ulysses=2,ring=2 46.2 s. */
+static void drives_hide_meshes(void **state)
+{
+    (void)state;
+    static const struct asked a = {"gpt-25b", "4xrtx4090", 30, 22656, 0, "r=16"};
+    struct hardware h;
+    struct plan_request s;
+    int64_t limit[TIERS];
+    struct model *m = open_request(&a, &h, &s, limit);
+    s.zero = 1;
+    limit[TIER_HOST] = 41 * GIB / 4;
+    struct plan *p = planned(m, &s, limit);
+    assert_true(p->fits);
+    assert_int_equal(p->strategy.key.mesh.degree[MESH_ULYSSES], 4);
+    plan_destroy(p);
+    model_destroy(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(experts_or_rows), cmocka_unit_test(as_good_as_by_hand),
-                                       cmocka_unit_test(whole_sequences_first), cmocka_unit_test(short_sequences_together),
-                                       cmocka_unit_test(products_are_the_models)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(experts_or_rows),         cmocka_unit_test(as_good_as_by_hand),
+                                       cmocka_unit_test(whole_sequences_first),   cmocka_unit_test(short_sequences_together),
+                                       cmocka_unit_test(products_are_the_models), cmocka_unit_test(drives_hide_meshes)};
     return cmocka_run_group_tests(tests, share_trials, drop_trials);
 }
