@@ -32,7 +32,8 @@ struct simulation {
     const double *release;
     const struct second_lines *second; /* NULL: none */
     int *next;                         /* the instruction after each one on its line, or n_instrs; NULL: no memory for a list */
-    int lines;                         /* number of lines in use: LANES, or LINES if there are second lines */
+    int used[LINES], n_used;           /* lines that have instructions, ascending */
+    int starts[LINES];                 /* the same lines in the order in which their instructions start */
     struct runner lane[LINES];         /* state of each line */
     double load[LINKS];                /* demand of the running lanes, added up */
     int sharing;                       /* 1: some link was asked for more than all of it */
@@ -92,9 +93,11 @@ static int is_chained(const struct simulation *s, int l)
 {
     if (!s->m->chained || !lane_is_comm((enum lane)lane_of(l)))
         return 0;
-    for (int o = LANE_WORLD; o < s->lines; o++)
+    for (int i = s->n_used - 1; i >= 0 && s->used[i] >= LANE_WORLD; i--) {
+        const int o = s->used[i];
         if (o != l && o != LINE_COMPUTE && (s->lane[o].running || (!s->release && s->lane[o].at < s->lane[l].at)))
             return 1;
+    }
     return 0;
 }
 
@@ -208,15 +211,19 @@ static double fair_part(const struct simulation *s, int k)
     int settled[LINES] = {0};
     for (int again = 1; again;) {
         int n = 0;
-        for (int l = 0; l < s->lines; l++)
-            n += s->lane[l].running && s->lane[l].demand[k] > 0 && !settled[l];
+        for (int i = 0; i < s->n_used; i++) {
+            const struct runner *r = &s->lane[s->used[i]];
+            n += r->running && r->demand[k] > 0 && !settled[i];
+        }
         part = left / n;
         again = 0;
-        for (int l = 0; l < s->lines; l++)
-            if (s->lane[l].running && s->lane[l].demand[k] > 0 && !settled[l] && s->lane[l].demand[k] <= part) {
-                settled[l] = again = 1;
-                left -= s->lane[l].demand[k];
+        for (int i = 0; i < s->n_used; i++) {
+            const struct runner *r = &s->lane[s->used[i]];
+            if (r->running && r->demand[k] > 0 && !settled[i] && r->demand[k] <= part) {
+                settled[i] = again = 1;
+                left -= r->demand[k];
             }
+        }
     }
     return part;
 }
@@ -233,15 +240,15 @@ static void share(struct simulation *s)
         return;
     for (int k = 0; k < LINKS; k++)
         part[k] = s->load[k] > 1 && k != LINK_DRIVES ? fair_part(s, k) : 1;
-    for (int l = 0; l < s->lines; l++)
+    for (int l = 0; l < LINES; l++)
         drives[l] = 1;
     if (s->load[LINK_DRIVES] > 1)
         share_drives(s, drives);
-    for (int l = 0; l < s->lines; l++) {
-        struct runner *r = &s->lane[l];
+    for (int i = 0; i < s->n_used; i++) {
+        struct runner *r = &s->lane[s->used[i]];
         if (!r->running)
             continue;
-        double speed = drives[l];
+        double speed = drives[s->used[i]];
         for (int k = 0; k < LINKS; k++)
             if (r->demand[k] > part[k] && part[k] / r->demand[k] < speed)
                 speed = part[k] / r->demand[k];
@@ -260,9 +267,9 @@ static void set_running(struct simulation *s, int l, int running)
         if (s->lane[l].demand[k] == 0)
             continue;
         s->load[k] = 0; /* summed anew, so that an idle link's load is exactly 0 */
-        for (int o = 0; o < s->lines; o++)
-            if (s->lane[o].running)
-                s->load[k] += s->lane[o].demand[k];
+        for (int i = 0; i < s->n_used; i++)
+            if (s->lane[s->used[i]].running)
+                s->load[k] += s->lane[s->used[i]].demand[k];
     }
 }
 
@@ -270,8 +277,8 @@ static void set_running(struct simulation *s, int l, int running)
 static int start_ready(struct simulation *s, double *later)
 {
     int started = 0;
-    for (int k = 0; k < s->lines; k++) {
-        int l = !s->second ? k : k == 0 ? LINE_COMPUTE : k <= LANES ? k - 1 : LINE_WORLD;
+    for (int k = 0; k < s->n_used; k++) {
+        const int l = s->starts[k];
         if (!may_start(s, l, later))
             continue;
         struct instr *in = &s->p->instrs[s->lane[l].at];
@@ -291,12 +298,14 @@ static int start_ready(struct simulation *s, double *later)
 
 static void retire_ended(struct simulation *s)
 {
-    for (int l = 0; l < s->lines; l++)
+    for (int i = 0; i < s->n_used; i++) {
+        const int l = s->used[i];
         if (s->lane[l].running && s->p->instrs[s->lane[l].at].end <= s->now) {
             set_running(s, l, 0);
             s->lane[l].idle = s->now;
             advance(s, l);
         }
+    }
 }
 
 /* Lists the instruction after each one on its line, by one walk instead of one for each line. */
@@ -313,6 +322,21 @@ static int *list_next(const struct simulation *s)
     return next;
 }
 
+/* Lists the lines that have instructions: most programs leave most comm lanes empty. The second line of compute starts before all
+ * others. */
+static void list_used(struct simulation *s)
+{
+    int n = 0;
+    for (int l = 0; l < LINES; l++)
+        if (s->lane[l].last >= 0)
+            s->used[s->n_used++] = l;
+    if (s->lane[LINE_COMPUTE].last >= 0)
+        s->starts[n++] = LINE_COMPUTE;
+    for (int i = 0; i < s->n_used; i++)
+        if (s->used[i] != LINE_COMPUTE)
+            s->starts[n++] = s->used[i];
+}
+
 double program_simulate(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
                         const double *release)
 {
@@ -322,16 +346,10 @@ double program_simulate(struct program *p, const struct cost_model *m, const int
 double program_simulate_lines(struct program *p, const struct cost_model *m, const int *dep_first, const int *dep,
                               const double *release, const struct second_lines *second)
 {
-    struct simulation s = {.p = p,
-                           .m = m,
-                           .memo = {.m = m, .p = p},
-                           .dep_first = dep_first,
-                           .dep = dep,
-                           .release = release,
-                           .second = second,
-                           .lines = second ? LINES : LANES};
+    struct simulation s = {
+        .p = p, .m = m, .memo = {.m = m, .p = p}, .dep_first = dep_first, .dep = dep, .release = release, .second = second};
     double total = 0;
-    for (int l = 0; l < s.lines; l++) {
+    for (int l = 0; l < LINES; l++) {
         s.lane[l].at = s.lane[l].last = -1;
         s.lane[l].idle = -1;
         memcpy(s.lane[l].demand, m->demand[lane_of(l)], sizeof m->demand[0]);
@@ -341,15 +359,18 @@ double program_simulate_lines(struct program *p, const struct cost_model *m, con
         s.lane[line_of(&s, i)].last = i;
     }
     s.next = list_next(&s);
-    for (int l = 0; l < s.lines; l++)
+    list_used(&s);
+    for (int l = 0; l < LINES; l++)
         advance(&s, l);
     for (;;) {
         double next = INFINITY;
         if (start_ready(&s, &next))
             share(&s);
-        for (int l = 0; l < s.lines; l++)
-            if (s.lane[l].running && p->instrs[s.lane[l].at].end < next)
-                next = p->instrs[s.lane[l].at].end;
+        for (int i = 0; i < s.n_used; i++) {
+            const struct runner *r = &s.lane[s.used[i]];
+            if (r->running && p->instrs[r->at].end < next)
+                next = p->instrs[r->at].end;
+        }
         if (isinf(next))
             break;
         total = s.now = next;
