@@ -17,12 +17,6 @@ struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane)
     return &program_call(L->p, &L->p->instrs[i])->attrs;
 }
 
-/* Rows [row0, row1) of a tile's copy in one place, as an operand. */
-struct tile_part {
-    int buffer, version;
-    int64_t offset, row0, row1;
-};
-
 static struct tile_part part_of(const struct value *v, const struct tile *t, int64_t row0, int64_t row1, int place)
 {
     int64_t a = max_i64(row0, t->row0), b = min_i64(row1, t->row1);
@@ -50,6 +44,7 @@ static void add_part(struct lowering *L, int arg, enum access access, const stru
 /* Raises the version of tiles [first, end), which are written in one place, and forgets their other copies. */
 static void note_written(struct value *v, int first, int end, int place)
 {
+    v->changes++;
     for (int i = first; i < end; i++) {
         v->tiles[i].version++;
         for (int k = 0; k < PLACES; k++)
@@ -59,12 +54,13 @@ static void note_written(struct value *v, int first, int end, int place)
 }
 
 /* Appends the operands of rows [row0, row1). Adjacent tiles of a buffer become one operand: most arguments have many tiles
- * (groups of a matrix, chunks of a full value). */
-static void arg_rows(struct lowering *L, int arg, enum access access, struct value *v, int64_t row0, int64_t row1, int place)
+ * (groups of a matrix, chunks of a full value). Returns the last operand: the only one if it has all rows. */
+static struct tile_part arg_rows(struct lowering *L, int arg, enum access access, struct value *v, int64_t row0, int64_t row1,
+                                 int place)
 {
     const int first = value_tile_at(v, row0);
     if (first >= v->n_tiles || v->tiles[first].row0 >= row1)
-        return;
+        return (struct tile_part){.buffer = -1};
     struct tile_part all = part_of(v, &v->tiles[first], row0, row1, place);
     const struct tile *t = &v->tiles[first + 1], *end = &v->tiles[v->n_tiles];
     int64_t next = all.offset + (all.row1 - all.row0) * v->row_bytes; /* offset at which the operand goes on */
@@ -83,11 +79,20 @@ static void arg_rows(struct lowering *L, int arg, enum access access, struct val
     add_part(L, arg, access, v, &all, place);
     if (access & ACCESS_WRITE)
         note_written(v, first, (int)(t - v->tiles), place);
+    return all;
 }
 
 void arg_read(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place)
 {
     arg_rows(L, arg, ACCESS_READ, v, row0, row1, place);
+}
+
+void arg_read_again(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, struct last_read *last)
+{
+    if (last->changes != v->changes || last->all.row0 != row0 || last->all.row1 != row1)
+        *last = (struct last_read){v->changes, arg_rows(L, arg, ACCESS_READ, v, row0, row1, TIER_DEVICE)};
+    else
+        add_part(L, arg, ACCESS_READ, v, &last->all, TIER_DEVICE);
 }
 
 void arg_write(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place)

@@ -15,6 +15,7 @@ struct adapter_work;
 struct block;
 struct expert_load;
 struct kept_layer;
+struct last_read;
 struct layer_cache;
 struct memory;
 
@@ -46,7 +47,8 @@ struct lowering {
     struct strategy s;
     int duties;
     struct program *p;
-    struct memory *memory; /* memory of all values */
+    struct memory *memory;         /* memory of all values */
+    struct last_read *param_reads; /* [n_params]; NULL: no parameter was read yet */
     int n_chunks;
     struct head_tiles heads[MODEL_SHAPES]; /* tiles of the layers of each shape */
     int ulysses, ring, ep, tp, pp;         /* degrees of the mesh */

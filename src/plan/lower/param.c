@@ -13,7 +13,10 @@ const struct model_param *param_of(const struct lowering *L, int param)
 void arg_param_part(struct lowering *L, int arg, int param, int64_t first, int64_t n)
 {
     const struct model_param *p = param_of(L, param);
-    arg_read(L, arg, &L->units[p->unit].param, p->offset + first, p->offset + first + n, DEV);
+    if (!L->param_reads)
+        L->param_reads = memory_new(L, L->m->n_params, sizeof *L->param_reads);
+    if (L->st == OK)
+        arg_read_again(L, arg, &L->units[p->unit].param, p->offset + first, p->offset + first + n, &L->param_reads[param]);
 }
 
 void arg_param(struct lowering *L, int arg, int param)

@@ -173,6 +173,7 @@ static void bind(struct lowering *L, const struct value *v, struct purpose x, in
 
 static void bind_state(struct lowering *L, struct value *v, struct purpose x, int end)
 {
+    v->changes++;
     for (int i = 0; i < v->n_tiles; i++) {
         struct tile *t = &v->tiles[i];
         if (!end)

@@ -125,6 +125,7 @@ static void place_low(struct lowering *L, struct value *low, int64_t a, int64_t 
 {
     struct tile *t = &low->tiles[value_tile_at(low, a)];
     int64_t bytes = (b - a) * low->row_bytes;
+    low->changes++;
     if (at == DEV && low->full_buffer >= 0)
         t->place[DEV] = (struct place){low->full_buffer, a * low->row_bytes};
     else if (at == DEV)
@@ -251,6 +252,7 @@ void grads_begin(struct lowering *L, int unit)
     }
     if (goes_on && !at_home)
         bring_gradients(L, unit);
+    g->changes++;
     for (int i = 0; i < g->n_tiles; i++) {
         if (at_home)
             g->tiles[i].place[DEV] = g->tiles[i].home;

@@ -121,6 +121,7 @@ void value_new(struct lowering *L, struct value *v, int tile)
     struct tile *t = &v->tiles[tile];
     for (int k = 0; k < PLACES; k++)
         t->place[k] = NOWHERE;
+    v->changes++;
     t->place[TIER_DEVICE] = value_device_place(L, v, tile);
 }
 
@@ -145,12 +146,15 @@ void value_drop(struct lowering *L, struct value *v, int tile)
 {
     struct tile *t = &v->tiles[tile];
     (void)L;
-    if (t->residency != RES_DEVICE || t->place[PLACE_KEEP].buffer >= 0)
+    if (t->residency != RES_DEVICE || t->place[PLACE_KEEP].buffer >= 0) {
         t->place[TIER_DEVICE] = NOWHERE;
+        v->changes++;
+    }
 }
 
 void value_forget(struct value *v, int tile)
 {
+    v->changes++;
     for (int k = 0; k < PLACES; k++)
         v->tiles[tile].place[k] = NOWHERE;
 }
@@ -171,6 +175,7 @@ void value_leave(struct lowering *L, struct value *v)
 {
     for (int i = 0; v->staged && i < v->n_tiles; i++)
         v->tiles[i].place[TIER_HOST] = NOWHERE;
+    v->changes++;
     if (v->lingers)
         value_drop_all(L, v);
     v->lingers = 0;
@@ -197,6 +202,7 @@ void value_close_full(struct lowering *L, struct value *v)
 
 void value_keep_home(struct value *v, int64_t row0, int64_t row1)
 {
+    v->changes++;
     for (int i = value_tile_at(v, row0); i < v->n_tiles && v->tiles[i].row0 < row1; i++) {
         struct tile *t = &v->tiles[i];
         for (int k = 0; k < PLACES; k++)

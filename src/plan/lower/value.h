@@ -53,6 +53,7 @@ struct value {
     int brief; /* 1: recomputed after value_leave, so that no home is written while the value lingers or its copies are staged */
     int full;  /* 1: device copies lie in one buffer of all rows (while value_open_full) */
     int full_buffer; /* the buffer of all rows; -1: not open */
+    int changes;     /* times that copies or versions of tiles changed, for reads that are repeated (emit.h) */
 };
 
 static inline enum tier residency_tier(enum residency r)

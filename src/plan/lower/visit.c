@@ -38,6 +38,7 @@ static void copy_once(struct lowering *L, struct value *v, int64_t row0, int64_t
 
 static void set_place(struct value *v, int64_t row0, int64_t row1, int place, int buffer, int64_t offset)
 {
+    v->changes++;
     for (int i = value_tile_at(v, row0); i < v->n_tiles && v->tiles[i].row0 < row1; i++)
         v->tiles[i].place[place] =
             buffer < 0 ? NOWHERE : (struct place){buffer, offset + (v->tiles[i].row0 - row0) * v->row_bytes};
@@ -66,6 +67,7 @@ static void value_copy(struct lowering *L, struct value *v, int64_t row0, int64_
 static void copy_keep(struct lowering *L, struct value *v, int tile, int from, int to, struct place at)
 {
     v->tiles[tile].place[to] = at;
+    v->changes++;
     copy_once(L, v, v->tiles[tile].row0, v->tiles[tile].row1, from, to, 0);
 }
 
@@ -79,6 +81,7 @@ void value_get(struct lowering *L, struct value *v, int tile)
             copy_keep(L, v, tile, PLACE_KEEP, TIER_DEVICE, value_device_place(L, v, tile));
         else
             t->place[TIER_DEVICE] = t->place[PLACE_KEEP];
+        v->changes++;
         return;
     }
     for (int from = TIER_HOST; from < TIERS; from++)
