@@ -19,7 +19,7 @@ struct last_read {
 
 struct op_attrs *emit(struct lowering *L, enum op_kind op, enum lane lane);
 void arg_read(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);
-/* Like arg_read on the device, for rows that are read many times: most reads repeat the last one. */
+/* Reads rows on the device that are read many times: most reads repeat the last one. */
 void arg_read_again(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, struct last_read *last);
 void arg_write(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);
 void arg_update(struct lowering *L, int arg, struct value *v, int64_t row0, int64_t row1, int place);

@@ -246,8 +246,8 @@ static void experts_or_rows(void **state)
     model_destroy(m);
 }
 
-/* Where trials of all meshes take as long as the drives are read, what a mesh computes and sends decides: as plans with effort normal,
- * ulysses=4 takes 40.9 s a step and ulysses=2,ring=2 46.2 s. */
+/* Trials of all meshes take as long as the drives are read: seconds of compute and messages decide. With effort normal, plans take
+ * 40.9 s a step with ulysses=4 and 46.2 s with ulysses=2,ring=2. */
 static void drives_hide_meshes(void **state)
 {
     (void)state;
