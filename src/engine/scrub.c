@@ -2,6 +2,7 @@
 #include "engine/scrub.h"
 
 #include "base/num.h"
+#include "base/parallel.h"
 #include "base/process.h"
 #include "base/sys.h"
 #include "base/xxh3.h"
@@ -26,6 +27,7 @@ struct scrub {
     const char *host;
     struct piece *pieces; /* sorted, without overlap */
     int64_t n;
+    int threads;             /* threads that sum all pieces */
     _Atomic int64_t checked; /* bytes */
 };
 
@@ -120,6 +122,7 @@ enum status scrub_use(struct scrub *s, const struct plan *plan)
     free(s->pieces);
     s->pieces = pieces;
     s->n = leave_unlike(pieces, n);
+    s->threads = plan->strategy.target->threads;
     return OK;
 }
 
@@ -218,14 +221,37 @@ void scrub_forget(struct scrub *s, int64_t at, int64_t bytes)
         atomic_store(&s->pieces[i].known, 0);
 }
 
+/* Pieces [first, end), for one thread. */
+struct taking {
+    struct scrub *s;
+    int64_t first, end;
+};
+
+static enum status take(void *job)
+{
+    const struct taking *t = job;
+    for (int64_t i = t->first; i < t->end; i++)
+        if (!atomic_load(&t->s->pieces[i].known))
+            sum_piece(t->s, &t->s->pieces[i]);
+    return OK;
+}
+
 void scrub_take(struct scrub *s)
 {
+    enum { EACH = 256 }; /* pieces that are worth a thread */
+    struct taking jobs[PARALLEL_MOST];
+    int64_t unknown = 0;
     for (int64_t i = 0; s && i < s->n; i++) {
         struct piece *x = &s->pieces[i];
         atomic_store(&x->done, atomic_load(&x->begun)); /* a program that was cut leaves none under way */
-        if (!atomic_load(&x->known))
-            sum_piece(s, x);
+        unknown += !atomic_load(&x->known);
     }
+    if (unknown == 0)
+        return;
+    const int64_t threads = min_i64(min_i64(s->threads, PARALLEL_MOST), ceil_div(unknown, EACH));
+    for (int64_t k = 0; k < threads; k++)
+        jobs[k] = (struct taking){s, s->n * k / threads, s->n * (k + 1) / threads};
+    (void)parallel_run(take, jobs, sizeof *jobs, (int)threads);
 }
 
 /* ---- instructions ---- */
