@@ -34,7 +34,7 @@ enum status lines_visit(const uint8_t *text, size_t n, int64_t line, lines_visit
 
 /* Most bytes of memory that jansson may take for a row. A row of text takes little more than its own size, a row of millions of
  * values many times that. */
-#define LINES_MOST_MEMORY ((int64_t)400 << 20)
+#define LINES_MOST_MEMORY ((int64_t)256 << 20)
 /* Refuses a row whose values would take more than LINES_MOST_MEMORY, before it is parsed; the lengths of its strings do not count. */
 enum status lines_check_row(const char *path, int64_t line, const char *row, size_t n);
 
