@@ -141,6 +141,12 @@ static void need_bytes(const struct need *need, int64_t out[TIERS])
     }
 }
 
+/* Returns the fewest instructions of a program whose trial in the serial order is measured from samples. */
+static double fewest_sampled(const struct model *m)
+{
+    return m->config.dim >= SERIAL_WIDE ? SERIAL_SAMPLED_INSTRS_WIDE : SERIAL_SAMPLED_INSTRS;
+}
+
 /* Finds the bytes that a program needs in the serial order, where packing leaves hardly a gap: those that live at once, from samples
  * where a program has many chunks. */
 static enum status find_serial_bytes(const struct trials *x, const struct model *m, const struct outcome_key *k,
@@ -150,7 +156,7 @@ static enum status find_serial_bytes(const struct trials *x, const struct model 
     struct need need;
     int known;
     TRY(measure_sampled(&subject, &k->strategy, k->duties, &known, &need));
-    if (!known || need.instrs < SERIAL_SAMPLED_INSTRS || is_near_tables(&need))
+    if (!known || need.instrs < fewest_sampled(m) || is_near_tables(&need))
         return fit_serially(m, &k->strategy, k->duties, out);
     need_bytes(&need, out);
     return OK;

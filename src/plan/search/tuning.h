@@ -76,8 +76,12 @@
 /* Packing slack of trials (pack.h), as a share: plans are packed more tightly, which takes half a trial of a small program. */
 #define TRIAL_SLACK 0.02
 /* Instructions from which a trial in the serial order is measured from samples, without packing: 273 such trials of --max-seq were
- * packed with gaps of 0 to 1.7%; those of a model of 64 elements had up to 3.4%. Whole programs confirm what fits. */
+ * packed with gaps of 0 to 1.7%; those of a model of 64 elements had up to 3.4%. Whole programs confirm what fits.
+ *
+ * WIDE: models of SERIAL_WIDE elements or more: 54 trials of 8b and 1b of 80e3 to 200e3 instructions had gaps of up to 0.8%. */
 #define SERIAL_SAMPLED_INSTRS 200e3
+#define SERIAL_SAMPLED_INSTRS_WIDE 80e3
+enum { SERIAL_WIDE = 1024 };
 /* Lowered programs of trials that are kept to be scheduled again, those of one trial, and the instructions of both: 200 bytes each.
  * Of 80 layers at 1m tokens a third of the trials' instructions were lowered again, most of them in the next trial. */
 enum { SHELF_PROGRAMS = 2 };
