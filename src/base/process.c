@@ -93,6 +93,11 @@ void process_find_passed_on(void)
     snprintf(passed_on_path, sizeof passed_on_path, "%s", path ? path : "");
 }
 
+int process_is_passed_on_to(void)
+{
+    return passed_on_path[0] != 0;
+}
+
 int process_passed_on(void)
 {
     int number = 0, fd = passed_on_path[0] ? open(passed_on_path, O_RDONLY | O_CLOEXEC) : -1;

@@ -28,8 +28,10 @@ const char *process_system_root(void);
 /* Lets children that start from now on find the number given to process_pass_on; children started before find none. */
 void process_will_pass_on(void);
 void process_pass_on(int number);
-/* Prepares process_passed_on; called once, by a child. */
+/* Prepares the functions below; called once, by a child. */
 void process_find_passed_on(void);
+/* Tells whether an ancestor passes signals on: process_passed_on then knows of a signal before any process gets it. */
+int process_is_passed_on_to(void);
 /* Returns the number that an ancestor has passed on; 0: none, or no ancestor passes any on. Safe in a signal handler. */
 int process_passed_on(void);
 

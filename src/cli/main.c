@@ -5,6 +5,7 @@
 #include "cli/ranks.h"
 #include "cli/replay.h"
 #include "comm/launch.h"
+#include "train/signals.h"
 
 #include <limits.h>
 #include <malloc.h>
@@ -102,6 +103,8 @@ static int run_ranks(const struct launch *launch, const char *name, const struct
     struct comm *comm = NULL;
     int code = 0;
     enum status st = comm_create(launch, settings_patience(line->flags, "comm-timeout"), &comm);
+    if (st == OK)
+        signals_join(comm);
     if (st != OK && launch->size > 1) { /* each rank prints its own failure, since it may know of no other rank */
         fprintf(stderr, "ltrain: rank %d: %s\n", launch->rank, status_message());
         return st == ERR_INVALID ? 2 : 1;

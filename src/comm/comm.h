@@ -143,6 +143,9 @@ int comm_broken(const struct comm *c);
 /* Sets a remark for the case that MPI, or mpiexec after another rank's death, ends this process before its caller can say why. A
  * thread of the communicator then writes `ltrain: rank N: CAUSE; REMARK` to stderr. */
 void comm_remark(struct comm *c, const char *text);
+/* Sets a function that any thread calls before this rank reports another one's failure, with the time that the report can wait.
+ * The function may end the process: a signal that ended the other rank may be on its way to this one. NULL: none. */
+void comm_before_report(struct comm *c, void (*f)(int wait_ms));
 /* Tells whether the caller is the first to say why this rank ends; asked once, just before saying so. */
 int comm_speak(struct comm *c);
 

@@ -41,6 +41,8 @@ enum status failure_break(struct comm *c, enum status code)
 enum status failure_break_and_tell(struct comm *c)
 {
     int news = c->broken == OK;
+    if (news)
+        comm_is_to_report(c, SIGNAL_MS);
     enum status st = failure_break(c, ERR_PEER);
     if (news)
         failure_tell(c);
@@ -86,6 +88,7 @@ enum status failure_hear(struct comm *c)
         if (!heard)
             return OK;
         if (c->in.status < OK) {
+            comm_is_to_report(c, 0);
             c->in.text[sizeof c->in.text - 1] = 0;
             status_fail(ERR_PEER, "%s", c->in.text);
             return failure_break(c, ERR_PEER);

@@ -48,14 +48,15 @@ struct lastword {
 static struct lastword *_Atomic armed; /* used on the way out of the process */
 
 /* Writes the last word without stdio, since the process may be in any state. It is one write, so that sentences of several ranks
- * do not mix. */
-static void say(struct lastword *w, const char *cause)
+ * do not mix. wait_ms: as in comm_before_report. */
+static void say(struct lastword *w, const char *cause, int wait_ms)
 {
     char text[2048], now[96] = "";
     const struct comm *c = w->comm;
     int n;
     if (atomic_exchange(&w->said, 1))
         return;
+    comm_is_to_report(c, wait_ms);
     for (int l = COMM_LANES - 1; l >= 0; l--) {
         int op = atomic_load(&w->doing[l]);
         if (op)
@@ -102,7 +103,7 @@ void _exit(int status)
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         if (dead >= 0)
             describe_dead(w->comm, dead, cause, sizeof cause);
-        say(w, cause);
+        say(w, cause, SIGNAL_MS);
     }
     const char *starting = wire_starting();
     if (starting[0] && write(STDERR_FILENO, starting, strlen(starting)) < 0) {
@@ -136,14 +137,14 @@ static void *attend(void *arg)
         if (known_ns == 0)
             known_ns = dead >= 0 ? now : atomic_load(&w->broken_ns);
         if (known_ns > 0 && now - known_ns > GRACE_MS * MS)
-            say(w, cause);
+            say(w, cause, 0);
         unsigned calls = wire_calls();
         inside_ms = calls % 2 && calls == before ? inside_ms + passed_ms : 0;
         before = calls;
         if (inside_ms <= (known_ns > 0 ? STUCK_MS : atomic_load(&w->comm->timeout_ns) / MS))
             continue;
         describe_stuck(w->comm, (double)inside_ms * 1e-3, cause, sizeof cause);
-        say(w, cause);
+        say(w, cause, 0);
         _exit(1);
     }
 }

@@ -25,6 +25,11 @@ void comm_fail(struct comm *c, enum status code, const char *sentence)
     status_fail(code, "%s", own);
 }
 
+void comm_before_report(struct comm *c, void (*f)(int wait_ms))
+{
+    atomic_store(&c->before_report, f);
+}
+
 void comm_nap(const struct comm *c, int *idle)
 {
     const int64_t first = c->crowded ? 40 : 10, longest = c->crowded ? 1000 : 200;

@@ -113,7 +113,8 @@ struct comm {
     struct group group[COMM_LANES];
     int64_t chunk;
     _Atomic int64_t timeout_ns;
-    struct lastword *word; /* NULL: alone, or on the way out */
+    struct lastword *word;                      /* NULL: alone, or on the way out */
+    void (*_Atomic before_report)(int wait_ms); /* NULL: none */
     int hosts, per_host, next_look;
     int crowded;        /* 1: fewer than two cores for each rank of this host: naps leave a core to who computes */
     int64_t host_calls; /* number of calls between programs so far */
@@ -130,6 +131,17 @@ struct comm {
     struct behind behind;
     int64_t programs; /* number so far of programs whose messages another library carries */
 };
+
+/* ms that a report waits for a signal to this rank. mpiexec tells ranks one after the other, and a second after a death it sends
+ * SIGTERM itself. */
+enum { SIGNAL_MS = 400 };
+/* Calls the function of comm_before_report, if there is one; the process may end. From any thread. */
+static inline void comm_is_to_report(const struct comm *c, int wait_ms)
+{
+    void (*f)(int) = atomic_load(&c->before_report);
+    if (f)
+        f(wait_ms);
+}
 
 static inline struct group *comm_group(struct comm *c, enum lane lane)
 {

@@ -221,7 +221,7 @@ static enum status evaluate_length(struct run *r, struct opening *x, struct resu
     TRY(comm_agree(r->comm, run_load_state(r)));
     out->texts = *windows_get_report(x->windows);
     if (x->is_first)
-        signals_stop_evaluation(comm_rank(r->comm) == 0);
+        TRY(signals_stop_evaluation(r->comm, comm_rank(r->comm) == 0));
     comm_cut_for(r->comm, signals_first());
     TRY(evaluate(r, x->windows, &out->found, &cut));
     if (cut)

@@ -402,7 +402,7 @@ static enum status answer_all(struct job *j, int *signal_number)
         j->tokens_all += j->r->cell[i].length * j->r->samples;
     TRY(comm_agree(j->comm, st));
     j->began = clock_seconds();
-    signals_stop_evaluation(comm_rank(j->comm) == 0);
+    TRY(signals_stop_evaluation(j->comm, comm_rank(j->comm) == 0));
     comm_set_timeout(j->comm, NO_TIMEOUT);
     for (int64_t i = 0; i < task_answers_wanted(j->r) && st == OK && *signal_number == 0; i += comm_size(j->comm)) {
         st = answer_round(j, i);
@@ -419,7 +419,7 @@ static enum status answer_all(struct job *j, int *signal_number)
 /* Writes the samples (rank 0 only, since writing takes far less time than training on them). */
 static enum status write_by_one(struct job *j, int *signal_number)
 {
-    signals_stop_evaluation(0);
+    TRY(signals_stop_evaluation(j->comm, 0));
     comm_set_timeout(j->comm, NO_TIMEOUT);
     enum status st = comm_agree(j->comm, comm_rank(j->comm) == 0 ? write_samples(j) : OK);
     comm_set_timeout(j->comm, j->s->comm_timeout);

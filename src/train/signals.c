@@ -26,6 +26,7 @@ enum { ENDINGS = sizeof endings / sizeof *endings };
 
 /* Time within which two equal signals count as one: timeout(1) and some shells send one to the process and one to its group. */
 static const int64_t ONCE_NS = 300000000;
+static const int64_t MS = 1000000;
 
 static atomic_int first;
 static _Atomic int64_t first_ns;
@@ -35,6 +36,9 @@ static const char *early_remark; /* remark on a signal before there is anything 
 static const char *stop_remark;  /* remark on a later signal */
 static int stop_fd;              /* file of that remark; below 0: none */
 static atomic_int failing;       /* 1: the run has failed and is about to say so */
+static atomic_int left;          /* 1: early_remark is said */
+static atomic_int together;      /* 1: signals are requests on all ranks */
+static atomic_int answered;      /* 1: stop_remark is said */
 
 static const struct ending *find(int number)
 {
@@ -69,19 +73,43 @@ static void say(int fd, const char *a, const char *name, const char *b, const ch
     }
 }
 
+/* Ends the process, also from a thread that blocks signals. */
 static void end_at_once(int number)
 {
+    sigset_t it;
+    sigemptyset(&it);
+    sigaddset(&it, number);
     signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &it, NULL);
     raise(number);
+}
+
+static void end_early(int number)
+{
+    if (early_remark && !atomic_exchange(&left, 1))
+        say(STDERR_FILENO, "ltrain: ", name_sent(number), early_remark, "\n");
+    end_at_once(number);
 }
 
 static void on_early(int number)
 {
-    if (atomic_exchange(&failing, 0))
-        return;
-    if (early_remark)
-        say(STDERR_FILENO, "ltrain: ", name_sent(number), early_remark, "\n");
-    end_at_once(number);
+    if (!atomic_exchange(&failing, 0))
+        end_early(number);
+}
+
+/* Ends the process if it has been told to end, or is told within that time. Where an ancestor passes signals on, as SIGUSR1, it is
+ * asked, and nothing is waited for. */
+static void leave_if_told(int wait_ms)
+{
+    const int64_t until = clock_ns() + wait_ms * MS;
+    for (;;) {
+        const int number = process_passed_on() ? SIGUSR1 : atomic_load(&first);
+        if (number)
+            end_early(number);
+        if (process_is_passed_on_to() || clock_ns() >= until)
+            return;
+        clock_sleep_ns(10 * MS);
+    }
 }
 
 /* Tells whether an earlier signal has asked for the end. */
@@ -89,6 +117,15 @@ static int is_second(void)
 {
     int64_t now = clock_ns(), before = 0;
     return !atomic_compare_exchange_strong(&asked_ns, &before, now) && now - before > ONCE_NS;
+}
+
+/* Says what follows from the first signal, once. */
+static void answer(int number)
+{
+    if (stop_fd < 0 || !atomic_load(&together) || atomic_exchange(&answered, 1))
+        return;
+    say(stop_fd, "\nltrain: ", name_sent(number), atomic_load(&done) ? ": training is done: finishing the export" : stop_remark,
+        find(number)->asks ? "; once more to stop at once\n" : "\n");
 }
 
 static void on_signal(int number)
@@ -101,10 +138,8 @@ static void on_signal(int number)
         return;
     }
     atomic_compare_exchange_strong(&first_ns, &never, clock_ns()); /* stored before anybody sees that the signal has come */
-    if (!atomic_compare_exchange_strong(&first, &none, number) || atomic_load(&failing) || stop_fd < 0)
-        return;
-    say(stop_fd, "\nltrain: ", name_sent(number), atomic_load(&done) ? ": training is done: finishing the export" : stop_remark,
-        e->asks ? "; once more to stop at once\n" : "\n");
+    if (atomic_compare_exchange_strong(&first, &none, number) && !atomic_load(&failing))
+        answer(number);
 }
 
 /* Catches all signals except those that nohup and the like ignore. SIGINT is caught even if ignored: shells ignore it for
@@ -124,8 +159,13 @@ static void begin(const char *remark)
 {
     early_remark = remark;
     atomic_store(&failing, 0);
-    process_find_passed_on();
     catch_all(on_early);
+}
+
+void signals_join(struct comm *c)
+{
+    process_find_passed_on();
+    comm_before_report(c, leave_if_told);
 }
 
 void signals_before_first_step(int speaks)
@@ -144,26 +184,37 @@ void signals_run_failed(void)
     atomic_store(&failing, 1);
 }
 
-static void remember(int fd, const char *remark)
+/* Makes signals requests on all ranks together. Until all ranks remember signals, one that does not may be ended by its first: then
+ * the others end like that one. */
+static enum status remember(struct comm *c, int fd, const char *remark)
 {
     atomic_store(&first, 0);
     atomic_store(&first_ns, 0);
     atomic_store(&asked_ns, 0);
     atomic_store(&done, 0);
+    atomic_store(&together, 0);
+    atomic_store(&answered, 0);
     stop_fd = fd;
     stop_remark = remark;
     catch_all(on_signal);
+    TRY(comm_barrier(c));
+    comm_before_report(c, NULL);
+    atomic_store(&together, 1);
+    const int number = atomic_load(&first);
+    if (number)
+        answer(number);
+    return OK;
 }
 
-void signals_stop_run(enum stop_when when)
+enum status signals_stop_run(struct comm *c, enum stop_when when)
 {
-    remember(STDOUT_FILENO,
-             when == STOP_STEP ? ": stopping after this step and saving" : ": stopping now and saving the last update");
+    return remember(c, STDOUT_FILENO,
+                    when == STOP_STEP ? ": stopping after this step and saving" : ": stopping now and saving the last update");
 }
 
-void signals_stop_evaluation(int speaks)
+enum status signals_stop_evaluation(struct comm *c, int speaks)
 {
-    remember(speaks ? STDERR_FILENO : -1, ": ending with what is found");
+    return remember(c, speaks ? STDERR_FILENO : -1, ": ending with what is found");
 }
 
 void signals_training_done(void)

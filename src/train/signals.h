@@ -7,6 +7,9 @@
 
 #include <stdatomic.h>
 
+/* Makes this rank end by its signal, and report nothing, if another rank ends by the same signal first; until signals are
+ * requests. Called once the ranks have met. */
+void signals_join(struct comm *c);
 /* Lets signals end the process as usual until there is something to save; `speaks`: after a sentence on stderr. Output without a
  * reader ends nothing from here on. */
 void signals_before_first_step(int speaks);
@@ -17,10 +20,12 @@ void signals_before_first_result(int speaks);
  * another rank has ended with the same failure. */
 void signals_run_failed(void);
 /* Remembers the first signal from now on and says on stdout what follows; a second SIGINT or SIGTERM ends the process at once.
- * Others may repeat: SIGHUP comes twice when a terminal closes, SIGUSR1 from cli/ranks.c. */
-void signals_stop_run(enum stop_when when);
-/* Remembers the first signal of an evaluation, which then ends with the results so far; says so on stderr if `speaks`. */
-void signals_stop_evaluation(int speaks);
+ * Others may repeat: SIGHUP comes twice when a terminal closes, SIGUSR1 from cli/ranks.c. All ranks call it, and it returns once
+ * no rank is left that a first signal ends. */
+enum status signals_stop_run(struct comm *c, enum stop_when when);
+/* Remembers the first signal of an evaluation in the same way. The evaluation then ends with the results so far; says so on stderr
+ * if `speaks`. */
+enum status signals_stop_evaluation(struct comm *c, int speaks);
 /* Notes that only saving and exporting are left: a first signal from here on changes nothing, and the answer says so. */
 void signals_training_done(void);
 /* Returns the number of the first signal; 0: none has come. */

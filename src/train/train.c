@@ -383,9 +383,7 @@ static enum status run_to_end(struct run *r)
 {
     const struct settings *s = r->s;
     const int stops_at_once = s->stop == STOP_NOW && s->mode == MODE_RUN;
-    /* a rank that a signal still ends at once would look like a dead one to those that take it as a request */
-    TRY(comm_barrier(r->comm));
-    signals_stop_run(s->stop);
+    TRY(signals_stop_run(r->comm, s->stop));
     if (stops_at_once)
         comm_cut_for(r->comm, signals_first());
     run_say_rereading(r, stops_at_once ? signals_first() : NULL);
