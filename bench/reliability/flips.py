@@ -8,6 +8,8 @@ one of
     harmless   the run ends well, with the bits of a run that nobody disturbed
     silent     the run ends well, with other bits
     crashed    a signal, or another sentence
+A run that ends at a check does not show whether the bit would have changed its model, so the last column compares what was found with
+what changed the model unseen.
 Needs the right to write to its own children (ptrace scope 0 or 1, or root).
 """
 import argparse
@@ -112,7 +114,7 @@ def main():
         f.write("".join(rng.choice("etaoin shrdlu\n") for _ in range(200000)))
     subprocess.run(command(ltrain, [], "reference"), check=True, stdout=subprocess.DEVNULL)
     right = model_of("reference")
-    print(f"{'':28}  found harmless   silent  crashed   harmful that were found")
+    print(f"{'':28}  found harmless   silent  crashed   found of found and silent")
     for name, extra in SETTINGS.items():
         count = {}
         while sum(count.values()) < trials:
@@ -120,8 +122,8 @@ def main():
             if outcome:  # else the run had ended before
                 count[outcome] = count.get(outcome, 0) + 1
         sums = {o: sum(n for (_, x), n in count.items() if x == o) for o in ("found", "harmless", "silent", "crashed")}
-        harmful = sums["found"] + sums["silent"]
-        share = f"{100 * sums['found'] / harmful:.0f}%" if harmful else "-"
+        not_harmless = sums["found"] + sums["silent"]
+        share = f"{100 * sums['found'] / not_harmless:.0f}%" if not_harmless else "-"
         print(f"{name:28}" + "".join(f"{sums[o]:9}" for o in sums) + f"   {share}", flush=True)
         for tier in ("device", "host"):
             print(f"    {tier:24}" + "".join(f"{count.get((tier, o), 0):9}" for o in sums), flush=True)
