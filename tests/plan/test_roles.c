@@ -488,6 +488,32 @@ static struct op_attrs *shift_of(struct program *p)
     return NULL;
 }
 
+static int shifts_of(const struct program *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_instrs; i++)
+        n += p->instrs[i].op == OP_SHIFT;
+    return n;
+}
+
+/* Makes sure that stages of several layers pass rows on in parts, each behind the compute of a layer more, and as many as a stage that only
+ * passes them on. */
+static void shifts_are_spread(const struct plan *p, int least_layers)
+{
+    static const int halves[2][2] = {{PLAN_FORWARD, PLAN_PASS_FORWARD}, {PLAN_BACKWARD_FIRST, PLAN_PASS_BACKWARD}};
+    for (int k = 0; k < 2; k++) {
+        const struct program *half = p->programs[halves[k][0]];
+        int computed = 0, begun = 0;
+        assert_int_equal(shifts_of(half), shifts_of(p->programs[halves[k][1]]));
+        assert_int_equal(shifts_of(half), least_layers);
+        for (int i = 0; i < half->n_instrs; i++) {
+            computed += half->instrs[i].op == OP_ATTN_FWD || half->instrs[i].op == OP_ATTN_BWD;
+            if (half->instrs[i].op == OP_SHIFT)
+                assert_true(computed >= begun++);
+        }
+    }
+}
+
 /* The programs of all stages match in every tick, also of stages with more layers than others; halves that go the wrong way, under
  * other predicates, or of another pass do not. */
 static void pipelines(void **state)
@@ -507,6 +533,8 @@ static void pipelines(void **state)
                     if (plan_of_role(p, role)->programs[k])
                         halves_agree(plan_of_role(p, role)->programs[PLAN_FORWARD], plan_of_role(p, role)->programs[k]);
             assert_true(p->seconds > ticks_idle(p) && ticks_idle(p) > 0);
+            if (stages == 2)
+                shifts_are_spread(p, 2);
             plan_destroy(p);
         }
     for (int zero = 1; zero <= 3; zero++) { /* stages of two slices each; ranks of one slice, and no others, share its state */

@@ -343,6 +343,7 @@ void lower_forward(struct lowering *L)
         L->unit = model_unit_of_layer(l);
         unit_fetch(L, L->unit);
         layer_forward(L, l);
+        stage_pass(L, l);
         experts_fetch(L, l);
         if (l == layers - 1 && L->pp > 1)
             output_for_next(L, l);
@@ -431,6 +432,7 @@ void lower_backward(struct lowering *L)
         unit_fetch(L, L->unit);
         grads_begin(L, L->unit);
         layer_backward(L, l);
+        stage_pass(L, l);
         unit_drop(L, L->unit);
         grads_finish(L, L->unit);
     }

@@ -52,6 +52,7 @@ struct lowering {
     int n_chunks;
     struct head_tiles heads[MODEL_SHAPES]; /* tiles of the layers of each shape */
     int ulysses, ring, ep, tp, pp;         /* degrees of the mesh */
+    int passed;                            /* messages between stages that the half has emitted (stage.h) */
     int cut;                               /* index of the first instruction behind the forward pass */
     int64_t stream_rows,
         stream_chunk; /* rows of the residual stream on one rank, and of one of its chunks: a tp-th of all rows */

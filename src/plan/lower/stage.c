@@ -15,10 +15,28 @@ enum { ENDS = DUTY_EMBED | DUTY_HEAD | DUTY_EMBED_GRAD };
 
 /* --- Messages between stages --- */
 
+/* Returns the least number of layers of any stage. */
+static int64_t stage_layers(const struct lowering *L)
+{
+    const struct model *all = L->m->whole ? L->m->whole : L->m;
+    return max_i64(1, all->config.layers / L->pp);
+}
+
 /* Returns the number of values that stages have. */
 static int values_of(const struct lowering *L)
 {
     return L->pp == 1 ? 0 : L->s.ahead ? STAGE_VALUES : STAGE_SHARES;
+}
+
+/* Returns the rows of a tile of a value that passes between stages: they divide a chunk of the stream, so that every layer can pass a part
+ * of `rows` rows on. */
+static int64_t tile_rows(const struct lowering *L, int64_t rows)
+{
+    const int64_t wanted = max_i64(1, rows / stage_layers(L));
+    int64_t tile = min_i64(L->stream_chunk, wanted);
+    while (L->stream_chunk % tile != 0)
+        tile--;
+    return tile;
 }
 
 void stage_create(struct lowering *L)
@@ -27,8 +45,8 @@ void stage_create(struct lowering *L)
                                                     "stage.embedded", "stage.head_in", "stage.head_grad", "stage.embed_grad"};
     for (int k = 0; k < values_of(L) && L->st == OK; k++) {
         const int64_t rows = k < STAGE_SHARES ? L->io_rows / L->tp : L->end_rows;
-        value_create(L, &L->stage[k], names[k], CLASS_ACT, rows, L->m->config.dim * dtype_size(L->s.key.dtype), L->stream_chunk,
-                     RES_DEVICE);
+        value_create(L, &L->stage[k], names[k], CLASS_ACT, rows, L->m->config.dim * dtype_size(L->s.key.dtype),
+                     k < STAGE_SHARES ? tile_rows(L, rows) : L->stream_chunk, RES_DEVICE);
         home_create(L, &L->stage[k], -1, RES_DEVICE);
         if (k == STAGE_OUT)
             program_add_copies(L->p, COPIES_OUTPUT, L->p->n_buffers - 1, strategy_slices(&L->s) + strategy_head_lag(&L->s));
@@ -48,18 +66,19 @@ void stage_reserve(struct lowering *L)
             program_add_buffer(L->p, (enum tier)t, L->s.saved[t], CLASS_ACT, 1);
 }
 
-/* Sends all rows of `from` to the stage `distance` further, and receives all rows of `to` from the stage as far the other way. */
-static void shift(struct lowering *L, enum stage_value from, enum stage_value to, int distance)
+/* Sends rows [row0, row1) of `from` to the stage `distance` further, and receives these rows of `to` from the stage as far the other
+ * way. */
+static void shift(struct lowering *L, enum stage_value from, enum stage_value to, int distance, int64_t row0, int64_t row1)
 {
     struct value *src = &L->stage[from], *dst = &L->stage[to];
     struct op_attrs *a = emit(L, OP_SHIFT, LANE_PP);
     a->comm.element = (int32_t)src->row_bytes;
-    a->comm.n = a->comm.share = src->rows;
+    a->comm.n = a->comm.share = row1 - row0;
     a->comm.distance = distance;
     a->comm.send_if = program_stage_predicate(L->ring, L->m->n_masks, distance < 0);
     a->comm.recv_if = a->comm.send_if + 1;
-    arg_read(L, 0, src, 0, src->rows, DEV);
-    arg_update(L, 1, dst, 0, dst->rows, DEV);
+    arg_read(L, 0, src, row0, row1, DEV);
+    arg_update(L, 1, dst, row0, row1, DEV);
     emit_done(L, 0);
 }
 
@@ -97,47 +116,81 @@ static int trains_embedding(const struct lowering *L)
     return L->m->units[MODEL_EMBEDDING_UNIT].trained_elements > 0;
 }
 
-/* Emits the messages of a forward half: gradients that go to the stage before or, with a lag of 2, outputs that go to the next one and
- * the embedding's rows for the next tick. */
-static void pass_forward(struct lowering *L)
+/* Messages of a half, in order: parts of a shift of rows, then those that deal out or collect rows of the model's ends. */
+struct messages {
+    int parts, n;
+};
+
+/* Lists the messages of a forward (backward = 0) or backward half. Without a lag of 2, gradients go to the stage before in forward halves
+ * and outputs to the next one in backward halves. */
+static struct messages messages_of(const struct lowering *L, int backward)
 {
-    L->phase = PHASE_IO;
-    L->unit = -1;
-    if (!L->s.ahead) {
-        shift(L, STAGE_DIN, STAGE_DOUT, -1);
-        return;
-    }
-    shift(L, STAGE_OUT, STAGE_IN, 1);
-    collect(L, &L->stage[STAGE_EMBEDDED], STAGE_IN, 0);
+    const int ends = !L->s.ahead ? 0 : backward ? 2 + trains_embedding(L) : 1, tiles = L->stage[STAGE_IN].n_tiles;
+    const int parts = (int)min_i64(tiles, max_i64(1, stage_layers(L) - ends));
+    return (struct messages){parts, parts + ends};
 }
 
-/* Emits the messages of a backward half: outputs that go to the next stage or, with a lag of 2, gradients that go to the stage before,
- * and the other rows of the model's ends. */
-static void pass_backward(struct lowering *L)
+/* Emits part i of the shift of a half. */
+static void shift_part(struct lowering *L, int backward, int i, int parts)
 {
-    L->phase = PHASE_IO;
-    L->unit = -1;
-    if (!L->s.ahead) {
-        shift(L, STAGE_OUT, STAGE_IN, 1);
-        return;
-    }
-    shift(L, STAGE_DIN, STAGE_DOUT, -1);
-    collect(L, &L->stage[STAGE_HEAD_GRAD], STAGE_DOUT, L->pp - 1);
-    deal(L, STAGE_OUT, &L->stage[STAGE_HEAD_IN], L->pp - 1);
-    if (trains_embedding(L))
+    const int outputs = L->s.ahead ? !backward : backward, tiles = L->stage[STAGE_IN].n_tiles;
+    const struct tile *first = &L->stage[STAGE_IN].tiles[tiles * i / parts],
+                      *last = &L->stage[STAGE_IN].tiles[tiles * (i + 1) / parts - 1];
+    if (outputs)
+        shift(L, STAGE_OUT, STAGE_IN, 1, first->row0, last->row1);
+    else
+        shift(L, STAGE_DIN, STAGE_DOUT, -1, first->row0, last->row1);
+}
+
+/* Emits message i of a half. */
+static void pass_one(struct lowering *L, int backward, int i)
+{
+    const struct messages m = messages_of(L, backward);
+    if (i < m.parts)
+        shift_part(L, backward, i, m.parts);
+    else if (!backward)
+        collect(L, &L->stage[STAGE_EMBEDDED], STAGE_IN, 0);
+    else if (i == m.parts)
+        collect(L, &L->stage[STAGE_HEAD_GRAD], STAGE_DOUT, L->pp - 1);
+    else if (i == m.parts + 1)
+        deal(L, STAGE_OUT, &L->stage[STAGE_HEAD_IN], L->pp - 1);
+    else
         deal(L, STAGE_DIN, &L->stage[STAGE_EMBED_GRAD], 0);
 }
 
-static void copy_chunk(struct lowering *L, struct value *to, struct value *from, int c)
+/* Emits the next messages of a half, up to number `end`. */
+static void pass_until(struct lowering *L, int backward, int end)
 {
-    const int64_t r0 = from->tiles[c].row0, r1 = from->tiles[c].row1;
+    const enum phase phase = L->phase;
+    const int unit = L->unit;
+    L->phase = PHASE_IO;
+    L->unit = -1;
+    for (; L->passed < end; L->passed++)
+        pass_one(L, backward, L->passed);
+    L->phase = phase;
+    L->unit = unit;
+}
+
+void stage_pass(struct lowering *L, int layer)
+{
+    if (L->pp == 1)
+        return;
+    const int backward = L->phase == PHASE_BACKWARD, n = messages_of(L, backward).n;
+    const int64_t begun = backward ? L->m->config.layers - layer : layer + 1; /* layers that the half has begun */
+    pass_until(L, backward, (int)min_i64(n, ceil_div(n * begun, stage_layers(L))));
+}
+
+/* Copies the rows of chunk c of the stream, which `chunks` has as a tile. */
+static void copy_chunk(struct lowering *L, struct value *to, struct value *from, const struct value *chunks, int c)
+{
+    const int64_t r0 = chunks->tiles[c].row0, r1 = chunks->tiles[c].row1;
     lower_cast_rows(L, to, r0, L->s.key.dtype, from, r0, L->s.key.dtype, r1 - r0);
 }
 
 static void take_input(struct lowering *L, int c)
 {
     value_new(L, &L->x[0], c);
-    copy_chunk(L, &L->x[0], &L->stage[STAGE_IN], c);
+    copy_chunk(L, &L->x[0], &L->stage[STAGE_IN], &L->x[0], c);
     value_put(L, &L->x[0], c);
     value_pause(L, &L->x[0], c);
 }
@@ -145,46 +198,38 @@ static void take_input(struct lowering *L, int c)
 void stage_leave_output(struct lowering *L, int c)
 {
     struct value *x = &L->x[L->m->config.layers];
-    copy_chunk(L, &L->stage[STAGE_OUT], x, c);
+    copy_chunk(L, &L->stage[STAGE_OUT], x, x, c);
     value_drop(L, x, c);
 }
 
 static void take_gradient(struct lowering *L, int c)
 {
     value_new(L, &L->dx, c);
-    copy_chunk(L, &L->dx, &L->stage[STAGE_DOUT], c);
+    copy_chunk(L, &L->dx, &L->stage[STAGE_DOUT], &L->dx, c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);
 }
 
 void stage_begin_forward(struct lowering *L)
 {
-    if (!L->s.ahead)
-        pass_forward(L);
     L->phase = PHASE_FORWARD;
+    L->passed = 0;
     for (int c = 0; c < L->n_chunks; c++)
         take_input(L, c);
-    if (L->s.ahead)
-        pass_forward(L);
-    L->phase = PHASE_FORWARD;
 }
 
 void stage_begin_backward(struct lowering *L)
 {
-    if (!L->s.ahead)
-        pass_backward(L);
     L->phase = PHASE_BACKWARD;
+    L->passed = 0;
     for (int c = 0; c < L->n_chunks; c++)
         take_gradient(L, c);
-    if (L->s.ahead)
-        pass_backward(L);
-    L->phase = PHASE_BACKWARD;
 }
 
 void stage_leave_gradient(struct lowering *L, int c)
 {
     value_get(L, &L->dx, c);
-    copy_chunk(L, &L->stage[STAGE_DIN], &L->dx, c);
+    copy_chunk(L, &L->stage[STAGE_DIN], &L->dx, &L->dx, c);
     value_drop(L, &L->dx, c);
 }
 
@@ -223,7 +268,7 @@ static void take_share(struct lowering *L, enum stage_value from, enum stage_val
     for (int i = 0; i < to->n_tiles; i++) {
         value_new(L, to, i);
         if (L->s.ahead)
-            copy_chunk(L, to, &L->stage[share], i);
+            copy_chunk(L, to, &L->stage[share], to, i);
     }
     if (!L->s.ahead)
         deal(L, from, to, root);
@@ -233,7 +278,7 @@ static void take_share(struct lowering *L, enum stage_value from, enum stage_val
 static void leave_share(struct lowering *L, struct value *from, enum stage_value share, enum stage_value to, int root)
 {
     for (int c = 0; L->s.ahead && c < L->n_chunks; c++)
-        copy_chunk(L, &L->stage[share], from, c);
+        copy_chunk(L, &L->stage[share], from, from, c);
     if (!L->s.ahead)
         collect(L, from, to, root);
 }
@@ -314,7 +359,7 @@ void stage_lower(struct lowering *L)
     if (L->duties & DUTY_EMBED_GRAD)
         lower_embedding_gradient(L);
     if (L->duties & DUTY_PASS_FORWARD)
-        pass_forward(L);
+        pass_until(L, 0, messages_of(L, 0).n);
     if (L->duties & DUTY_PASS_BACKWARD)
-        pass_backward(L);
+        pass_until(L, 1, messages_of(L, 1).n);
 }

@@ -26,9 +26,13 @@ void stage_reserve(struct lowering *L);
 void stage_end_values(struct lowering *L);
 void stage_lower(struct lowering *L);
 
-/* Takes the stage's inputs, or its outputs' gradients, from the received message, and emits the half's own message. */
+/* Takes the stage's inputs, or its outputs' gradients, from the received message. */
 void stage_begin_forward(struct lowering *L);
 void stage_begin_backward(struct lowering *L);
+/* Emits the half's own messages that are due beside a layer, unless that is done: called before the layer's attention computes, and
+ * behind the layer. Messages are spread over as many layers as every stage has: on one stream, those of a layer wait behind them. Does
+ * nothing without stages. */
+void stage_pass(struct lowering *L, int layer);
 /* Copies chunk c of the stage's output, or of its input's gradient, to the message that will be sent. */
 void stage_leave_output(struct lowering *L, int c);
 void stage_leave_gradient(struct lowering *L, int c);

@@ -160,6 +160,13 @@ static double key_at_end(const struct schedule *s, struct cost_memo *memo, int i
     return s->key[s->origin[i]] + cost_memo_seconds(memo, &s->p->instrs[i]);
 }
 
+/* Tells whether an instruction waits until compute has reached its release: a prefetch where the lag is finite, and a message between
+ * stages, since lowering spreads these over layers (plan/lower/stage.h). */
+static int is_paced(const struct instr *in, double lag)
+{
+    return in->lane == LANE_PP || (in->depth > 0 && !isinf(lag));
+}
+
 /* Adds dependencies so that the distances bound memory even while compute waits. A prefetch starts only when compute has reached
  * its release. Compute goes on only when the write-backs that were released `lag` seconds before have ended. */
 static enum status add_throttles(struct schedule *s, double lag, struct deps *d)
@@ -181,7 +188,7 @@ static enum status add_throttles(struct schedule *s, double lag, struct deps *d)
         first[i] = k;
         for (int e = d->first[i]; e < d->first[i + 1]; e++)
             dep[k++] = d->dep[e];
-        if (in->depth > 0) {
+        if (is_paced(in, lag)) {
             for (; computed.at < i && s->key[s->origin[computed.at]] < key; computed.at++)
                 if (p->instrs[computed.at].lane == LANE_COMPUTE && key_at_end(s, &memo, computed.at) <= key)
                     computed.last = computed.at;
@@ -217,7 +224,7 @@ static enum status simulate_released(struct schedule *s, double lag, const struc
     enum status st = release && planned && (in || !settling) ? OK : status_no_memory("while planning");
     if (st == OK)
         st = hazards_reorder(settling ? &settling->deps : &s->deps, s->origin, p->n_instrs, &d);
-    if (st == OK && !isinf(lag))
+    if (st == OK && (!isinf(lag) || p->group_size[LANE_PP] > 1))
         st = add_throttles(s, lag, &d);
     if (st == OK) {
         for (int i = 0; i < p->n_instrs; i++) {

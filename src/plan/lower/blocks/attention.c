@@ -17,6 +17,7 @@
 #include "plan/lower/blocks/projections.h"
 #include "plan/lower/blocks/ring.h"
 #include "plan/lower/emit.h"
+#include "plan/lower/stage.h"
 #include "plan/lower/value.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/visit.h"
@@ -182,6 +183,8 @@ static void forward(struct lowering *L, struct block *b)
     for (int t = 0; t < n + ahead; t++) {
         if (t < n)
             gather_qkv(L, b, t);
+        if (t == ahead)
+            stage_pass(L, b->layer);
         if (t >= ahead)
             attend_forward(L, b, t - ahead);
     }
@@ -282,6 +285,8 @@ static void gradient(struct lowering *L, struct block *b)
     for (int t = 0; t < n + ahead; t++) {
         if (t < n)
             prepare_backward(L, b, t);
+        if (t == ahead)
+            stage_pass(L, b->layer);
         if (t >= ahead)
             attend_backward(L, b, t - ahead);
     }
