@@ -173,13 +173,15 @@ static enum status check_tensors(struct reader *r)
     return check_surplus(r);
 }
 
-/* Loads every rank's own pieces. The ranks agree after every unit, so that none waits long for a slow or failed one. */
+/* Loads every rank's own pieces. The ranks agree after every unit, so that none waits long for a slow or failed one; those with fewer
+ * units than the whole model agree as often. */
 static enum status load(struct session *s, struct reader *r)
 {
-    for (int u = 0; u < s->model->n_units; u++)
-        TRY(comm_agree(s->comm, session_fill(s, (struct state_range){u, 1, STATE_PARAM, STATE_V}, read_part, r)));
-    for (int u = 0; u < r->model->n_units; u++)
-        TRY(comm_agree(s->comm, session_load_packed(s, &r->base, u)));
+    const int all = s->model->whole->n_units, own = s->model->n_units;
+    for (int u = 0; u < all; u++)
+        TRY(comm_agree(s->comm, u < own ? session_fill(s, (struct state_range){u, 1, STATE_PARAM, STATE_V}, read_part, r) : OK));
+    for (int u = 0; u < all; u++)
+        TRY(comm_agree(s->comm, u < own ? session_load_packed(s, &r->base, u) : OK));
     return OK;
 }
 

@@ -193,6 +193,15 @@ static enum status write_pieces(void *user, int unit, int64_t first, int64_t n, 
     return OK;
 }
 
+/* Returns a number for a unit that all its holders agree on: stages with other numbers of layers number the model's ends otherwise. */
+static int number_among_holders(const struct model *m, int unit)
+{
+    int ends = 0;
+    for (int u = 0; u < unit; u++)
+        ends += !model_unit_in_layer(m, u);
+    return model_unit_in_layer(m, unit) ? unit : ends;
+}
+
 /* Writes a kind of state of a pipeline's stages. Of a unit that all ranks of a group hold whole one of them writes, in turn. */
 static enum status write_stages(struct session *s, enum state_kind kind, struct output *w)
 {
@@ -203,7 +212,7 @@ static enum status write_stages(struct session *s, enum state_kind kind, struct 
             writes = comm_member(s->comm, session_copies_lane(s)) == 0;
         if (held == HELD_BY_ALL) {
             const struct mesh_group g = comm_group_of(s->comm, plan_unit_lane(s->model, &s->plan->strategy, u));
-            writes = u % g.members == g.member;
+            writes = number_among_holders(s->model, u) % g.members == g.member;
         }
         TRY(comm_agree(s->comm, writes ? session_visit(s, u, kind, STATE_READ, write_pieces, w) : OK));
     }

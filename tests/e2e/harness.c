@@ -116,14 +116,21 @@ static void write_ids(void)
     fclose(f);
 }
 
-void e2e_experts_model(const char *name, const char *to)
+void e2e_golden_model(const char *name, const char *to)
 {
     char from[4096];
     if (!getenv("LTRAIN_SOURCE_ROOT"))
         skip();
-    snprintf(from, sizeof from, "%s/tests/golden/moe/%s", getenv("LTRAIN_SOURCE_ROOT"), name);
+    snprintf(from, sizeof from, "%s/tests/golden/%s", getenv("LTRAIN_SOURCE_ROOT"), name);
     e2e_copy(from, to);
     write_ids();
+}
+
+void e2e_experts_model(const char *name, const char *to)
+{
+    char path[64];
+    snprintf(path, sizeof path, "moe/%s", name);
+    e2e_golden_model(path, to);
 }
 
 int e2e_count(const char *pattern)

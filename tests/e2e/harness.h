@@ -63,9 +63,10 @@ __attribute__((format(printf, 1, 2))) int e2e_exists(const char *format, ...);
 void e2e_remove(const char *path);               /* removes a file or a tree */
 void e2e_copy(const char *from, const char *to); /* copies a tree; replaces an existing one */
 void e2e_same_file(const char *a, const char *b);
-/* Copies a model of tests/golden/moe to a directory, and writes ids.bin, whose tokens it knows; IDS trains on them. */
+/* Copies a model of tests/golden, or of tests/golden/moe, to a directory, and writes ids.bin, whose tokens it knows; IDS trains on them. */
 #define IDS \
     " --data ids.bin --token-type u16 --seq-len 128 --tiles rows=64,loss=64,group=4096 --threads 1 --effort quick --lr 1e-2 "
+void e2e_golden_model(const char *name, const char *to);
 void e2e_experts_model(const char *name, const char *to);
 int e2e_count(const char *pattern); /* counts files that match a glob */
 

@@ -583,6 +583,19 @@ static void stages(void **state)
     e2e_refuses(2, "pp=3 is more than the model's 2 layers", &patient, "--ranks 3 --mesh pp=3 --out bad" TINY);
 }
 
+/* Stages with other numbers of layers save and load the model's ends once. */
+static void unequal_stages(void **state)
+{
+    (void)state;
+#define THREE " --model three" IDS
+    e2e_golden_model("hybrid/granite", "three");
+    e2e_succeeds(&patient, "--ranks 2 --mesh pp=2 --batch 2 --steps 2 --save-every 2 --out run" THREE);
+    e2e_succeeds(&patient, "--ranks 2 --mesh pp=2 --batch 2 --steps 4 --out reference" THREE);
+    e2e_succeeds(&patient, "--resume run --steps 4");
+    near_curve("reference", "run", 0);
+    none_left_behind();
+}
+
 /* The first NaN is in one rank's shard; all ranks end with that rank's message, and no rank has kept a checkpoint. */
 static void diverged(void **state)
 {
@@ -644,20 +657,11 @@ int main(int argc, char **argv)
         return 77;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(edge_cases),
-        TEST(terminated),
-        TEST(terminated_while_starting),
-        TEST(resumed_on_fewer),
-        TEST(killed),
-        TEST(stopped),
-        TEST(diverged),
-        TEST(cuda_carriers),
-        TEST(cuda_killed),
-        TEST(cuda_terminated),
-        TEST(stages),
-        TEST(replayed),
-        TEST(verified),
-        TEST(killed_with_experts),
+        TEST(edge_cases),       TEST(terminated),    TEST(terminated_while_starting),
+        TEST(resumed_on_fewer), TEST(killed),        TEST(stopped),
+        TEST(diverged),         TEST(cuda_carriers), TEST(cuda_killed),
+        TEST(cuda_terminated),  TEST(stages),        TEST(unequal_stages),
+        TEST(replayed),         TEST(verified),      TEST(killed_with_experts),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }
