@@ -33,7 +33,7 @@ struct checkpoint_info {
     uint64_t cursor; /* training sequences taken */
     int64_t updates; /* optimizer steps done, without skipped ones */
     uint64_t seed;
-    char numerics[256]; /* the numerics key */
+    char numerics[512]; /* the numerics key */
 };
 
 /* Settings and data of a run; only rank 0's are used. NULL: an empty text. */

@@ -9,11 +9,19 @@
 #define LTRAIN_MODEL_PART_H
 
 #include "model/model.h"
+#include "program/mesh.h"
 
 /* Finds a stage's part: layers are divided in order; if the division leaves a remainder, the first stages have one more.
  * ERR_INVALID: more stages than layers, or the slices do not divide the heads or columns of some layer; the sentence names the
  * legal numbers. */
 enum status model_stage(const struct model *whole, int stage, int stages, int slice, int slices, struct model_part *out);
+
+/* Finds the same where the layers of each stage may be given; layers->n = 0: divided in order. ERR_INVALID, too: their sum is not the
+ * model's layers. */
+enum status model_stage_of(const struct model *whole, const struct mesh_stages *layers, int stage, int stages, int slice,
+                           int slices, struct model_part *out);
+/* Returns the layers of the stage with the most. */
+int64_t model_most_layers(const struct model *whole, const struct mesh_stages *layers, int stages);
 
 /* Builds a part as a model of its own, to be destroyed before `whole`. Its parameters have the names of the whole model's and the part's
  * shapes; model_param_piece maps their elements to files. ERR_INVALID: slices do not divide a layer, or the part cannot be cut. */

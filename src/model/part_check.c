@@ -111,6 +111,35 @@ enum status model_stage(const struct model *whole, int stage, int stages, int sl
     return OK;
 }
 
+enum status model_stage_of(const struct model *whole, const struct mesh_stages *layers, int stage, int stages, int slice,
+                           int slices, struct model_part *out)
+{
+    struct model_part part = {.slice = slice, .slices = slices};
+    char text[MESH_STAGES_TEXT];
+    int64_t all = 0;
+    if (layers->n == 0)
+        return model_stage(whole, stage, stages, slice, slices, out);
+    for (int i = 0; i < layers->n; i++) {
+        part.first_layer += i < stage ? layers->layers[i] : 0;
+        all += layers->layers[i];
+    }
+    if (all != whole->config.layers)
+        return status_fail(ERR_INVALID, "--stage-layers: %s are %lld layers, and the model has %lld",
+                           mesh_stages_format(layers, text), (long long)all, (long long)whole->config.layers);
+    part.layers = layers->layers[stage];
+    TRY(part_check(whole, &part));
+    *out = part;
+    return OK;
+}
+
+int64_t model_most_layers(const struct model *whole, const struct mesh_stages *layers, int stages)
+{
+    int64_t most = 0;
+    for (int i = 0; i < layers->n; i++)
+        most = max_i64(most, layers->layers[i]);
+    return layers->n > 0 ? most : ceil_div(whole->config.layers, stages);
+}
+
 enum status model_slices_check(const struct model *whole, int slices)
 {
     struct model_part part;

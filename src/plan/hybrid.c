@@ -26,7 +26,10 @@ static enum status plan_stage(const struct model *m, const struct plan_request *
                               struct plan **out)
 {
     const int stage = place / (int)(mesh_ranks(&s->mesh) / mesh_degree(&s->mesh, MESH_PP));
-    return plan_stages_create(m, s, stage, limit, out);
+    TRY(plan_stages_create(m, s, stage, limit, out));
+    if (s->machine) /* one plan stands for all ranks */
+        plan_show_misfit(out);
+    return OK;
 }
 
 /* Plans briefly, and notes the seconds of a plan that fits. */

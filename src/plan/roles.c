@@ -75,6 +75,32 @@ static enum status plan_role(const struct model *m, const struct plan_request *s
     return st;
 }
 
+/* Returns the role with the most layers, whose placement all stages share: it needs the most memory. */
+static int largest_role(const struct plan_roles *x)
+{
+    int most = 0;
+    for (int i = 1; i < x->n_roles; i++)
+        if (x->of[i].made && x->of[most].made && x->of[i].made->config.layers > x->of[most].made->config.layers)
+            most = i;
+    return most;
+}
+
+/* Finds the seconds of a step of stages that run different programs, and notes them in all of their plans. */
+static enum status time_stages(struct plan_roles *x)
+{
+    const struct plan **of = sys_calloc((size_t)x->n_parts, sizeof(struct plan *));
+    int fits = of != NULL;
+    for (int i = 0; i < x->n_parts && fits; i++) {
+        of[i] = x->of[x->role[i]].plan;
+        fits = of[i]->fits;
+    }
+    const double seconds = fits ? ticks_seconds_of(of) : 0;
+    for (int i = 0; i < x->n_roles && fits; i++)
+        x->of[i].plan->seconds = seconds;
+    free(of);
+    return of ? OK : status_fail(ERR_NOMEM, "out of memory: the plans of %d stages", x->n_parts);
+}
+
 static void destroy_roles(struct plan_roles *x)
 {
     for (int i = 0; i < x->n_roles; i++) {
@@ -95,14 +121,28 @@ enum status plan_roles_create(const struct model *whole, const struct model_part
     x->role = (int *)(x->of + n_parts);
     for (int i = 0; i < n_parts; i++)
         TRY_GOTO(find_role(x, whole, &part[i], &x->role[i]), fail);
+    const int lead = largest_role(x);
+    TRY_GOTO(plan_role(x->of[lead].made ? x->of[lead].made : whole, s, NULL, limit, &x->of[lead].plan), fail);
     for (int i = 0; i < x->n_roles; i++)
-        TRY_GOTO(plan_role(x->of[i].made ? x->of[i].made : whole, s, i > 0 ? x->of[0].plan : NULL, limit, &x->of[i].plan), fail);
+        if (i != lead)
+            TRY_GOTO(plan_role(x->of[i].made ? x->of[i].made : whole, s, x->of[lead].plan, limit, &x->of[i].plan), fail);
+    if (n_parts == strategy_stages(&x->of[lead].plan->strategy) && x->n_roles > 1)
+        TRY_GOTO(time_stages(x), fail);
     *out = x->of[x->role[own]].plan;
     (*out)->roles = x;
     return OK;
 fail:
     destroy_roles(x);
     return st;
+}
+
+/* Tells whether the plans of all roles fit. */
+static int all_fit(const struct plan *p)
+{
+    int fits = p->fits;
+    for (int i = 0; i < plan_n_roles(p); i++)
+        fits &= plan_of_role(p, i)->fits;
+    return fits;
 }
 
 /* Tells whether all state and activations stay on the device, so that less of them would save no time. */
@@ -129,7 +169,7 @@ static enum status choose_zero(const struct model *m, const struct model_part *p
         struct plan *p;
         TRY(plan_roles_create(m, part, mesh_degree(&s->mesh, MESH_PP), 0, &brief, limit, &p));
         resident = is_resident(p);
-        seconds[brief.zero] = p->fits ? plan_step_seconds(p) : INFINITY;
+        seconds[brief.zero] = all_fit(p) ? plan_step_seconds(p) : INFINITY;
         s->zero = seconds[brief.zero] < seconds[s->zero] ? brief.zero : s->zero;
         plan_destroy(p);
     }
@@ -142,7 +182,7 @@ static enum status try_other(const struct model *m, const struct model_part *par
 {
     struct plan *other;
     TRY(plan_roles_create(m, part, mesh_degree(&s->mesh, MESH_PP), own, another, limit, &other));
-    const int better = other->fits && (!(*out)->fits || plan_step_seconds(other) < plan_step_seconds(*out));
+    const int better = all_fit(other) && (!all_fit(*out) || plan_step_seconds(other) < plan_step_seconds(*out));
     plan_destroy(better ? *out : other);
     if (better) {
         *out = other;
@@ -213,7 +253,7 @@ enum status plan_stages_create(const struct model *m, const struct plan_request 
     if (!part)
         return status_fail(ERR_NOMEM, "out of memory: the parts of %d stages", stages);
     for (int i = 0; i < stages && st == OK; i++)
-        st = model_stage(m, i, stages, 0, 1, &part[i]);
+        st = model_stage_of(m, &s->stage_layers, i, stages, 0, 1, &part[i]);
     if (st == OK)
         st = plan_briefly(m, part, own, limit, &at, tried, &brief);
     if (st == OK && s->effort == EFFORT_QUICK)
@@ -229,6 +269,17 @@ enum status plan_stages_create(const struct model *m, const struct plan_request 
 }
 
 /* ---- all roles together ---- */
+
+void plan_show_misfit(struct plan **p)
+{
+    struct plan_roles *x = (*p)->roles;
+    for (int i = 0; x && i < x->n_roles && (*p)->fits; i++)
+        if (!x->of[i].plan->fits) {
+            (*p)->roles = NULL;
+            *p = x->of[i].plan;
+            (*p)->roles = x;
+        }
+}
 
 int plan_n_roles(const struct plan *p)
 {

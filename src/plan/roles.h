@@ -19,6 +19,8 @@ enum status plan_roles_create(const struct model *whole, const struct model_part
 enum status plan_stages_create(const struct model *m, const struct plan_request *s, int own, const int64_t limit[TIERS],
                                struct plan **out);
 
+/* Replaces a plan that fits by that of another role that does not, if there is one: what is shown of all ranks does not fit, either. */
+void plan_show_misfit(struct plan **p);
 /* Returns the number of roles, and the plan of one; a plan of plan_create has one role, its own. */
 int plan_n_roles(const struct plan *p);
 const struct plan *plan_of_role(const struct plan *p, int role);

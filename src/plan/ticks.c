@@ -182,23 +182,38 @@ static double seconds_of(const struct plan *p, const struct ticks *t, const stru
     return of ? of->seconds + (w->piece >= 0 ? more * p->causal_seconds[w->program] : 0) : 0;
 }
 
-double ticks_seconds(const struct plan *p)
+/* Returns the seconds of a step. apart: plans from one stage's to the next one's in the list; 0: all stages run the first plan. */
+static double step_seconds(const struct plan *const *of, int apart)
 {
-    const struct ticks t = plan_ticks(p);
-    double seconds = p->programs[PLAN_FLUSH] ? p->programs[PLAN_FLUSH]->seconds : 0;
+    const struct ticks t = plan_ticks(of[0]);
+    double seconds = 0;
+    for (int s = 0; s < t.stages; s++) {
+        const struct program *flush = of[s * apart]->programs[PLAN_FLUSH];
+        seconds = flush && flush->seconds > seconds ? flush->seconds : seconds;
+    }
     for (int64_t k = 0; k < ticks_count(&t); k++) {
         double most[TICK_MOST] = {0};
         for (int s = 0; s < t.stages; s++) {
             struct tick_work work[TICK_MOST];
             for (int i = ticks_list(&t, s, k, work) - 1; i >= 0; i--) {
-                const double of = seconds_of(p, &t, &work[i]);
-                most[i] = of > most[i] ? of : most[i];
+                const double own = seconds_of(of[s * apart], &t, &work[i]);
+                most[i] = own > most[i] ? own : most[i];
             }
         }
         for (int i = 0; i < TICK_MOST; i++)
             seconds += most[i];
     }
     return seconds;
+}
+
+double ticks_seconds(const struct plan *p)
+{
+    return step_seconds(&p, 0);
+}
+
+double ticks_seconds_of(const struct plan *const *of)
+{
+    return step_seconds(of, 1);
 }
 
 double ticks_idle(const struct plan *p)

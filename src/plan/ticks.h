@@ -57,5 +57,7 @@ void ticks_runs(const struct ticks *t, int64_t runs[PLAN_PROGRAMS]);
  * differ. ticks_idle: seconds in which a stage has no piece (filling and draining the pipeline) or waits for slower stages. */
 double ticks_seconds(const struct plan *p);
 double ticks_idle(const struct plan *p);
+/* Returns the seconds of a step in which each stage runs its own plan's programs. of: a plan for each stage. */
+double ticks_seconds_of(const struct plan *const *of);
 
 #endif

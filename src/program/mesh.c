@@ -153,3 +153,12 @@ const char *mesh_format(const struct mesh *m, char buf[MESH_TEXT])
             n += snprintf(buf + n, (size_t)(MESH_TEXT - n), "%s%s=%d", d ? "," : "", mesh_rows[d].key, m->degree[d]);
     return buf;
 }
+
+const char *mesh_stages_format(const struct mesh_stages *s, char buf[MESH_STAGES_TEXT])
+{
+    int n = 0;
+    buf[0] = 0;
+    for (int i = 0; i < s->n; i++)
+        n += snprintf(buf + n, (size_t)(MESH_STAGES_TEXT - n), "%s%d", i ? "," : "", s->layers[i]);
+    return buf;
+}

@@ -14,6 +14,14 @@ struct mesh {
     int degree[MESH_DIMS];
 };
 
+/* Numbers of layers of each stage, where they differ more than by the remainder of a division. n: number of stages; 0: layers are divided
+ * evenly. */
+enum { MESH_MOST_STAGES = 64 };
+struct mesh_stages {
+    int n;
+    int16_t layers[MESH_MOST_STAGES];
+};
+
 struct mesh_row {
     const char *key; /* key in --mesh dp=2,ulysses=4,ring=2 and in plan.json */
     /* order of nesting, 0: members are neighbouring places;
@@ -66,5 +74,8 @@ void mesh_keys(const char *out[MESH_DIMS + 1]);
 /* Formats a mesh as "dp=2,ulysses=4,ring=1" (",tp=2") into buf; returns buf. */
 enum { MESH_TEXT = 96 };
 const char *mesh_format(const struct mesh *m, char buf[MESH_TEXT]);
+/* Formats layers of stages as "10,10,6,6", "" if they are divided evenly, into buf; returns buf. */
+enum { MESH_STAGES_TEXT = 6 * MESH_MOST_STAGES + 1 };
+const char *mesh_stages_format(const struct mesh_stages *s, char buf[MESH_STAGES_TEXT]);
 
 #endif

@@ -21,7 +21,7 @@ struct record_updates {
 /* A numerics key and settings of updates, and the first step that they held for. */
 struct record_key {
     int64_t step;
-    char text[256];
+    char text[512];
     struct record_updates updates;
 };
 

@@ -171,6 +171,8 @@ const struct settings_key settings_keys[] = {
 
     {"mesh", KEY_MESH, .value = "auto", .unset = "auto", LIMITS(1, SETTINGS_MOST_RANKS), .group = "Ranks", .arg = "SIZES",
      .shown = TRAIN | PLAN | EVAL | REPLAY, .scope = SCOPE_STEPS, .help = "dp=N,ulysses=N,ring=N,tp=N,pp=N,slices=N,ep=N, those not named auto: whole sequences, heads, tokens, slices of layers, layers (which take a sequence in slices) and experts shared out"},
+    {"stage-layers", KEY_STAGES, AT(plan.stage_layers), "auto", "auto", LIMITS(1, 32767), .arg = "N,N,...", .shown = TRAIN | PLAN | REPLAY, .scope = SCOPE_STEPS,
+     .help = "layers of each stage of --mesh pp, as 10,10,6,6 where the first two stages are faster; auto: evenly or, of a machine with islands, by their speeds"},
     {"sp", KEY_CHOICE, AT(sp), "auto", .choices = sharings, .arg = "KIND", .shown = TRAIN | PLAN | EVAL | REPLAY, .scope = SCOPE_STEPS,
      .help = "how ranks share a sequence"},
     {"ranks", KEY_INT, AT(plan.ranks), "auto", "auto", LIMITS(1, SETTINGS_MOST_RANKS), .arg = "N", .shown = TRAIN | PLAN | EVAL | REPLAY,

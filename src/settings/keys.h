@@ -22,6 +22,7 @@ enum key_type {
     KEY_BETAS,   /* beta1, beta2 */
     KEY_TILES,   /* row_chunk, head_tile, loss_tile */
     KEY_MESH,    /* dp, ulysses, ring */
+    KEY_STAGES,  /* struct mesh_stages: numbers of layers */
     KEY_LORA,    /* struct lora */
     KEY_DRIVES,  /* nvme_drives, nvme_gbps */
     KEY_DEVICE,  /* device, gpu: index into choices, or cuda:N */

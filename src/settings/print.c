@@ -70,6 +70,12 @@ static void print_mesh(const struct mesh *m, FILE *f)
     print_pairs(keys, degree, f);
 }
 
+static void print_stages(const struct settings_key *k, const struct mesh_stages *s, FILE *f)
+{
+    char text[MESH_STAGES_TEXT];
+    fputs(s->n > 0 ? mesh_stages_format(s, text) : k->unset, f);
+}
+
 /* Prints the text in quotes: regular expressions have characters with a meaning in YAML. */
 static void print_lora(const struct lora *x, FILE *f)
 {
@@ -102,6 +108,13 @@ static void print_drives(const struct settings *s, FILE *f)
     fprintf(f, "%dx", s->plan.nvme_drives);
     print_double(s->plan.nvme_gbps, f);
     fputs("GB/s", f);
+}
+
+static void print_device(const struct settings_key *k, const struct settings *s, FILE *f)
+{
+    fputs(k->choices[s->plan.device], f);
+    if (s->gpu >= 0)
+        fprintf(f, ":%d", s->gpu);
 }
 
 static void print_lengths(const struct settings *s, FILE *f)
@@ -168,6 +181,9 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
     case KEY_MESH:
         print_mesh(&s->plan.mesh, f);
         return;
+    case KEY_STAGES:
+        print_stages(k, at, f);
+        return;
     case KEY_LORA:
         print_lora(at, f);
         return;
@@ -180,9 +196,7 @@ void settings_key_print(const struct settings_key *k, const struct settings *s, 
         fputs(s->dtype_is_open ? k->unset : k->choices[s->plan.dtype], f);
         return;
     case KEY_DEVICE:
-        fputs(k->choices[s->plan.device], f);
-        if (s->gpu >= 0)
-            fprintf(f, ":%d", s->gpu);
+        print_device(k, s, f);
         return;
     case KEY_DRIVES:
         print_drives(s, f);

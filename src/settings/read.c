@@ -228,6 +228,18 @@ static enum status check_together(const struct settings *s, const struct setting
     return OK;
 }
 
+/* Sets the number of stages where only their layers are given, and refuses another number. */
+static enum status resolve_stages(struct plan_request *s)
+{
+    int *stages = &s->mesh.degree[MESH_PP];
+    const int n = s->stage_layers.n;
+    if (n > 0 && *stages > 0 && *stages != n)
+        return status_fail(
+            ERR_INVALID, "--stage-layers: layers of %d stages, and --mesh has pp=%d: give as many numbers as stages", n, *stages);
+    *stages = n > 0 ? n : *stages;
+    return OK;
+}
+
 /* Resolves the mesh and the batch. --sp sets one or two degrees of the mesh. A run resumed with another number of ranks takes a
  * new mesh. */
 static enum status resolve_ranks(struct settings *s, const struct settings_flags *f)
@@ -250,6 +262,9 @@ static enum status resolve_ranks(struct settings *s, const struct settings_flags
                                mesh_rows[d].key, *degree);
         *degree = asked.degree[d];
     }
+    if (mesh && !flag_value(f, "stage-layers"))
+        s->plan.stage_layers.n = 0; /* drops the file's value */
+    TRY(resolve_stages(&s->plan));
     if (flag_value(f, "grad-accum")) {
         if (flag_value(f, "batch"))
             return status_fail(ERR_INVALID,

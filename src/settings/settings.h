@@ -76,14 +76,15 @@ struct plan_request {
     unsigned open_degrees; /* not a key: a bit for each degree derived by plan_mesh that planning may change; 0: none */
     unsigned open_parts;   /* not a key: a bit for each of MESH_TP and MESH_PP that planning may choose (plan_mesh) */
     int stage_ahead;       /* pipelines: 1: messages between stages travel a tick later; AUTO: what is faster */
-    int packing_is_open;   /* not a key: 1: planning may choose micro_batch */
-    int per_host;          /* not a key: ranks per host, used if open_degrees is not 0 */
-    int evaluation;        /* not a key: 1: nothing is trained, the programs evaluate */
-    int scores;            /* not a key: 1: a training run evaluates, though its settings hold nothing out */
-    int weighted;          /* not a key: 1: each token's loss has a weight */
-    int ranks;             /* processes to start on this machine; AUTO: none, another program starts the ranks */
-    enum dtype dtype, optim_dtype; /* optim_dtype: type of AdamW's moments */
-    enum dtype grad_dtype;         /* type of gradients sent between ranks */
+    struct mesh_stages stage_layers; /* layers of each stage; n = 0: divided evenly or, between islands, by their speeds */
+    int packing_is_open;             /* not a key: 1: planning may choose micro_batch */
+    int per_host;                    /* not a key: ranks per host, used if open_degrees is not 0 */
+    int evaluation;                  /* not a key: 1: nothing is trained, the programs evaluate */
+    int scores;                      /* not a key: 1: a training run evaluates, though its settings hold nothing out */
+    int weighted;                    /* not a key: 1: each token's loss has a weight */
+    int ranks;                       /* processes to start on this machine; AUTO: none, another program starts the ranks */
+    enum dtype dtype, optim_dtype;   /* optim_dtype: type of AdamW's moments */
+    enum dtype grad_dtype;           /* type of gradients sent between ranks */
     /* tiers of the four classes; key: offload=none|cpu|nvme|auto or params=nvme,grads=cpu,... */
     enum offload params, grads, optim, acts;
     /* tier of hidden states between layers, set by the same key; not farther away than activations */

@@ -279,6 +279,26 @@ static enum status set_mesh(const struct settings_key *k, const char *where, cha
     return OK;
 }
 
+/* Sets the layers of each stage from "10,10,6,6" or "auto". */
+static enum status set_stages(const struct settings_key *k, const char *where, char *text, struct settings *s)
+{
+    struct mesh_stages x = {.n = 0};
+    if (strcasecmp(text, k->unset) != 0) {
+        for (char *item; (item = strsep(&text, ","));) {
+            int64_t layers;
+            TRY(units_parse_count(where, item, &layers));
+            TRY(check_range(k, where, "", item, (double)layers));
+            if (x.n == MESH_MOST_STAGES)
+                return status_fail(ERR_INVALID, "%s: layers of more than %d stages", where, MESH_MOST_STAGES);
+            x.layers[x.n++] = (int16_t)layers;
+        }
+        if (x.n < 2)
+            return status_fail(ERR_INVALID, "%s: layers of one stage alone: give a number for each stage, like 10,10,6,6", where);
+    }
+    s->plan.stage_layers = x;
+    return OK;
+}
+
 /* Sets drives from "4x7GB/s", "500MB/s" or "none". */
 static enum status set_drives(const struct settings_key *k, const char *where, const char *text, struct settings *s)
 {
@@ -481,6 +501,7 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
     case KEY_ALPHA:
     case KEY_OFFLOAD:
     case KEY_MESH:
+    case KEY_STAGES:
     case KEY_TILES:
     case KEY_BETAS:
     case KEY_DRIVES:
@@ -493,6 +514,7 @@ enum status settings_key_set(const struct settings_key *k, const char *where, co
                      : k->type == KEY_ALPHA  ? set_alpha(k, where, cut, s)
                      : k->type == KEY_TILES  ? set_tiles(k, where, cut, s)
                      : k->type == KEY_MESH   ? set_mesh(k, where, cut, s)
+                     : k->type == KEY_STAGES ? set_stages(k, where, cut, s)
                      : k->type == KEY_DRIVES ? set_drives(k, where, cut, s)
                                              : set_betas(k, where, cut, s);
     free(cut);

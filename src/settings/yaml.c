@@ -47,14 +47,14 @@ static enum status check_scalar(const char *where, const yaml_node_t *node)
     return OK;
 }
 
-/* Sets a key from a YAML list: keys that are lists item by item; betas, lengths, offload, alpha, tiles and mesh as if the items
+/* Sets a key from a YAML list: keys that are lists item by item; betas, lengths, offload, alpha, tiles, mesh and stages as if the items
  * were joined by commas. */
 static enum status set_sequence(struct file *f, const struct settings_key *k, const char *where, const yaml_node_t *node)
 {
     const yaml_node_item_t *item = node->data.sequence.items.start, *end = node->data.sequence.items.top;
     char joined[512] = "";
     if (k->type != KEY_LIST && k->type != KEY_BETAS && k->type != KEY_OFFLOAD && k->type != KEY_ALPHA && k->type != KEY_TILES &&
-        k->type != KEY_MESH && k->type != KEY_LENGTHS)
+        k->type != KEY_MESH && k->type != KEY_STAGES && k->type != KEY_LENGTHS)
         return status_fail(ERR_INVALID, "%s takes one value, not a list", where);
     if (k->type == KEY_LIST)
         settings_list_clear(k, f->s);

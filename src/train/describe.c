@@ -47,7 +47,7 @@ enum status run_describe_numerics(const struct run *r, char *key, size_t size)
     const struct settings *s = r->s;
     const struct numerics_key *numerics = &r->session->plan->strategy.key;
     const struct target *t = s->plan.target;
-    char mesh[MESH_TEXT];
+    char mesh[MESH_TEXT], stages[MESH_STAGES_TEXT];
     uint64_t devices;
     int n = snprintf(key, size, "rows=%lld,heads=%d,loss=%lld,group=%lld dtype=%s optim-dtype=%s threads=%d simd=%s%s",
                      (long long)numerics->row_chunk, numerics->head_tile, (long long)numerics->loss_tile,
@@ -58,6 +58,8 @@ enum status run_describe_numerics(const struct run *r, char *key, size_t size)
     if (comm_size(r->comm) > 1)
         n += snprintf(key + n, size - (size_t)n, " %s zero=%d grad-dtype=%s", mesh_format(&numerics->mesh, mesh), numerics->zero,
                       dtype_name(numerics->wire));
+    if (numerics->stages.n > 0)
+        n += snprintf(key + n, size - (size_t)n, " stage-layers=%s", mesh_stages_format(&numerics->stages, stages));
     /* gradients of the embedding and the tied head meet in another order */
     if (r->session->plan->strategy.ahead && r->model->config.tied)
         n += snprintf(key + n, size - (size_t)n, " stage-ahead");

@@ -53,7 +53,7 @@ static enum status take_stage(struct run *r)
     struct model_part part;
     if (stages == 1)
         return OK;
-    TRY(model_stage(r->model, comm_member(r->comm, LANE_PP), stages, 0, 1, &part));
+    TRY(model_stage_of(r->model, &s->key.stages, comm_member(r->comm, LANE_PP), stages, 0, 1, &part));
     return model_part_create(r->model, &part, &r->stage);
 }
 

@@ -86,6 +86,7 @@ static void adapt_mesh(const struct comm *c, const struct settings_flags *f, str
     tell("resume: the run had %d ranks (%s), now there are %d: the mesh is chosen anew\n", (int)mesh_ranks(&s->plan.mesh),
          mesh_format(&s->plan.mesh, mesh), comm_size(c));
     s->plan.mesh = settings_sp_mesh(s->sp);
+    s->plan.stage_layers.n = 0;
 }
 
 enum status train_read_settings(struct comm *c, const struct settings_flags *f, enum settings_use use, struct settings *out)

@@ -572,6 +572,47 @@ static void pipelines(void **state)
     model_destroy(m);
 }
 
+/* Stages have the layers that are given; the largest one's placement holds for all, and a step takes what the slowest of each tick takes.
+ * Where one stage alone does not fit, what is shown of all does not, either. */
+static void given_layers(void **state)
+{
+    (void)state;
+    int64_t limit[TIERS] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    struct model *m;
+    struct plan *p, *even;
+    struct plan_request s;
+    assert_int_equal(cell_model(FAMILY_LLAMA, 8, &m), OK);
+    cell_settings(&s, 60, F32);
+    s.mesh.degree[MESH_PP] = 3;
+    s.grad_accum = s.batch = 3;
+    s.zero = 1;
+    assert_int_equal(plan_stages_create(m, &s, 0, limit, &even), OK);
+    s.stage_layers = (struct mesh_stages){3, {1, 5, 2}};
+    if (plan_stages_create(m, &s, 0, limit, &p) != OK || plan_verify_ranks(p) != OK)
+        fail_msg("%s", status_message());
+    assert_true(p->fits && plan_n_roles(p) == 3);
+    const int64_t layers[] = {1, 5, 2};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(p->roles->of[i].made->config.layers, layers[i]);
+    assert_true(p->seconds == plan_of_role(p, 1)->seconds && p->seconds > even->seconds);
+    assert_true(p->seconds < ticks_seconds(plan_of_role(p, 1)));
+    const struct plan *const of[] = {plan_of_role(p, 1), plan_of_role(p, 1), plan_of_role(p, 1)};
+    assert_true(ticks_seconds_of(of) == ticks_seconds(of[0]));
+    const struct plan *small = p, *large = plan_of_role(p, 1);
+    limit[TIER_DEVICE] = (small->arena[TIER_DEVICE] + large->arena[TIER_DEVICE]) / 2;
+    plan_destroy(p);
+    assert_int_equal(plan_stages_create(m, &s, 0, limit, &p), OK);
+    assert_true(p->fits);
+    plan_show_misfit(&p);
+    assert_true(!p->fits && plan_n_roles(p) == 3);
+    plan_destroy(p);
+    plan_destroy(even);
+    s.stage_layers.layers[1] = 4;
+    assert_int_equal(plan_stages_create(m, &s, 0, limit, &p), ERR_INVALID);
+    assert_string_equal(status_message(), "--stage-layers: 1,4,2 are 7 layers, and the model has 8");
+    model_destroy(m);
+}
+
 /* A pipeline whose ZeRO stage is left open has stage 1 where all state fits the device, and else what is fastest; a stage that is given
  * stays. Every piece adds to the gradients in place. */
 static void stages_of_zero(void **state)
@@ -656,6 +697,7 @@ int main(void)
         cmocka_unit_test(ticks),
         cmocka_unit_test(longest_of_stages),
         cmocka_unit_test(pipelines),
+        cmocka_unit_test(given_layers),
         cmocka_unit_test(stages_of_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -727,7 +727,7 @@ static int list_numbers(struct numeric *out)
 {
     static const char *const tiles[] = {"rows=%s", "heads=%s", "loss=%s", "group=%s", NULL},
                              *const mesh[] = {"dp=%s", "ulysses=%s", "ring=%s", NULL},
-                             *const betas[] = {"%s,0.5", "0.5,%s", NULL},
+                             *const betas[] = {"%s,0.5", "0.5,%s", NULL}, *const stages[] = {"%s,2", "2,%s", NULL},
                              *const alpha[] = {"%s", "window=%s,full=0.5", "window=0.5,full=%s", NULL},
                              *const drives[] = {"1x%sGB/s", NULL}, *const alone[] = {"%s", NULL};
     int n = 0;
@@ -737,6 +737,7 @@ static int list_numbers(struct numeric *out)
                                   : k->type == KEY_ALPHA                                  ? alpha
                                   : k->type == KEY_MESH                                   ? mesh
                                   : k->type == KEY_BETAS                                  ? betas
+                                  : k->type == KEY_STAGES                                 ? stages
                                   : k->type == KEY_DRIVES                                 ? drives
                                   : k->type == KEY_COUNT || k->type == KEY_BYTES          ? alone
                                   : k->type == KEY_LENGTHS                                ? alone

@@ -99,6 +99,7 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
     struct seq_shape shape;
     for (int d = 0; d < MESH_DIMS; d++)
         fixed.key.mesh.degree[d] = (int)max_i64(1, s->mesh.degree[d]);
+    fixed.key.stages = s->stage_layers;
     const int slices = strategy_slices(&fixed);
     TRY(seq_shape_create_pieces(ceil_div(s->micro_batch * s->seq_len, slices), fixed.key.mesh.degree[MESH_ULYSSES],
                                 fixed.key.mesh.degree[MESH_RING], SEQ_AUTO, model_least_piece(m), fixed.key.mesh.degree[MESH_TP],

@@ -56,7 +56,7 @@ enum status mesh_check_stages(const struct model *m, const struct plan_request *
             pp);
     if (s->zero == 0)
         return status_fail(ERR_INVALID, "--mesh: pp=%d: all stages share the embedding and the head: take --zero 1, 2 or 3", pp);
-    return model_stage(m, 0, pp, 0, 1, &part);
+    return model_stage_of(m, &s->stage_layers, 0, pp, 0, 1, &part);
 }
 
 /* Least tokens of a slice on one rank, and the most that pieces may wait for each other as a part of them, where slices are chosen. */

@@ -229,7 +229,7 @@ static int64_t most_sums(const struct lowering *L)
     for (int s = 0; whole && s < L->pp; s++) {
         struct model_part part;
         int64_t n = L->n_sums - own;
-        if (model_stage(whole, s, L->pp, L->m->part.slice, L->tp, &part) != OK)
+        if (model_stage_of(whole, &L->s.key.stages, s, L->pp, L->m->part.slice, L->tp, &part) != OK)
             continue;
         if (L->tp > 1) {
             most = max_i64(most, n + sums_of_layers(L, &part));

@@ -13,9 +13,10 @@ enum residency { RES_DEVICE, RES_HOST, RES_NVME, RES_NONE /* dropped; computed a
 
 /* Decisions that may change bits: equal keys give equal bits on one machine, whatever the placement. */
 struct numerics_key {
-    struct mesh mesh; /* every degree is at least 1 */
-    int zero;         /* ZeRO stage: 1 shards optimizer state over all ranks, 2 gradients too, 3 parameters too; one rank has 0 */
-    enum dtype wire;  /* type of gradients on their way to the rank that sums them */
+    struct mesh mesh;          /* every degree is at least 1 */
+    struct mesh_stages stages; /* layers of each stage; n = 0: divided evenly */
+    int zero;        /* ZeRO stage: 1 shards optimizer state over all ranks, 2 gradients too, 3 parameters too; one rank has 0 */
+    enum dtype wire; /* type of gradients on their way to the rank that sums them */
     int64_t row_chunk, loss_tile;
     int head_tile; /* query heads per attention tile */
     int64_t group; /* elements per update group and per parameter transfer */

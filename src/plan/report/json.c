@@ -96,6 +96,11 @@ static json_t *strategy_json(const struct strategy *s)
     for (int d = 0; d < MESH_DIMS; d++)
         if (mesh_tells(&s->key.mesh, (enum mesh_dim)d))
             put_int(o, mesh_rows[d].key, s->key.mesh.degree[d]);
+    for (int i = 0; i < s->key.stages.n; i++) {
+        if (i == 0)
+            json_object_set_new(o, "stage_layers", json_array());
+        json_array_append_new(json_object_get(o, "stage_layers"), json_integer(s->key.stages.layers[i]));
+    }
     put_int(o, "zero", s->key.zero);
     put_text(o, "dtype", dtype_name(s->key.dtype));
     for (int d = 0; d < DECISIONS; d++)

@@ -111,16 +111,19 @@ static void print_zero(const struct plan *p, FILE *f)
 static void print_stages(const struct plan *p, const struct model *m, FILE *f)
 {
     const struct ticks t = plan_ticks(p);
-    const int64_t layers = m->whole->config.layers, each = layers / t.stages, more = layers % t.stages;
-    char idle[32];
+    const int64_t layers = m->whole->config.layers;
+    const struct mesh_stages *given = &p->strategy.key.stages;
+    char idle[32], each[MESH_STAGES_TEXT], text[MESH_STAGES_TEXT + 32];
     if (t.stages == 1 || !p->fits)
         return;
-    prose_print(
-        f, 2,
-        "pipeline: %d stages of %lld%s layers; %lld ticks for %lld micro-batches; a stage stands still for %s, %.0f%% of the "
-        "step, while the pipeline fills and drains.",
-        t.stages, (long long)each, more ? " or one more" : "", (long long)ticks_count(&t), (long long)t.micro_batches,
-        report_duration(ticks_idle(p), idle), 100 * ticks_idle(p) / p->seconds);
+    snprintf(each, sizeof each, "%lld%s", (long long)(layers / t.stages), layers % t.stages ? " or one more" : "");
+    snprintf(text, sizeof text, "%s%s", given->n > 0 ? mesh_stages_format(given, each) : each,
+             given->n > 0 ? " (--stage-layers)" : "");
+    prose_print(f, 2,
+                "pipeline: %d stages of %s layers; %lld ticks for %lld micro-batches; a stage stands still for %s, %.0f%% of the "
+                "step, while the pipeline fills and drains.",
+                t.stages, text, (long long)ticks_count(&t), (long long)t.micro_batches, report_duration(ticks_idle(p), idle),
+                100 * ticks_idle(p) / p->seconds);
     print_zero(p, f);
 }
 

@@ -2,6 +2,7 @@
 #include "plan/search/mesh_seconds.h"
 
 #include "machine/rank_cost.h"
+#include "model/part.h"
 #include "plan/lower/fixed.h"
 #include "plan/search/tuning.h"
 #include "seqpar/seqpar.h"
@@ -412,7 +413,10 @@ enum status mesh_seconds(const struct model *m, const struct mesh_products *prod
                          const int64_t limit[TIERS], struct mesh_figures *out)
 {
     const int64_t all = m->whole->config.layers, stages = mesh_degree(&s->mesh, MESH_PP);
-    struct part x = {.m = m, .s = s, .layers = m->config.layers == all ? (double)ceil_div(all, stages) / (double)all : 1};
+    struct part x = {.m = m,
+                     .s = s,
+                     .layers =
+                         m->config.layers == all ? (double)model_most_layers(m, &s->stage_layers, (int)stages) / (double)all : 1};
     double there = 0;
     TRY(plan_fixed(m, s, &x.fixed));
     TRY(seq_shape_create_pieces(s->micro_batch * s->seq_len, s->mesh.degree[MESH_ULYSSES], s->mesh.degree[MESH_RING], SEQ_AUTO,
