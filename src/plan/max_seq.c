@@ -337,6 +337,12 @@ static int64_t shorter(int64_t tokens, double excess, struct misfit *last)
     return max_i64(LENGTH_SHORTEST, min_i64(tokens - length_step(tokens), round_to_step(next)));
 }
 
+/* Lets planning start at the fewest kept inputs with which the length may fit, up to those of the placement that does. */
+static enum status skip_inputs(const struct range *x, const int64_t limit[TIERS], struct plan_request *s)
+{
+    return x->any ? probe_inputs(x->m, s, limit, x->fits.strategy.placement.keep_inputs, &s->inputs_from) : OK;
+}
+
 /* Plans x's length. *out is NULL if all programs exceed their tables. */
 static enum status plan_at(const struct range *x, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
@@ -403,6 +409,7 @@ static enum status find_longest(struct range *x, const int64_t limit[TIERS], str
     TRY(confirm(x, limit, &b));
     for (tokens = b.low;;) { /* mostly the first one fits */
         TRY(settings_at(x, tokens, &x->variant, chosen, &there));
+        TRY(skip_inputs(x, limit, chosen));
         TRY(plan_at(x, chosen, limit, &plan));
         if (!plan && tokens <= LENGTH_SHORTEST)
             return ERR_NOFIT;

@@ -95,6 +95,7 @@ struct plan_request {
     int alpha_by_kind;   /* 1: alpha holds for layers without a window only, window_alpha for the others */
     double window_alpha; /* alpha of layers with a window, 0..1 */
     int64_t keep_inputs; /* every keep_inputs-th layer keeps its input, the others' are computed again; AUTO */
+    int inputs_from;     /* not a key: the least keep_inputs that planning looks at where that is AUTO; 0: 1 */
     double prefetch;     /* distance by which data are fetched ahead, in row chunks of compute; AUTO: the farthest that fits */
     enum update_on update;        /* device that runs AdamW */
     int64_t row_chunk;            /* tiles: rows=N,heads=N,loss=N (numerics key); AUTO */

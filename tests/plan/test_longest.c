@@ -184,8 +184,39 @@ static void trials_know_what_turns_need(void **state)
             assert_false(c.all_layers);
             for (int k = 0; k < TIERS; k++)
                 assert_true(llabs(c.bytes[k] - whole[k]) <= whole[k] / 100);
+            assert_int_equal(probe_all_layers(m, &s, limit, &c), OK);
+            for (int k = 0; k < TIERS; k++) /* packing leaves hardly a gap */
+                assert_true(llabs(c.bytes[k] - whole[k]) <= whole[k] / 1000);
         }
     }
+    model_destroy(m);
+}
+
+/* Kept inputs that all tiers together have no room for are passed over; those that may fit are not. */
+static void many_inputs_are_passed_over(void **state)
+{
+    (void)state;
+    struct plan_request s;
+    struct candidate c;
+    struct model *m = many_pieces(&s);
+    int64_t limit[TIERS] = {1 << 20, 1 << 30, 0}, need[9];
+    int every;
+    for (int n = 1; n <= 4; n *= 2) {
+        s.keep_inputs = n;
+        assert_int_equal(probe_estimate(m, &s, limit, &c), OK);
+        need[n] = c.bytes[TIER_HOST];
+        print_message("inputs 1/%d: %lld bytes of the host\n", n, (long long)need[n]);
+    }
+    s.keep_inputs = AUTO;
+    assert_int_equal(probe_inputs(m, &s, limit, 8, &every), OK);
+    assert_int_equal(every, 1);
+    limit[TIER_DEVICE] = c.bytes[TIER_DEVICE];
+    limit[TIER_HOST] = need[4] - limit[TIER_DEVICE];
+    assert_true(0.95 * (double)need[2] > (double)need[4]);
+    assert_int_equal(probe_inputs(m, &s, limit, 8, &every), OK);
+    assert_int_equal(every, 4);
+    assert_int_equal(probe_inputs(m, &s, limit, 2, &every), OK);
+    assert_int_equal(every, 2);
     model_destroy(m);
 }
 
@@ -210,8 +241,9 @@ static void small_tiers_do_no_harm(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_next_one_does_not_fit), cmocka_unit_test(nothing_fits),
-                                       cmocka_unit_test(positions_are_sized), cmocka_unit_test(trials_know_what_turns_need),
-                                       cmocka_unit_test(small_tiers_do_no_harm)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_next_one_does_not_fit),   cmocka_unit_test(nothing_fits),
+        cmocka_unit_test(positions_are_sized),         cmocka_unit_test(many_inputs_are_passed_over),
+        cmocka_unit_test(trials_know_what_turns_need), cmocka_unit_test(small_tiers_do_no_harm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

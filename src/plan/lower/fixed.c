@@ -93,7 +93,7 @@ enum status plan_fixed(const struct model *m, const struct plan_request *s, stru
                              .placement.experts_at = (int)s->experts, /* OFFLOAD_NONE is 1 */
                              .evaluates = s->evaluation || s->scores || s->eval_before || s->eval_every > 0,
                              .weighted = s->weighted,
-                             .placement.keep_inputs = (int)max_i64(1, s->keep_inputs),
+                             .placement.keep_inputs = (int)max_i64(1, s->keep_inputs > 0 ? s->keep_inputs : s->inputs_from),
                              .target = s->target,
                              .discrete = s->device == DEVICE_CPU_DISCRETE || s->device == DEVICE_CUDA};
     struct seq_shape shape;

@@ -64,12 +64,18 @@ static struct plan_request on_chosen_grid(const struct advisor *x, const struct 
     return s;
 }
 
+/* Returns the placement that fits beside more resources if nothing better does: the plan's; NULL: there is none. */
+static const struct strategy *placed_now(const struct advisor *x, const struct proposal_setup *t)
+{
+    return x->p->fits && proposals[t->change.proposal].stage == PROPOSAL_MORE ? &x->p->strategy : NULL;
+}
+
 /* Probes a proposal and keeps it if it helps. *helped: 1 if it does; may be NULL. */
 static enum status try(struct advisor *x, struct proposal_setup *t, int *helped)
 {
     struct candidate c;
     struct plan_request s = on_chosen_grid(x, t);
-    TRY(probe_seconds(x->m, &s, t->limit, x->stalls, &c));
+    TRY(probe_seconds(x->m, &s, t->limit, x->stalls, placed_now(x, t), &c));
     x->out->tried++;
     measure(t, c.seconds, c.bytes, &c.strategy, &t->change);
     int good = helps(x, c.excess <= 1, &t->change);

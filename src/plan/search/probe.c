@@ -7,6 +7,7 @@
 #include "plan/search/smallest.h"
 #include "plan/search/price.h"
 #include "plan/search/search.h"
+#include "plan/search/trial.h"
 #include "plan/search/tuning.h"
 
 #include <math.h>
@@ -15,21 +16,6 @@
 int probe_is_small(const struct candidate *c, const struct model *m)
 {
     return c->all_layers && m->config.layers * ceil_div(c->strategy.rows, c->strategy.key.row_chunk) <= PROBE_SMALL_CHUNKS;
-}
-
-/* Gives every open choice the value farthest from the device, which is mostly the smallest placement. */
-static void empty_device(struct problem *p)
-{
-    struct plan_request *s = &p->request;
-    for (int d = 0; d < DECISIONS; d++) {
-        enum offload *tier = decision_request(s, d);
-        if (tier && *tier == OFFLOAD_AUTO)
-            *tier = p->limit[TIER_NVME] > 0 ? OFFLOAD_NVME : OFFLOAD_CPU;
-    }
-    if (s->alpha < 0)
-        s->alpha = 0;
-    if (s->update == UPDATE_AUTO)
-        s->update = UPDATE_HOST;
 }
 
 /* Returns the number of layer inputs held at once if one of `every` layers keeps its own: the kept ones, and those of one run of
@@ -94,7 +80,7 @@ enum status probe_smallest(const struct problem *p, const struct strategy *fixed
     struct problem emptied = *p;
     const struct model *m = p->model;
     int least = smallest_inputs(p, fixed);
-    empty_device(&emptied);
+    search_empty_device(&emptied);
     TRY(find_smallest(&emptied, fixed, out));
     if (out->excess <= 1)
         return OK;
@@ -115,9 +101,11 @@ enum status probe_smallest(const struct problem *p, const struct strategy *fixed
 
 enum status probe_all_layers(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct candidate *c)
 {
+    struct problem p;
     if (c->all_layers)
         return OK;
-    TRY(fit_serially(m, &c->strategy, plan_first_duties(s), c->bytes));
+    problem_set(&p, m, s, limit);
+    TRY(trial_bytes(&p, &c->strategy, c->bytes));
     c->excess = budget_excess(c->bytes, limit);
     c->all_layers = 1;
     return OK;
@@ -157,16 +145,23 @@ enum status probe_fits_long(const struct model *m, const struct plan_request *s,
     return probe_fits(m, s, limit, out);
 }
 
+/* Places *to as `like` is, with the same shares of its chunks kept and on the device. */
+static void place_like(const struct strategy *like, struct strategy *to)
+{
+    const int64_t of = ceil_div(like->rows, like->key.row_chunk), chunks = ceil_div(to->rows, to->key.row_chunk);
+    strategy_place(to, like);
+    to->placement.kept_chunks = (int)(like->placement.kept_chunks * chunks / of);
+    to->placement.device_chunks = (int)(like->placement.device_chunks * chunks / of);
+}
+
 enum status probe_like(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                        const struct strategy *like, struct candidate *out)
 {
     struct strategy same;
     struct problem p;
-    int64_t chunks = ceil_div(like->rows, like->key.row_chunk);
     TRY(plan_fixed(m, s, &same));
     problem_set(&p, m, s, limit);
-    strategy_place(&same, like);
-    same.placement.kept_chunks = (int)(like->placement.kept_chunks * ceil_div(same.rows, same.key.row_chunk) / chunks);
+    place_like(like, &same);
     return search_fits(&p, &same, out);
 }
 
@@ -184,8 +179,22 @@ enum status probe_estimate(const struct model *m, const struct plan_request *s, 
     struct problem emptied;
     TRY(plan_fixed(m, s, &fixed));
     problem_set(&emptied, m, s, limit);
-    empty_device(&emptied);
-    return search_least(&emptied, &fixed, out);
+    return search_emptied(&emptied, &fixed, out);
+}
+
+enum status probe_inputs(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int most, int *every)
+{
+    struct strategy fixed;
+    struct problem p;
+    struct candidate least;
+    TRY(plan_fixed(m, s, &fixed));
+    problem_set(&p, m, s, limit);
+    do {
+        *every = fixed.placement.keep_inputs;
+        TRY(search_emptied(&p, &fixed, &least));
+    } while ((double)least.bytes[TIER_DEVICE] <= (1 + BYTES_UNCERTAIN) * (double)limit[TIER_DEVICE] &&
+             is_too_much(&p, &least, *every) && *every < most && search_fewer_inputs(&p, &fixed));
+    return OK;
 }
 
 /* Finds the fastest of a few promising placements: there is one if out->tried and out->excess <= 1. */
@@ -201,7 +210,7 @@ static enum status find_promising(const struct problem *p, double rate, struct c
 }
 
 enum status probe_seconds(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
-                          struct candidate *out)
+                          const struct strategy *like, struct candidate *out)
 {
     struct strategy smallest;
     struct problem p;
@@ -209,6 +218,13 @@ enum status probe_seconds(const struct model *m, const struct plan_request *s, c
     TRY(find_promising(&p, rate, out));
     if (out->tried && out->excess <= 1)
         return OK;
+    if (like) {
+        TRY(plan_fixed(m, s, &smallest));
+        place_like(like, &smallest);
+        TRY(search_price_as_is(&p, &smallest, out));
+        if (out->excess <= 1)
+            return OK;
+    }
     TRY(probe_fits(m, s, limit, out));
     if (out->excess > 1)
         return OK;

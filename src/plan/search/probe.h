@@ -32,14 +32,18 @@ enum status probe_smallest(const struct problem *p, const struct strategy *fixed
 enum status probe_all_layers(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                              struct candidate *c);
 
+/* Finds the least number of layers, at most `most`, of which one keeps its input in placements for which all tiers together may have
+ * room, by estimates alone. */
+enum status probe_inputs(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], int most, int *every);
+
 /* Estimates the least need of the placement that is mostly the smallest, without trials. */
 enum status probe_estimate(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
                            struct candidate *out);
 
-/* Finds the fastest of a few promising placements (search_promising), with its seconds as tried; if none fits, probe_fits'
- * result. A plan is as fast or somewhat faster. */
+/* Finds the fastest of a few promising placements (search_promising), with its seconds as tried; if none fits, the placement of `like`,
+ * which may be NULL; if that does not fit, probe_fits' result. A plan is as fast or somewhat faster. */
 enum status probe_seconds(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,
-                          struct candidate *out);
+                          const struct strategy *like, struct candidate *out);
 
 /* Probes as probe_seconds, given `fits`, a placement that is known to fit when no instructions overlap. */
 enum status probe_seconds_of(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], double rate,

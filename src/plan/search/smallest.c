@@ -7,6 +7,20 @@
 
 #include <math.h>
 
+void search_empty_device(struct problem *p)
+{
+    struct plan_request *s = &p->request;
+    for (int d = 0; d < DECISIONS; d++) {
+        enum offload *tier = decision_request(s, d);
+        if (tier && *tier == OFFLOAD_AUTO)
+            *tier = p->limit[TIER_NVME] > 0 ? OFFLOAD_NVME : OFFLOAD_CPU;
+    }
+    if (s->alpha < 0)
+        s->alpha = 0;
+    if (s->update == UPDATE_AUTO)
+        s->update = UPDATE_HOST;
+}
+
 /* Finds the smallest placement with the layer inputs of the fixed strategy, with as few kept chunks as the request allows. */
 static enum status smallest_inputs(const struct problem *p, const struct strategy *fixed, struct candidate *out)
 {
@@ -68,6 +82,13 @@ enum status search_least(const struct problem *p, const struct strategy *fixed, 
             *out = x.candidates[i];
     search_destroy(&x);
     return OK;
+}
+
+enum status search_emptied(const struct problem *p, const struct strategy *fixed, struct candidate *out)
+{
+    struct problem emptied = *p;
+    search_empty_device(&emptied);
+    return search_least(&emptied, fixed, out);
 }
 
 enum status search_promising(const struct problem *p, const struct strategy *fixed, double rate, struct candidate *out)

@@ -12,6 +12,12 @@ enum status search_smallest(const struct problem *p, const struct strategy *fixe
 /* Finds the placement that is estimated to need the least share of the budgets; tries nothing. */
 enum status search_least(const struct problem *p, const struct strategy *fixed, struct candidate *out);
 
+/* Gives every choice that p leaves open the value farthest from the device, which is mostly the smallest placement. */
+void search_empty_device(struct problem *p);
+
+/* Estimates the least need of the placements that search_empty_device leaves. */
+enum status search_emptied(const struct problem *p, const struct strategy *fixed, struct candidate *out);
+
 /* Finds the best of a few placements, tried in order of estimate plus `rate` seconds of stalls for every second of traffic,
  * within PROMISING_INSTRS instructions. Placements that ought not to fit are left out, so something may fit even if *out does
  * not. */

@@ -7,6 +7,7 @@
 #include "plan/lower/grid.h"
 #include "plan/search/price.h"
 #include "plan/search/search.h"
+#include "plan/search/smallest.h"
 #include "plan/search/tuning.h"
 
 #include <math.h>
@@ -68,6 +69,10 @@ static enum status find_start(struct searched *v)
     if (n > 1)
         TRY(search_estimate(&v->problem, &grids[0], &on_default));
     while (--n > 0) {
+        struct candidate emptied; /* spares the estimates of all placements on tiles that the device has no room for */
+        TRY(search_emptied(&v->problem, &grids[n], &emptied));
+        if ((double)emptied.bytes[TIER_DEVICE] > (1 + BYTES_UNCERTAIN) * (double)v->problem.limit[TIER_DEVICE])
+            continue;
         TRY(search_estimate(&v->problem, &grids[n], &least));
         if (may_start(v, least, on_default)) {
             v->fixed = grids[n];

@@ -162,6 +162,13 @@ static enum status find_serial_bytes(const struct trials *x, const struct model 
     return OK;
 }
 
+enum status trial_bytes(const struct problem *p, const struct strategy *s, int64_t out[TIERS])
+{
+    const struct trials x = {.problem = p};
+    const struct outcome_key key = {.strategy = *s, .model = memo_model(p->model), .duties = plan_first_duties(&p->request)};
+    return find_serial_bytes(&x, p->model, &key, out);
+}
+
 /* Schedules a draft within out->limit. */
 static enum status schedule_draft(const struct trials *x, const struct outcome_key *k, struct draft *d, struct outcome *out)
 {

@@ -18,6 +18,9 @@ double trial_instrs(const struct trials *x, const struct candidate *c);
  * and bytes of the whole model. At FIT_SERIAL the seconds are the estimate. */
 enum status trial_run(const struct trials *x, struct candidate *c, int level);
 
+/* Finds the bytes that a placement's first program of all layers needs in the serial order. */
+enum status trial_bytes(const struct problem *p, const struct strategy *s, int64_t out[TIERS]);
+
 /* A step of several micro-batches. */
 struct step_trial {
     double seconds;  /* seconds of the whole step */

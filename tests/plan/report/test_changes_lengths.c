@@ -27,7 +27,7 @@ static void glances(void **state)
         s.device = DEVICE_CPU_DISCRETE;
         s.link_gbps = i % 3 ? 0 : 0.05;
         struct plan *plan = plan_for(m, &s, limit);
-        assert_int_equal(probe_seconds(m, &s, limit, 0.1, &c), OK);
+        assert_int_equal(probe_seconds(m, &s, limit, 0.1, NULL, &c), OK);
         assert_int_equal(c.excess <= 1, plan->fits);
         if (plan->fits && (c.seconds < 0.97 * plan->seconds || c.seconds > 1.1 * plan->seconds))
             fail_msg("case %d: a look says %g s, the plan takes %g s", i, c.seconds, plan->seconds);
@@ -36,6 +36,32 @@ static void glances(void **state)
         print_message("%d: %s\n", i, plan->fits ? "fits" : "does not fit");
         plan_destroy(plan);
     }
+    model_destroy(m);
+}
+
+/* A placement that is known to fit is looked at where estimates find none, and takes the seconds of its plan. */
+static void looks_at_what_fits(void **state)
+{
+    (void)state;
+    struct model *m = model_for();
+    struct plan_request s;
+    struct candidate c;
+    int64_t limit[TIERS] = {2500000, AMPLE, 0};
+    cell_settings(&s, 512, F32);
+    s.params = s.grads = s.optim = s.acts = s.passing = OFFLOAD_AUTO;
+    s.alpha = AUTO;
+    s.device = DEVICE_CPU_DISCRETE;
+    s.link_gbps = 0.05;
+    struct plan *plan = plan_for(m, &s, limit);
+    assert_true(plan->fits);
+    for (int t = 0; t < TIERS; t++) /* a trial packs a little worse than a plan */
+        limit[t] = plan->arena[t] + plan->arena[t] / 50;
+    assert_int_equal(probe_seconds(m, &s, limit, 0.1, NULL, &c), OK);
+    assert_true(c.excess > 1);
+    assert_int_equal(probe_seconds(m, &s, limit, 0.1, &plan->strategy, &c), OK);
+    print_message("excess %g, %g s, its plan %g s\n", c.excess, c.seconds, plan->seconds);
+    assert_true(c.excess <= 1 && fabs(c.seconds - plan->seconds) < 0.01 * plan->seconds);
+    plan_destroy(plan);
     model_destroy(m);
 }
 
@@ -159,8 +185,8 @@ static void shorter_has_fewer_positions(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(glances), cmocka_unit_test(beyond_everything),
-                                       cmocka_unit_test(beyond_programs), cmocka_unit_test(nearly_the_longest),
-                                       cmocka_unit_test(shorter_has_fewer_positions)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(glances),         cmocka_unit_test(looks_at_what_fits), cmocka_unit_test(beyond_everything),
+        cmocka_unit_test(beyond_programs), cmocka_unit_test(nearly_the_longest), cmocka_unit_test(shorter_has_fewer_positions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
