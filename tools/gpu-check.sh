@@ -121,7 +121,7 @@ section_experts() {
     "$build/test_cuda_ops" routes pairs travel experts && "$python" bench/gpu/bench_experts.py --seconds "$(($1 > 50 ? $1 - 40 : 10))"
 }
 section_hybrid() {
-    "$build/test_cuda_ops" convolutions decays scans && "$python" bench/gpu/bench_scans.py --seconds "$(($1 > 60 ? $1 - 50 : 10))" || return 1
+    "$build/test_cuda_ops" convolutions decays scans summaries && "$python" bench/gpu/bench_scans.py --seconds "$(($1 > 60 ? $1 - 50 : 10))" || return 1
     local name
     for name in ${golden_program:+hybrid/qwen3_5 hybrid/bamba}; do
         LTRAIN_GOLDEN=$golden $golden_program "$name" || return 1

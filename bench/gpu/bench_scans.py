@@ -1,6 +1,7 @@
 """Scans of linear attention, their gradients and convolutions at the shapes of published hybrids: first a short one beside the recurrence,
-token by token in fp64 with autograd; then TFLOP/s beside a dense product's, and beside flash-linear-attention's chunk_gated_delta_rule where
-that is installed. `--seconds N` for all of it. Writes scans.json; exits 1 if a result is wrong."""
+token by token in fp64 with autograd, and what ranks that share a sequence add beside it; then TFLOP/s beside a dense product's, and beside
+flash-linear-attention's chunk_gated_delta_rule where that is installed; and the times of a piece's summary, of that of its gradients, and of the
+fold of 16 pieces' states for an eighth of the heads. `--seconds N` for all of it. Writes scans.json; exits 1 if a result is wrong."""
 import argparse
 import sys
 import torch
@@ -13,7 +14,7 @@ from kernels import BF16
 # name: kind, rows of a chunk, heads, key heads, columns of a key, of a value
 LAYERS = {"qwen3.5-0.8b": (0, 8192, 16, 16, 128, 128), "qwen3.5-9b": (0, 4096, 32, 16, 128, 128), "qwen3.5-27b": (0, 4096, 48, 16, 128, 128),
           "granite-4-h": (1, 4096, 128, 1, 128, 64)}
-DELTA, CHUNK, WIDTH = 0, 64, 4
+DELTA, CHUNK, WIDTH, PIECES = 0, 64, 4, 16
 WORST = 0.02  # norm-wise: operands of products are bf16
 
 
@@ -37,6 +38,14 @@ class Layer:
         self.forward = lib.op("scan", self.a, [self.o, self.after, self.qkv, self.g, self.beta, self.links, self.before, None, work])
         self.backward = lib.op("scan_grad", self.a, [self.dqkv, self.dg, self.dbeta, self.dstate, None, self.d_out, self.links, self.before, None, work])
         c = attrs("conv", rows=rows, cols=ld, ld=ld, first=0, width=WIDTH, silu=1, dtype=BF16)
+        self.move, self.own, self.dbefore = fp32(heads, key, key), fp32(heads, key, value), torch.zeros(heads, key, value, device="cuda")
+        gates = [self.qkv, self.g, self.beta]
+        self.sum = lib.op("scan_sum", self.a, [self.move, self.own, *gates, self.links, work])
+        self.grad_sum = lib.op("scan_grad_sum", self.a, [self.dbefore, *gates, self.d_out, self.links, work])
+        f = attrs("fold", pieces=PIECES, heads=max(heads // 8, 1), key_dim=key, value_dim=value)
+        self.moves, self.owns = fp32(PIECES, f.fold.heads, key, key) * key**-0.5, fp32(PIECES, f.fold.heads, key, value)
+        self.states, self.order = torch.empty_like(self.owns), torch.randperm(PIECES, device="cuda", dtype=torch.int32)
+        self.fold = lib.op("scan_fold", f, [self.states, self.moves, self.owns, self.order])
         self.conv = lib.op("conv", c, [bf16(rows, ld), None, self.qkv, bf16(ld, WIDTH), None, self.links, None])
 
     def flops(self):
@@ -63,6 +72,23 @@ def recurrence(layer, qkv, g, beta, before):
     return torch.stack(out), state
 
 
+def check_ranks(layer):
+    """What passes between ranks, and what it must be: (name, got, right). No document begins in the rows."""
+    layer.links.zero_()
+    inputs = [x.double().requires_grad_() for x in (layer.qkv, layer.g, layer.beta, layer.before)]
+    out, after = recurrence(layer, *inputs)
+    own = recurrence(layer, *inputs[:3], torch.zeros_like(inputs[3]))[1]
+    layer.sum()
+    layer.grad_sum()
+    layer.fold()
+    states, order = [torch.zeros_like(layer.owns[0], dtype=torch.float64)], layer.order.tolist()
+    for piece in order[:-1]:
+        states.append(layer.moves[piece].double() @ states[-1] + layer.owns[piece].double())
+    moved = layer.move.double() @ layer.before.double() + layer.own.double()
+    dbefore, = torch.autograd.grad((out * layer.d_out.double()).sum(), inputs[3])
+    return ("own", layer.own, own), ("move", moved, after), ("dbefore", layer.dbefore, dbefore), ("fold", layer.states[order], torch.stack(states))
+
+
 def check(lib, name, kind, heads, groups, key, value):
     """Returns the number of wrong results at 200 rows."""
     layer, bad = Layer(lib, kind, 200, heads, groups, key, value), 0
@@ -71,8 +97,8 @@ def check(lib, name, kind, heads, groups, key, value):
     want = torch.autograd.grad((out * layer.d_out.double()).sum() + (after * layer.dstate.double()).sum(), inputs)
     layer.forward()
     layer.backward()
-    for what, got, right in zip(("o", "state", "dqkv", "dg", "dbeta", "dstate"), (layer.o, layer.after, layer.dqkv, layer.dg, layer.dbeta, layer.dstate),
-                                (out, after) + want):
+    for what, got, right in (*zip(("o", "state", "dqkv", "dg", "dbeta", "dstate"), (layer.o, layer.after, layer.dqkv, layer.dg, layer.dbeta, layer.dstate),
+                                  (out, after) + want), *check_ranks(layer)):
         error = ((got.double().view_as(right) - right).norm() / right.norm()).item()
         if not error <= WORST:
             print(f"{name}: {what} is off by {error:.3g}")
@@ -102,7 +128,8 @@ def main():
     x, y = bf16(8192, 8192), bf16(8192, 8192)
     for name, shape in LAYERS.items():
         layer = Layer(lib, *shape)
-        calls = dict({"forward": layer.forward, "backward": layer.backward, "conv": layer.conv, "dense": lambda: x @ y}, **of_fla(layer))
+        calls = dict({"forward": layer.forward, "backward": layer.backward, "sum": layer.sum, "grad_sum": layer.grad_sum, "fold": layer.fold,
+                      "conv": layer.conv, "dense": lambda: x @ y}, **of_fla(layer))
         times = timing.take_turns(calls, options.seconds / len(LAYERS), 10.0)
         ms = {call: t["median_ms"] for call, t in times.items()}
         dense = 2 * 8192**3 / ms["dense"]

@@ -41,6 +41,7 @@ class Attrs(ctypes.Union):
         ("combine", fields([(i64, "rows dim"), (i32, "k experts y_type dtype accumulate")])),
         ("conv", fields([(i64, "rows"), (i32, "cols ld first width silu dtype accumulate")])),
         ("scan", fields([(i64, "rows"), (i32, "kind heads groups key_dim value_dim q_first k_first v_first ld dtype accumulate"), (f32, "scale eps")])),
+        ("fold", fields([(i64, "pieces"), (i32, "heads key_dim value_dim transposed")])),
         ("heads", fields([(i64, "rows"), (i32, "heads head_dim dtype")])),
         ("cast", fields([(i64, "n"), (i32, "y_type x_type")])),
         ("vec", fields([(i64, "n n_decay first share"), (i32, "low_precision moments")])),

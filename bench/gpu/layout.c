@@ -45,6 +45,7 @@ int main(void)
     AT("conv.accumulate", struct op_attrs, conv.accumulate);
     AT("scan.ld", struct op_attrs, scan.ld);
     AT("scan.eps", struct op_attrs, scan.eps);
+    AT("fold.transposed", struct op_attrs, fold.transposed);
     AT("gated.width", struct op_attrs, gated.width);
     AT("gated.alpha", struct op_attrs, gated.alpha);
     AT("combine.k", struct op_attrs, combine.k);

@@ -291,12 +291,12 @@ OP(SCAN_GRAD, scan_grad, RECURRENT, NEVER, a->scan.dtype, op_scan_flops(a, 1),
 
 /* Summary of rows, whatever state enters them: after = move before + own. It covers the rows before, too, if `accumulate` is set:
  * move [heads,key_dim,key_dim], own [heads,key_dim,value_dim] */
-CPU_OP(SCAN_SUM, scan_sum, RECURRENT, NEVER, a->scan.dtype, op_scan_sum_flops(a, 0),
+OP(SCAN_SUM, scan_sum, RECURRENT, NEVER, a->scan.dtype, op_scan_sum_flops(a, 0),
    SUM(move, F32, scan.accumulate), SUM(own, F32, scan.accumulate), IN(qkv, T(scan)), IN(g, F32), IN(beta, F32), IN(links, I32),
    WORK(work))
 
 /* dstate, the gradient of the state after the rows, becomes that of the state before them: do [rows,heads*value_dim] */
-CPU_OP(SCAN_GRAD_SUM, scan_grad_sum, RECURRENT, NEVER, a->scan.dtype, op_scan_sum_flops(a, 1),
+OP(SCAN_GRAD_SUM, scan_grad_sum, RECURRENT, NEVER, a->scan.dtype, op_scan_sum_flops(a, 1),
    INOUT(dstate, F32), IN(qkv, T(scan)), IN(g, F32), IN(beta, F32), IN(do, T(scan)), IN(links, I32), WORK(work))
 
 /* --- Linear attention between ranks: attrs.fold --- */
@@ -304,7 +304,7 @@ CPU_OP(SCAN_GRAD_SUM, scan_grad_sum, RECURRENT, NEVER, a->scan.dtype, op_scan_su
 /* State before each piece of a sequence, by the pieces' summaries in the given order: state[order[0]] = 0, state[order[i + 1]] =
  * move[order[i]] state[order[i]] + own[order[i]]. transposed: gradients of the states after the pieces, from the last piece on, by
  * move's transposes. state, own [pieces,heads,key_dim,value_dim], move [pieces,heads,key_dim,key_dim], order [pieces] */
-CPU_OP(SCAN_FOLD, scan_fold, RECURRENT, NEVER, F32, 2.0 * a->fold.pieces * a->fold.heads * a->fold.key_dim * a->fold.key_dim * a->fold.value_dim,
+OP(SCAN_FOLD, scan_fold, RECURRENT, NEVER, F32, 2.0 * a->fold.pieces * a->fold.heads * a->fold.key_dim * a->fold.key_dim * a->fold.value_dim,
    OUT(state, F32), IN(move, F32), IN(own, F32), IN(order, I32))
 
 /* --- Types: attrs.cast --- */

@@ -15,8 +15,8 @@ struct chunk_gates {
     int32_t document[SCAN_CHUNK]; /* 0: the one that goes on */
 };
 
-/* Offsets of a scan's scratch in bytes. Units are heads of chunks, chunk by chunk; columns of keys and values are rounded up to
- * SCAN_CHUNK, and those beyond the head's are zero. Parts from `inverse` on are those of the backward pass. */
+/* Offsets of the scratch of a scan or its sums in bytes; -1: the op has no such part. Units are heads of chunks, chunk by chunk; columns of
+ * keys and values are rounded up to SCAN_CHUNK, and those beyond the head's are zero. */
 struct scan_layout {
     int64_t units, key, value; /* units; columns of a key and of a value */
     int64_t gates;             /* struct chunk_gates [units] */
@@ -37,10 +37,16 @@ static inline int64_t take_bytes(int64_t *at, int64_t bytes)
     return from;
 }
 
-static inline struct scan_layout scan_layout_of(const struct op_attrs *a, int gradient)
+/* Takes bytes of a part that only some ops have. */
+static inline int64_t take_part(int64_t *at, int is_there, int64_t bytes)
+{
+    return is_there ? take_bytes(at, bytes) : -1;
+}
+
+static inline struct scan_layout scan_layout_of(enum op_kind kind, const struct op_attrs *a)
 {
     const int64_t rows = a->scan.rows, side = SCAN_CHUNK;
-    const int is_delta = a->scan.kind == SCAN_DELTA;
+    const int is_delta = a->scan.kind == SCAN_DELTA, gradient = kind == OP_SCAN_GRAD, whole = kind == OP_SCAN || gradient;
     struct scan_layout l;
     l.units = ceil_div(rows, side) * a->scan.heads;
     l.key = round_up(a->scan.key_dim, side);
@@ -48,13 +54,13 @@ static inline struct scan_layout scan_layout_of(const struct op_attrs *a, int gr
     l.bytes = 0;
     l.gates = take_bytes(&l.bytes, l.units * (int64_t)sizeof(struct chunk_gates));
     l.norms = take_bytes(&l.bytes, rows * a->scan.groups * 8);
-    l.y = take_bytes(&l.bytes, is_delta || gradient ? l.units * side * l.key * 4 : 0);
-    l.z = take_bytes(&l.bytes, l.units * side * l.value * 4);
-    l.states = take_bytes(&l.bytes, l.units * l.key * l.value * 4);
-    l.inverse = take_bytes(&l.bytes, is_delta && gradient ? l.units * side * side * 4 : 0);
-    l.dz = take_bytes(&l.bytes, gradient ? l.units * side * l.value * 4 : 0);
-    l.dstates = take_bytes(&l.bytes, gradient ? l.units * l.key * l.value * 4 : 0);
-    l.dskips = take_bytes(&l.bytes, gradient ? l.units * 8 : 0);
+    l.y = take_part(&l.bytes, is_delta || gradient, l.units * side * l.key * 4);
+    l.z = take_part(&l.bytes, kind != OP_SCAN_GRAD_SUM, l.units * side * l.value * 4);
+    l.states = take_part(&l.bytes, whole, l.units * l.key * l.value * 4);
+    l.inverse = take_part(&l.bytes, is_delta && gradient, l.units * side * side * 4);
+    l.dz = take_part(&l.bytes, gradient || kind == OP_SCAN_GRAD_SUM, l.units * side * l.value * 4);
+    l.dstates = take_part(&l.bytes, gradient, l.units * l.key * l.value * 4);
+    l.dskips = take_part(&l.bytes, gradient, l.units * 8);
     return l;
 }
 

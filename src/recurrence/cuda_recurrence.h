@@ -24,7 +24,8 @@ int64_t recurrence_cuda_workspace_bytes(enum op_kind kind, const struct op_attrs
  * nothing is launched then. ERR_IO: a launch failed. */
 void recurrence_cuda_kernels(op_kernel *table[OP_COUNT]);
 
-op_kernel ops_cuda_conv, ops_cuda_conv_grad, ops_cuda_decay, ops_cuda_decay_grad, ops_cuda_scan, ops_cuda_scan_grad;
+op_kernel ops_cuda_conv, ops_cuda_conv_grad, ops_cuda_decay, ops_cuda_decay_grad, ops_cuda_scan, ops_cuda_scan_grad,
+    ops_cuda_scan_sum, ops_cuda_scan_grad_sum, ops_cuda_scan_fold;
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
 
 #include "recurrence/cuda_tile.cuh"
 
-/* A call of OP_SCAN or OP_SCAN_GRAD. Scratch: struct scan_layout. */
+/* A call of a scan or its sums. Scratch: struct scan_layout; NULL: the op has no such part. */
 struct scan_args {
     int64_t rows, ld;
     int64_t chunks, units, key_wide, value_wide;
@@ -16,16 +16,20 @@ struct scan_args {
     const int32_t *links;
     const float *before;
     void *o;
-    float *after, *dstate, *dskip;
+    float *after, *dstate, *dskip, *move; /* move: of OP_SCAN_SUM, whose `own` is before and after */
     struct chunk_gates *gates;
     float *norms, *y, *z, *states, *inverse, *dz, *dstates;
     double *dskips;
 };
 
 /* Refuses shapes that no kernel takes. */
-enum status scan_cuda_args(const char *op, const struct op_attrs *attrs, void *work, int gradient, struct scan_args *a);
-/* Computes gates, norms, Y, Z and the states before all chunks; and T if a->inverse is not NULL. */
+enum status scan_cuda_args(const char *op, enum op_kind kind, const struct op_attrs *attrs, void *work, struct scan_args *a);
+/* Computes gates, norms, Y, and those of T and T beta V that a has room for. */
+enum status scan_cuda_prepare(const struct op_attrs *attrs, const struct scan_args *a, void *stream);
+/* Does that, and computes Z, the states before all chunks, if a has room for them, and the state or summary after the last. */
 enum status scan_cuda_states(const struct op_attrs *attrs, const struct scan_args *a, void *stream);
+/* Computes R' dO of all chunks, the states' gradients after them, if a has room for them, and a->dstate before the first. */
+enum status scan_cuda_dstates(const struct op_attrs *attrs, const struct scan_args *a, void *stream);
 
 namespace
 {

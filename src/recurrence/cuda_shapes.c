@@ -5,7 +5,7 @@ int64_t recurrence_cuda_workspace_bytes(enum op_kind kind, const struct op_attrs
 {
     if (kind == OP_CONV_GRAD)
         return conv_layout_of(attrs).floats * (int64_t)sizeof(float);
-    if (kind == OP_SCAN || kind == OP_SCAN_GRAD)
-        return scan_layout_of(attrs, kind == OP_SCAN_GRAD).bytes + CUDA_SCAN_ALIGN;
+    if (op_is_scan(kind))
+        return scan_layout_of(kind, attrs).bytes + CUDA_SCAN_ALIGN;
     return 0;
 }

@@ -165,7 +165,7 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) pr
     float *const z = a.z + u.at * SIDE * a.value_wide, *const y = a.y + u.at * SIDE * a.key_wide;
     if (!a.is_delta) {
         const int cols = (a.value + COLUMNS - 1) / COLUMNS * COLUMNS;
-        for (int e = threadIdx.x; e < u.tall * cols; e += THREADS)
+        for (int e = threadIdx.x; e < u.tall * cols && a.z; e += THREADS)
             z[e / cols * a.value_wide + e % cols] = scaled(s.gates.beta[e / cols], value_at<T>(a, u, e / cols, e % cols));
         return;
     }
@@ -173,7 +173,7 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) pr
     invert(s.system, s.inverse, u.tall);
     for (int e = threadIdx.x; e < SIDE * SIDE && a.inverse; e += THREADS)
         a.inverse[u.at * SIDE * SIDE + e] = s.inverse.x[e / SIDE][e % SIDE];
-    for (int v = 0; v < a.value; v += SIDE) {
+    for (int v = 0; v < a.value && a.z; v += SIDE) {
         const area in = {u.tall, slice_columns(a.value, v)};
         fill(s.x, in, [&](int i, int j) { return scaled(s.gates.beta[i], value_at<T>(a, u, i, v + j)); });
         put_solved<TENSOR>(s, in, z + v, a.value_wide);
@@ -192,12 +192,32 @@ struct states_space {
     tile<COLUMNS> z, state[TILES];
 };
 
-/* Completes Z of a unit, and leaves r Z in s.z: COLUMNS columns from `column` on. */
-template <bool TENSOR> __device__ __forceinline__ void find_values(const scan_args &a, const unit &u, int column, states_space &s)
+/* COLUMNS columns of a head's matrix that pass from chunk to chunk: of its state, or of a summary's `move`, whose values are zero. */
+struct state_part {
+    const float *before; /* element (i, j) stands at i wide + j; NULL: zeros, of a summary the identity */
+    float *after;        /* laid out alike; NULL: not wanted */
+    int wide, column;    /* columns of the matrix; the first of these */
+    bool moves;
+};
+
+__device__ __forceinline__ state_part part_here(const scan_args &a, int head)
+{
+    const int own = (a.value + COLUMNS - 1) / COLUMNS, block = (int)blockIdx.y;
+    const bool moves = block >= own;
+    const int wide = moves ? a.key : a.value, column = (moves ? block - own : block) * COLUMNS;
+    const int64_t first = (int64_t)head * a.key * wide;
+    const float *const before = moves && a.adds ? a.move : moves ? nullptr : a.before;
+    float *const after = moves ? a.move : a.after;
+    return {before ? before + first : nullptr, after ? after + first : nullptr, wide, column, moves};
+}
+
+/* Completes Z of a unit, and leaves r Z in s.z: the columns of p. */
+template <bool TENSOR>
+__device__ __forceinline__ void find_values(const scan_args &a, const unit &u, const state_part &p, states_space &s)
 {
     const chunk_gates &g = a.gates[u.at];
     const float *const y = a.y + u.at * SIDE * a.key_wide;
-    float *const z = a.z + u.at * SIDE * a.value_wide + column;
+    float *const z = a.z + u.at * SIDE * a.value_wide + p.column;
     sums<2> c;
     clear(c);
     for (int k = 0; k < (a.is_delta ? a.key : 0); k += SIDE) {
@@ -208,32 +228,40 @@ template <bool TENSOR> __device__ __forceinline__ void find_values(const scan_ar
         multiply<TENSOR, PLAIN, PLAIN>({u.tall, COLUMNS}, c, s.x, s.state[k / SIDE], 0, cols);
     }
     each({u.tall, COLUMNS}, c, [&](int i, int j, float &value) {
-        float &to = z[i * a.value_wide + j];
-        value = to - value;
-        to = value;
+        value = (p.moves ? 0.0f : z[i * a.value_wide + j]) - value;
+        if (!p.moves)
+            z[i * a.value_wide + j] = value;
         s.z.x[i][j] = scaled(g.leave[i], value);
     });
 }
 
-/* Updates the states of a head, COLUMNS columns of it, chunk after chunk, and writes them down before each. */
+/* Loads the columns of p, as they are before the first chunk. */
+__device__ __forceinline__ void enter_state(const scan_args &a, const state_part &p, states_space &s)
+{
+    for (int k = 0; k < a.key; k += SIDE)
+        fill(s.state[k / SIDE], {slice_columns(a.key, k), COLUMNS}, [&](int i, int j) {
+            const int row = k + i, column = p.column + j;
+            if (!p.before || row >= a.key || column >= p.wide)
+                return p.moves && !p.before && row == column ? 1.0f : 0.0f;
+            return p.before[(int64_t)row * p.wide + column];
+        });
+    __syncthreads();
+}
+
+/* Updates a head's states, or its summary's matrices, COLUMNS columns of one, chunk after chunk, and writes states down before each. */
 template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) find_states(scan_args a)
 {
     LT_SHARED(states_space, s);
-    const int head = blockIdx.x, column = blockIdx.y * COLUMNS;
-    const int64_t state = (int64_t)head * a.key * a.value;
-    for (int k = 0; k < a.key; k += SIDE)
-        fill(s.state[k / SIDE], {slice_columns(a.key, k), COLUMNS}, [&](int i, int j) {
-            const bool is_there = a.before && k + i < a.key && column + j < a.value;
-            return is_there ? a.before[state + (int64_t)(k + i) * a.value + column + j] : 0.0f;
-        });
-    __syncthreads();
+    const int head = blockIdx.x;
+    const state_part p = part_here(a, head);
+    enter_state(a, p, s);
     for (int64_t chunk = 0; chunk < a.chunks; chunk++) {
         const unit u = unit_of(a, chunk, head);
         const float keep = a.gates[u.at].enter[SIDE - 1];
-        float *const to = a.states + u.at * a.key_wide * a.value_wide + column;
-        for (int e = threadIdx.x; e < a.key_used * COLUMNS; e += THREADS)
+        float *const to = a.states + u.at * a.key_wide * a.value_wide + p.column;
+        for (int e = threadIdx.x; e < a.key_used * COLUMNS && a.states; e += THREADS)
             to[e / COLUMNS * a.value_wide + e % COLUMNS] = s.state[e / COLUMNS / SIDE].x[e / COLUMNS % SIDE][e % COLUMNS];
-        find_values<TENSOR>(a, u, column, s);
+        find_values<TENSOR>(a, u, p, s);
         for (int k = 0; k < a.key; k += SIDE) {
             const area in = {slice_columns(a.key, k), COLUMNS};
             sums<2> c;
@@ -246,9 +274,9 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
         }
         __syncthreads();
     }
-    for (int e = threadIdx.x; e < a.key * COLUMNS && a.after; e += THREADS)
-        if (column + e % COLUMNS < a.value)
-            a.after[state + (int64_t)(e / COLUMNS) * a.value + column + e % COLUMNS] =
+    for (int e = threadIdx.x; e < a.key * COLUMNS && p.after; e += THREADS)
+        if (p.column + e % COLUMNS < p.wide)
+            p.after[(int64_t)(e / COLUMNS) * p.wide + p.column + e % COLUMNS] =
                 s.state[e / COLUMNS / SIDE].x[e / COLUMNS % SIDE][e % COLUMNS];
 }
 
@@ -287,11 +315,16 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
 
 template <typename T, bool TENSOR> enum status launch_states(const scan_args &a, void *stream)
 {
+    const int64_t parts = ceil_div(a.value, COLUMNS) + (a.move ? ceil_div(a.key, COLUMNS) : 0);
+    return launch(dim3((unsigned)a.heads, (unsigned)parts), dim3(THREADS), sizeof(states_space), stream, find_states<T, TENSOR>,
+                  a);
+}
+
+template <typename T, bool TENSOR> enum status launch_prepare(const scan_args &a, void *stream)
+{
     TRY(launch(dim3((unsigned)ceil_div(a.units * LT_WARP, THREADS)), dim3(THREADS), 0, stream, find_gates, a));
     TRY(launch(dim3((unsigned)ceil_div(a.rows * a.groups * LT_WARP, THREADS)), dim3(THREADS), 0, stream, find_norms<T>, a));
-    TRY(launch(dim3((unsigned)a.units), dim3(THREADS), sizeof(prepare_space), stream, prepare<T, TENSOR>, a));
-    return launch(dim3((unsigned)a.heads, (unsigned)ceil_div(a.value, COLUMNS)), dim3(THREADS), sizeof(states_space), stream,
-                  find_states<T, TENSOR>, a);
+    return launch(dim3((unsigned)a.units), dim3(THREADS), sizeof(prepare_space), stream, prepare<T, TENSOR>, a);
 }
 
 LT_SHARED_FITS(prepare_space, LT_SHARED_SM86);
@@ -300,19 +333,30 @@ LT_SHARED_FITS(pair_space, LT_SHARED_SM86);
 
 } // namespace
 
-enum status scan_cuda_args(const char *op, const struct op_attrs *attrs, void *work, int gradient, struct scan_args *a)
+/* Refuses shapes that no kernel takes. */
+static enum status check_shapes(const char *op, const struct op_attrs *attrs, int64_t units)
 {
     const auto &s = attrs->scan;
-    const struct scan_layout l = scan_layout_of(attrs, gradient);
-    char *const base = (char *)(((uintptr_t)work + CUDA_SCAN_ALIGN - 1) / CUDA_SCAN_ALIGN * CUDA_SCAN_ALIGN);
     TRY(check_storage(op, s.dtype));
+    if (s.kind != SCAN_DELTA && s.kind != SCAN_SSD)
+        return status_fail(ERR_INVALID, "%s on cuda: recurrence %d has no kernel", op, s.kind);
     if (s.key_dim < 1 || s.value_dim < 1 || s.key_dim > CUDA_SCAN_DIM || s.value_dim > CUDA_SCAN_DIM)
         return status_fail(ERR_INVALID, "%s on cuda: keys of %d and values of %d columns; at most %d are possible", op, s.key_dim,
                            s.value_dim, CUDA_SCAN_DIM);
-    if (s.rows < 0 || s.heads < 1 || s.groups < 1 || s.heads % s.groups != 0 || l.units > INT32_MAX ||
+    if (s.rows < 0 || s.heads < 1 || s.groups < 1 || s.heads % s.groups != 0 || units > INT32_MAX ||
         s.rows * s.groups / (THREADS / LT_WARP) > INT32_MAX)
         return status_fail(ERR_INVALID, "%s on cuda: %lld rows of %d heads and %d key heads", op, (long long)s.rows, s.heads,
                            s.groups);
+    return OK;
+}
+
+enum status scan_cuda_args(const char *op, enum op_kind kind, const struct op_attrs *attrs, void *work, struct scan_args *a)
+{
+    const auto &s = attrs->scan;
+    const struct scan_layout l = scan_layout_of(kind, attrs);
+    char *const base = (char *)(((uintptr_t)work + CUDA_SCAN_ALIGN - 1) / CUDA_SCAN_ALIGN * CUDA_SCAN_ALIGN);
+    const auto part = [base](int64_t at) { return at < 0 ? nullptr : (float *)(base + at); };
+    TRY(check_shapes(op, attrs, l.units));
     *a = {};
     a->rows = s.rows;
     a->ld = s.ld;
@@ -333,26 +377,32 @@ enum status scan_cuda_args(const char *op, const struct op_attrs *attrs, void *w
     a->scale = s.scale;
     a->eps = s.eps;
     a->gates = (struct chunk_gates *)(base + l.gates);
-    a->norms = (float *)(base + l.norms);
-    a->y = (float *)(base + l.y);
-    a->z = (float *)(base + l.z);
-    a->states = (float *)(base + l.states);
-    a->inverse = gradient ? (float *)(base + l.inverse) : nullptr;
-    a->dz = (float *)(base + l.dz);
-    a->dstates = (float *)(base + l.dstates);
-    a->dskips = (double *)(base + l.dskips);
+    a->norms = part(l.norms);
+    a->y = part(l.y);
+    a->z = part(l.z);
+    a->states = part(l.states);
+    a->inverse = part(l.inverse);
+    a->dz = part(l.dz);
+    a->dstates = part(l.dstates);
+    a->dskips = (double *)part(l.dskips);
     return OK;
+}
+
+enum status scan_cuda_prepare(const struct op_attrs *attrs, const struct scan_args *a, void *stream)
+{
+    return attrs->scan.dtype == F32 ? launch_prepare<float, false>(*a, stream) : launch_prepare<bf16, true>(*a, stream);
 }
 
 enum status scan_cuda_states(const struct op_attrs *attrs, const struct scan_args *a, void *stream)
 {
+    TRY(scan_cuda_prepare(attrs, a, stream));
     return attrs->scan.dtype == F32 ? launch_states<float, false>(*a, stream) : launch_states<bf16, true>(*a, stream);
 }
 
 enum status ops_cuda_scan(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     scan_args a;
-    TRY(scan_cuda_args("scan", attrs, arg[8], 0, &a));
+    TRY(scan_cuda_args("scan", OP_SCAN, attrs, arg[8], &a));
     a.o = arg[0];
     a.after = (float *)arg[1];
     a.qkv = arg[2];

@@ -77,7 +77,7 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
         const float keep = a.gates[u.at].enter[SIDE - 1];
         const float *const y = a.y + u.at * SIDE * a.key_wide;
         float *const to = a.dstates + u.at * a.key_wide * a.value_wide + column;
-        for (int e = threadIdx.x; e < a.key_used * COLUMNS; e += THREADS)
+        for (int e = threadIdx.x; e < a.key_used * COLUMNS && a.dstates; e += THREADS)
             to[e / COLUMNS * a.value_wide + e % COLUMNS] = s.state[e / COLUMNS / SIDE].x[e / COLUMNS % SIDE][e % COLUMNS];
         find_dvalues<T, TENSOR>(a, u, column, s);
         for (int k = 0; k < a.key; k += SIDE) {
@@ -440,12 +440,16 @@ __global__ void __launch_bounds__(LT_WARP) write_skips(scan_args a)
     a.dskip[head] = (a.adds ? a.dskip[head] : 0.0f) + (float)sum;
 }
 
+template <typename T, bool TENSOR> enum status launch_dstates(const scan_args &a, void *stream)
+{
+    TRY(launch(dim3((unsigned)a.units), dim3(THREADS), sizeof(pair_space), stream, find_pulls<T, TENSOR>, a));
+    return launch(dim3((unsigned)a.heads, (unsigned)ceil_div(a.value, COLUMNS)), dim3(THREADS), sizeof(dstates_space), stream,
+                  find_dstates<T, TENSOR>, a);
+}
+
 template <typename T, bool TENSOR> enum status launch_gradients(const scan_args &a, void *stream)
 {
     const dim3 units((unsigned)a.units), block(THREADS);
-    TRY(launch(units, block, sizeof(pair_space), stream, find_pulls<T, TENSOR>, a));
-    TRY(launch(dim3((unsigned)a.heads, (unsigned)ceil_div(a.value, COLUMNS)), block, sizeof(dstates_space), stream,
-               find_dstates<T, TENSOR>, a));
     TRY(launch(units, block, sizeof(gradient_space), stream, find_gradients<T, TENSOR>, a));
     TRY(launch(dim3((unsigned)ceil_div(a.rows * a.groups * LT_WARP, THREADS)), block, 0, stream, write_keys<T>, a));
     return a.dskip ? launch(dim3((unsigned)ceil_div(a.heads, LT_WARP)), dim3(LT_WARP), 0, stream, write_skips, a) : OK;
@@ -457,10 +461,15 @@ LT_SHARED_FITS(gradient_space, LT_SHARED_SM86);
 
 } // namespace
 
+enum status scan_cuda_dstates(const struct op_attrs *attrs, const struct scan_args *a, void *stream)
+{
+    return attrs->scan.dtype == F32 ? launch_dstates<float, false>(*a, stream) : launch_dstates<bf16, true>(*a, stream);
+}
+
 enum status ops_cuda_scan_grad(const struct op_attrs *attrs, void *const *arg, void *stream)
 {
     scan_args a;
-    TRY(scan_cuda_args("scan_grad", attrs, arg[9], 1, &a));
+    TRY(scan_cuda_args("scan_grad", OP_SCAN_GRAD, attrs, arg[9], &a));
     a.qkv = arg[0];
     a.g = (float *)arg[1];
     a.beta = (float *)arg[2];
@@ -471,5 +480,6 @@ enum status ops_cuda_scan_grad(const struct op_attrs *attrs, void *const *arg, v
     a.before = (const float *)arg[7];
     a.skip = arg[8];
     TRY(scan_cuda_states(attrs, &a, stream));
+    TRY(scan_cuda_dstates(attrs, &a, stream));
     return attrs->scan.dtype == F32 ? launch_gradients<float, false>(a, stream) : launch_gradients<bf16, true>(a, stream);
 }

@@ -83,5 +83,6 @@ void test_experts(void);
 void test_convolutions(void);
 void test_decays(void);
 void test_scans(void);
+void test_summaries(void);
 
 #endif

@@ -4,14 +4,15 @@
 static const struct {
     const char *name;
     void (*run)(void);
-} GROUPS[] = {{"moves", test_moves},       {"embedding", test_embedding},
-              {"elements", test_elements}, {"heads", test_heads},
-              {"rope", test_rope},         {"norms", test_norms},
-              {"columns", test_columns},   {"loss", test_loss},
-              {"update", test_update},     {"routes", test_routes},
-              {"pairs", test_pairs},       {"travel", test_travel},
-              {"experts", test_experts},   {"convolutions", test_convolutions},
-              {"decays", test_decays},     {"scans", test_scans}};
+} GROUPS[] = {{"moves", test_moves},        {"embedding", test_embedding},
+              {"elements", test_elements},  {"heads", test_heads},
+              {"rope", test_rope},          {"norms", test_norms},
+              {"columns", test_columns},    {"loss", test_loss},
+              {"update", test_update},      {"routes", test_routes},
+              {"pairs", test_pairs},        {"travel", test_travel},
+              {"experts", test_experts},    {"convolutions", test_convolutions},
+              {"decays", test_decays},      {"scans", test_scans},
+              {"summaries", test_summaries}};
 enum { GROUP_COUNT = sizeof GROUPS / sizeof *GROUPS };
 
 int main(int argc, char **argv)

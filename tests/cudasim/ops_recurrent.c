@@ -1,5 +1,6 @@
 /* Tests linear attention: convolutions, decays, scans and their gradients. */
 #include "ops_harness.h"
+#include "recurrence/cuda_recurrence.h"
 
 /* Rows: how many, where documents begin, and which rows have no token. Lists end with -1. */
 struct extent_of_rows {
@@ -310,4 +311,128 @@ void test_scans(void)
     check_scan(&EXTENTS[6], &wide);
     check_scan_grad(&EXTENTS[6], &wide);
     check_scan_grad(&EXTENTS[7], &strong);
+}
+
+/* --- Between ranks --- */
+
+static void check_sum(const struct extent_of_rows *x, const struct scan_way *w)
+{
+    struct op_attrs a = scan_attrs(x, w);
+    const struct scan_rows r = rows_of(&a, x, w);
+    const int64_t move = (int64_t)w->heads * w->key * w->key;
+    struct twin_case c;
+    case_start(&c, OP_SCAN_SUM, "scan_sum %d of %lld rows, %d heads of %d x %d, %s", w->kind, (long long)x->rows, w->heads,
+               w->key, w->value, dtype_name(w->dtype));
+    a.scan.accumulate = w->enters;
+    c.attrs = a;
+    c.few = 1;
+    near(case_arg(&c, array_random(move, F32, 0.5), move, F32, w->enters ? INOUT : OUT), w, 4e-6, 4e-2);
+    near(case_arg(&c, array_random(r.state, F32, 0.5), r.state, F32, w->enters ? INOUT : OUT), w, 4e-6, 4e-2);
+    case_arg(&c, r.qkv, r.n, w->dtype, IN);
+    case_arg(&c, r.g, r.of_heads, F32, IN);
+    case_arg(&c, r.beta, r.of_heads, F32, IN);
+    case_arg(&c, links_of(x), x->rows, I32, IN);
+    case_work(&c);
+    case_run(&c);
+    arrays_free();
+}
+
+static void check_grad_sum(const struct extent_of_rows *x, const struct scan_way *w)
+{
+    struct op_attrs a = scan_attrs(x, w);
+    const struct scan_rows r = rows_of(&a, x, w);
+    struct twin_case c;
+    case_start(&c, OP_SCAN_GRAD_SUM, "scan_grad_sum %d of %lld rows, %d heads of %d x %d, %s", w->kind, (long long)x->rows,
+               w->heads, w->key, w->value, dtype_name(w->dtype));
+    c.attrs = a;
+    c.few = 1;
+    near(case_arg(&c, array_random(r.state, F32, 1.0), r.state, F32, INOUT), w, 1e-5, 0.1);
+    case_arg(&c, r.qkv, r.n, w->dtype, IN);
+    case_arg(&c, r.g, r.of_heads, F32, IN);
+    case_arg(&c, r.beta, r.of_heads, F32, IN);
+    case_arg(&c, poisoned(array_random(r.columns, w->dtype, 1.0), x, w->heads * w->value, w->dtype), r.columns, w->dtype, IN);
+    case_arg(&c, links_of(x), x->rows, I32, IN);
+    case_work(&c);
+    case_run(&c);
+    arrays_free();
+}
+
+/* Pieces in an order that is not that of memory. Document: a piece in which one begins, so that nothing passes it. */
+static void check_fold(int pieces, int heads, int key, int value, int document, int transposed)
+{
+    const int64_t moves = (int64_t)pieces * heads * key * key, states = (int64_t)pieces * heads * key * value;
+    float *move = array_random(moves, F32, 1 / sqrt(key));
+    int32_t *order = array_new(pieces * 4);
+    struct twin_case c;
+    case_start(&c, OP_SCAN_FOLD, "scan_fold of %d pieces, %d heads of %d x %d%s", pieces, heads, key, value,
+               transposed ? ", transposed" : "");
+    c.attrs.fold.pieces = pieces;
+    c.attrs.fold.heads = heads;
+    c.attrs.fold.key_dim = key;
+    c.attrs.fold.value_dim = value;
+    c.attrs.fold.transposed = transposed;
+    for (int i = 0; i < pieces; i++)
+        order[i] = (i % 2 ? pieces - 1 : 0) + (i % 2 ? -i / 2 : i / 2);
+    if (document < pieces)
+        memset(move + (int64_t)document * heads * key * key, 0, (size_t)(heads * key * key) * sizeof *move);
+    close_to(case_arg(&c, array_new(states * 4), states, F32, OUT), 64, 4e-6); /* sums of `key` products, fused on GPUs */
+    case_arg(&c, move, moves, F32, IN);
+    case_arg(&c, array_random(states, F32, 1.0), states, F32, IN);
+    case_arg(&c, order, pieces, I32, IN);
+    case_run(&c);
+    arrays_free();
+}
+
+/* Shapes that no kernel takes are refused, and nothing is launched. */
+static void check_refusals(void)
+{
+    static op_kernel *const kernels[] = {ops_cuda_scan, ops_cuda_scan_grad, ops_cuda_scan_sum, ops_cuda_scan_grad_sum};
+    void *arg[OP_MAX_ARGS] = {0};
+    for (int wrong = 0; wrong < 3; wrong++) {
+        struct op_attrs a = {0};
+        a.scan.rows = 1;
+        a.scan.heads = a.scan.groups = 1;
+        a.scan.key_dim = wrong == 0 ? CUDA_SCAN_DIM + 1 : 8;
+        a.scan.value_dim = wrong == 1 ? 0 : 8;
+        a.scan.kind = wrong == 2 ? SCAN_CHANNELS + 1 : SCAN_DELTA;
+        for (int k = 0; k < 4; k++)
+            if (kernels[k](&a, arg, NULL) != ERR_INVALID)
+                fail("shape %d is taken by kernel %d", wrong, k);
+        a = (struct op_attrs){0};
+        a.fold.pieces = wrong == 2 ? -1 : 2;
+        a.fold.heads = 1;
+        a.fold.key_dim = wrong == 0 ? CUDA_SCAN_DIM + 1 : 8;
+        a.fold.value_dim = wrong == 1 ? 0 : 8;
+        if (ops_cuda_scan_fold(&a, arg, NULL) != ERR_INVALID)
+            fail("shape %d is taken by scan_fold", wrong);
+    }
+}
+
+void test_summaries(void)
+{
+    static const struct scan_way ways[] = {{SCAN_DELTA, 2, 1, 8, 5, 1, 0, 1e-6f, 0.7f, F32},
+                                           {SCAN_SSD, 3, 1, 16, 12, 0, 0, 0, 0.3f, F32},
+                                           {SCAN_DELTA, 2, 2, 16, 40, 0, 0, 1e-6f, 0.3f, BF16},
+                                           {SCAN_SSD, 2, 1, 40, 16, 1, 0, 0, 0.3f, BF16}};
+    static const struct scan_way wide = {SCAN_DELTA, 1, 1, 72, 36, 1, 0, 1e-6f, 0.05f, F32};
+    enum { WAYS = sizeof ways / sizeof *ways };
+    for (int x = 0; x < N_EXTENTS; x++) {
+        check_sum(&EXTENTS[x], &ways[x % WAYS]);
+        check_grad_sum(&EXTENTS[x], &ways[(x + 1) % WAYS]);
+    }
+    for (int k = 0; k < WAYS; k++) {
+        check_sum(&EXTENTS[8], &ways[k]); /* no document begins: `move` is not zero */
+        check_grad_sum(&EXTENTS[7], &ways[k]);
+    }
+    check_sum(&EXTENTS[8], &wide);
+    check_grad_sum(&EXTENTS[8], &wide);
+    for (int transposed = 0; transposed < 2; transposed++) {
+        check_fold(0, 1, 8, 8, 0, transposed);
+        check_fold(1, 2, 8, 5, 0, transposed);
+        check_fold(2, 1, 4, 9, 2, transposed);
+        check_fold(5, 3, 20, 12, 2, transposed);
+        check_fold(9, 1, 72, 17, 9, transposed);
+        check_fold(3, 1, 130, 8, 3, transposed);
+    }
+    check_refusals();
 }
