@@ -79,7 +79,9 @@ struct golden_marks {
  * Norms behind experts and behind an MLP, of a router, and factors of weights, whose gradients have small norms: PyTorch's bf16
  * differs by up to 25% (67% where a choice flips) and a norm of 4% (7.5%).
  *
- * Recurrent layers: 8% of the gradient of A_log, whose norm is small, also with products of fp32.
+ * Recurrent layers: 8% of the gradient of A_log, whose norm is small, also with products of fp32. In steps behind the first one the
+ * norm of qwen3_5 differs by 0.9% on a CPU, in the simulator by 0.5 to 3.7% with the tiles and ranks; its parameters by 3.2e-3. LFM2:
+ * 2.7%, of a convolution.
  *
  * A ReLU's slope jumps where bf16 flips a sign: 4.6% of the norm before it, parameters 5.4e-3. PyTorch flips 4 signs of 2592;
  * with fp64's signs it is 1.8% apart. As many flips at random leave up to 13%, and cards may flip others. */
@@ -100,7 +102,9 @@ static inline struct golden_marks golden_bf16_marks(const char *name)
                  {"moe/gpt-oss", {0.2, 2e-3, 2.5e-2, 1.5e-2}},
                  {"moe/gemma4", {0.7, 2e-3, 8e-2, 1.5e-2}},
                  {"moe/", {3.5e-2, 2e-3, 5e-3, 3e-3}},
-                 {"hybrid/qwen3_5", {0.12, 2e-3, 5e-3, 3e-3}},
+                 {"hybrid/qwen3_5_moe", {3.5e-2, 2e-3, 5e-3, 3e-3}},
+                 {"hybrid/qwen3_5", {0.12, 2e-3, 6e-2, 5e-3}},
+                 {"hybrid/lfm2", {4e-2, 2e-3, 5e-3, 3e-3}},
                  {"qwen3", {3.5e-2, 2e-3, 5e-3, 3e-3}},
                  {"lora-qwen3", {4.5e-2, 2e-3, 8e-3, 6e-3}},
                  {"lora-gqa", {2.5e-2, 2e-3, 5e-3, 6e-2}},

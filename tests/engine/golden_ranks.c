@@ -2,8 +2,8 @@
  * longer than the run, and every kind of layer under ulysses, ring and both, with one document and with several. Compares losses,
  * gradient norms and the parameters in use, resident and all on nvme. */
 #include "engine/golden.h"
+#include "engine/golden_pieces.h"
 #include "engine/rig.h"
-#include "engine/weights.h"
 
 #include "comm/launch.h"
 #include "extent.h"
@@ -50,46 +50,6 @@ static void settle(struct settings *s, const struct golden *g, const struct layo
     }
 }
 
-/* Sums of squares: of the differences of this rank's parameters, and of the golden parameters. */
-struct sums {
-    const struct model *m;
-    struct st_file *file;
-    int steps; /* steps after which the golden parameters are kept */
-    double difference, norm;
-};
-
-static enum status add_pieces(void *user, int unit, int64_t first, int64_t n, float *data)
-{
-    struct sums *x = user;
-    const struct model_unit *u = &x->m->units[unit];
-    for (int i = u->first_param; i < u->first_param + u->n_params; i++) {
-        const struct model_param *p = &x->m->params[i];
-        int64_t a = max_i64(first, p->offset), b = min_i64(first + n, p->offset + p->elements);
-        char prefix[16];
-        if (a >= b || !p->trained)
-            continue;
-        snprintf(prefix, sizeof prefix, "step%d.", x->steps);
-        float *want = malloc((size_t)(b - a) * sizeof *want);
-        int64_t finite;
-        struct model_param named = *p; /* matrices that files have side by side are read by name; results have names of modules */
-        named.root = NULL;
-        named.renamed = NULL;
-        const struct model_param plain = named;
-        snprintf(named.name, sizeof named.name, "%.15s%.80s", prefix, p->name);
-        enum status st = p->form == STACK_BESIDE
-                             ? weights_read(x->file, &named, a - p->offset, b - a, F32, want)
-                             : weights_read_tensors(x->file, prefix, &plain, a - p->offset, b - a, F32, want, &finite);
-        for (int64_t k = a; k < b && st == OK; k++) {
-            double v = want[k - a], d = data[k - first] - v;
-            x->difference += d * d;
-            x->norm += v * v;
-        }
-        free(want);
-        TRY(st);
-    }
-    return OK;
-}
-
 /* Returns the number of steps after which the file has parameters: 5, or 10 of adapters on experts. */
 static int steps_of(const struct golden *g)
 {
@@ -102,11 +62,13 @@ static int steps_of(const struct golden *g)
 /* Returns the norm-wise difference over all ranks' pieces. */
 static double difference_of(struct rig *r, const struct golden *g)
 {
-    struct sums x = {.m = r->model, .file = g->file, .steps = steps_of(g)};
-    for (int u = 0; u < r->model->n_units; u++)
-        must(session_visit(r->session, u, STATE_PARAM, STATE_READ, add_pieces, &x), "visit");
-    double both[2] = {x.difference, x.norm};
-    must(comm_sum(comm, both, 2), "sum");
+    char prefix[16];
+    double *sums, both[2] = {0};
+    snprintf(prefix, sizeof prefix, "step%d.", steps_of(g));
+    must(golden_pieces(r, g->file, STATE_PARAM, prefix, &sums), "visit");
+    for (int i = 0; i < 2 * r->model->n_params; i++)
+        both[i % 2] += sums[i];
+    free(sums);
     return sqrt(both[0] / both[1]);
 }
 

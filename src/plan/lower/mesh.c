@@ -63,11 +63,6 @@ static int passes_states(const struct model *m, const struct mesh *mesh)
     return model_least_piece(m) > 0 && mesh->degree[MESH_ULYSSES] * mesh->degree[MESH_RING] > 1;
 }
 
-static int lacks_kernels(const struct plan_request *s)
-{
-    return s->target && s->target->capability > 0 && !op_runs_on_gpus(OP_SCAN_SUM);
-}
-
 /* Tells whether the ranks of a sequence have no lane of their own: with ulysses and ring above 1 beside stages. */
 static int lacks_lane(const struct mesh *mesh)
 {
@@ -86,12 +81,6 @@ static enum status check_states(const struct model *m, const struct plan_request
     char text[MESH_TEXT];
     if (!passes_states(m, &s->mesh))
         return OK;
-    if (lacks_kernels(s))
-        return status_fail(
-            ERR_INVALID,
-            "--mesh: %s lets ranks share a sequence, and GPUs have no kernels that pass the states of the model's blocks "
-            "of %s between ranks yet: let the ranks take sequences of their own (ulysses=1,ring=1), or --device cpu",
-            mesh_format(&s->mesh, text), passing_name(m));
     if (lacks_lane(&s->mesh))
         return status_fail(
             ERR_INVALID,
@@ -241,8 +230,7 @@ static enum status derive(const struct model *m, struct plan_request *s, int ran
 static int shares_too_much(const struct model *m, const struct plan_request *s)
 {
     const int ring = s->mesh.degree[MESH_RING], sharing = s->mesh.degree[MESH_ULYSSES] * ring;
-    return ring > longest_ring(m) || (sharing > 1 && model_whole_block(m) != BLOCK_KINDS) ||
-           (passes_states(m, &s->mesh) && lacks_kernels(s));
+    return ring > longest_ring(m) || (sharing > 1 && model_whole_block(m) != BLOCK_KINDS);
 }
 
 /* Derives the degrees that are not given. If dp is open and too many ranks share a sequence, it takes the smallest dp that mends
@@ -396,7 +384,7 @@ static int may_share(const struct model *m, const struct plan_request *s, const 
     if (sharing > 1 && model_whole_block(m) != BLOCK_KINDS)
         return 0;
     const struct mesh mesh = with_degrees(&s->mesh, ranks / sharing, ulysses, sharing / ulysses, 1);
-    if (passes_states(m, &mesh) && (lacks_kernels(s) || lacks_lane(&mesh)))
+    if (passes_states(m, &mesh) && lacks_lane(&mesh))
         return 0;
     if (sharing % ulysses || ring > longest_ring(m) || (!is_open(s, MESH_ULYSSES) && ulysses != s->mesh.degree[MESH_ULYSSES]) ||
         (!is_open(s, MESH_RING) && ring != s->mesh.degree[MESH_RING]))
