@@ -76,6 +76,7 @@ static enum status pass_programs(struct planning *x)
 }
 
 static enum status pass_memory(struct planning *x);
+static enum status pass_experts(struct planning *x);
 static enum status pass_slow_links(struct planning *x);
 static enum status pass_layer_kinds(struct planning *x);
 static enum status pass_groups(struct planning *x);
@@ -105,6 +106,7 @@ static const struct pass passes[] = {
     {"local search", "trials", "placements near the best", 1, EFFORT_NORMAL, pass_local, has_placements},
     {"program sets", "instructions", "addresses and waits", 0, EFFORT_QUICK, pass_programs, has_plan},
     {"memory", "instructions", "placements that fit", 0, EFFORT_QUICK, pass_memory, has_plan},
+    {"experts", "instructions", "a place for experts", 1, EFFORT_QUICK, pass_experts, has_plan},
     {"slow links", "instructions", "less traffic", 1, EFFORT_NORMAL, pass_slow_links, has_plan},
     {"layer kinds", "instructions", "chunks by kind of layer", 1, EFFORT_NORMAL, pass_layer_kinds, has_plan},
     {"groups", "instructions", "groups of updates", 1, EFFORT_NORMAL, pass_groups, has_plan},
@@ -156,6 +158,11 @@ static enum status plan_before_memory(const struct model *m, const struct plan_r
 static enum status pass_memory(struct planning *x)
 {
     return plan_for_memory(key_search_best(x->search), x->given, plan_before_memory, &x->choice);
+}
+
+static enum status pass_experts(struct planning *x)
+{
+    return x->choice.plan->fits ? plan_for_experts(&x->choice.problem, &x->choice.plan) : OK;
 }
 
 static enum status pass_slow_links(struct planning *x)

@@ -56,7 +56,7 @@ struct default_grid {
 };
 
 /* Time and count of a pass of plan_create. The count is of trials so far or, once there is a plan, of its programs' instructions. */
-enum { PLAN_PASSES = 10 };
+enum { PLAN_PASSES = 11 };
 struct pass_time {
     const char *name, *unit;
     double seconds;

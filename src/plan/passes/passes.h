@@ -22,6 +22,10 @@ typedef enum status plan_anew(const struct model *m, const struct plan_request *
  * grids, planned by `anew`. v: the placements among which *c was found. A plan that fits replaces *c. */
 enum status plan_for_memory(const struct searched *v, const struct plan_request *given, plan_anew *anew, struct choice *c);
 
+/* Replaces *out by a plan whose experts have their parameters, gradients and optimizer state in the farthest tier that *out uses, and
+ * other layers theirs elsewhere, if that is faster by EXPERTS_GAIN. Applies where the request leaves both open and compute waits. */
+enum status plan_for_experts(const struct problem *p, struct plan **out);
+
 /* Replaces *out by a plan that sends less, if slow links would hold its step up; it may cost SLOW_LINKS_GIVE of the step at most.
  * One more of SLOW_LINKS_CHUNKS row chunks stays on the device, or is computed again, or chunks are half as long. */
 enum status plan_for_slow_links(const struct problem *p, struct plan **out);

@@ -330,6 +330,9 @@ enum {
 #define SLOW_LINKS_STEPS 4
 #define SLOW_LINKS_GIVE 0.02
 #define SLOW_LINKS_GAIN 0.002 /* share of the step on slow links that a trial must promise before a plan is made */
+/* Ratio of a step to its compute from which experts are tried apart from other layers' state; share of the step that must be gained. */
+#define EXPERTS_WAITS 1.05
+#define EXPERTS_GAIN 0.003
 /* Most tries (on all layers) of different numbers of kept chunks for light and other layers, if only some layers have a window;
  * the next: their instructions. An improvement takes less than KINDS_BELOW of the best cost.
  *
