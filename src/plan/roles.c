@@ -318,7 +318,7 @@ static int role_of(const struct plan *p, int part)
 /* Fills in each rank's group and index on every comm lane. table: TABLES arrays of n, of which the first is for roles. */
 static struct mesh_roles ranks_of(const struct plan *p, int n, int32_t *table)
 {
-    struct mesh_roles mesh = {.n_ranks = n, .role = table};
+    struct mesh_roles mesh = {.n_ranks = n, .chained = p->strategy.discrete, .role = table};
     const int each = p->strategy.ranks;
     for (int l = LANE_WORLD; l < LANES; l++) {
         int32_t *group = table + n * (1 + 2 * lane_comm((enum lane)l)), *member = group + n;

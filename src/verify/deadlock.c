@@ -141,10 +141,24 @@ static void enqueue(struct run *v, int c)
     v->queue[(v->head + v->n_queued++) % v->n_colours] = c;
 }
 
+/* Returns the collective before `in` in a program whose collectives share a stream, else NULL. */
+static const struct instr *before_on_stream(const struct run *v, const struct program *p, const struct instr *in)
+{
+    if (!v->x->m->chained || !lane_is_comm((enum lane)in->lane))
+        return NULL;
+    while (in-- > p->instrs)
+        if (lane_is_comm((enum lane)in->lane))
+            return in;
+    return NULL;
+}
+
 /* Returns a lane whose progress instruction `in`, the next on its own lane, still waits for; -1: none. */
 static int blocking_lane(const struct run *v, int c, const struct instr *in)
 {
     const struct program *p = mesh_program(v->x, v->rank_of[c]);
+    const struct instr *before = before_on_stream(v, p, in);
+    if (before && v->progress[c].retired[before->lane] < before->ticket)
+        return before->lane;
     for (const struct wait *w = program_waits(p, in), *end = w + in->n_waits; w < end; w++) {
         if (v->progress[c].retired[w->lane] < w->ticket)
             return w->lane;

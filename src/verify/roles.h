@@ -7,6 +7,7 @@
 /* The programs and groups of the ranks. The arrays belong to the caller. */
 struct mesh_roles {
     int n_ranks;
+    int chained;         /* 1: a rank's collectives share a stream: each begins when those before it in the program have ended */
     const int32_t *role; /* [n_ranks]: index of the rank's program */
     /* by comm lane, [n_ranks]: number of each rank's group, 0 .. n_ranks - 1; NULL: the lane is not used */
     const int32_t *group[LANES];

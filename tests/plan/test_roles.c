@@ -476,6 +476,7 @@ static void plan_pipeline(const struct model *m, int stages, int slices, int64_t
     s.batch = 2 * micro_batches;
     s.acts = OFFLOAD_NVME;
     s.stage_ahead = ahead;
+    s.device = ahead ? DEVICE_CPU_DISCRETE : DEVICE_CPU; /* verified as on GPUs, whose messages share a stream */
     if (plan_stages_create(m, &s, stages - 1, limit, out) != OK)
         fail_msg("%s", status_message());
 }

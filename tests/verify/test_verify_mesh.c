@@ -164,6 +164,43 @@ static void test_roles(void **state)
     program_destroy(q);
 }
 
+/* Ranks may start collectives of two lanes in different orders, unless these share a stream. */
+static void test_one_stream(void **state)
+{
+    (void)state;
+    static struct grid g;
+    struct program *of[2];
+    for (int turned = 0; turned < 2; turned++) {
+        struct program *p = of[turned] = build_begin("two lanes", N_TENSORS * PAGE, 0, 0);
+        p->group_size[LANE_WORLD] = p->group_size[LANE_RING] = 2;
+        for (int t = SHARD; t <= HEADS; t++) {
+            program_add_tensor(p, t == SHARD || t == Q ? "from" : "to", CLASS_ACT, FLOATS, 4);
+            build_buffer(p, TIER_DEVICE, t * PAGE, PAGE, 1);
+            build_bind(p, 0, t, 0, t, 0, 0, FLOATS);
+        }
+        for (int k = 0; k < 2; k++) {
+            const int ring = k != turned;
+            collective(p, ring ? OP_ALL_TO_ALL : OP_ALL_GATHER, ring ? LANE_RING : LANE_WORLD, FLOATS, FLOATS / 2);
+            operand(p, 0, ACCESS_READ, ring ? Q : SHARD, 0, ring ? FLOATS : FLOATS / 2);
+            operand(p, 1, ACCESS_WRITE, ring ? HEADS : PARAM, 1, FLOATS);
+        }
+        program_number(p);
+        expect_verified(p);
+    }
+    grid_make(&g, 1, 2, 1);
+    for (int turned = 0; turned < 2; turned++)
+        for (g.m.chained = 0; g.m.chained < 2; g.m.chained++) {
+            g.role[1] = turned;
+            const enum status st = program_verify_mesh((const struct program *const *)of, 2, &g.m);
+            assert_int_equal(st, turned && g.m.chained ? ERR_CORRUPT : OK);
+            if (st != OK)
+                assert_non_null(strstr(status_message(), "deadlock"));
+        }
+    g.m.chained = g.role[1] = 0;
+    program_destroy(of[0]);
+    program_destroy(of[1]);
+}
+
 /* --- One rank deviates --- */
 
 static struct op_attrs *attrs(struct program *p, enum lane lane, int k)
@@ -629,9 +666,9 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grids),        cmocka_unit_test(test_roles),         cmocka_unit_test(test_deviations),
-        cmocka_unit_test(test_descriptions), cmocka_unit_test(test_deadlock),      cmocka_unit_test(test_random),
-        cmocka_unit_test(test_many_ranks),   cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_grids),      cmocka_unit_test(test_roles),        cmocka_unit_test(test_one_stream),
+        cmocka_unit_test(test_deviations), cmocka_unit_test(test_descriptions), cmocka_unit_test(test_deadlock),
+        cmocka_unit_test(test_random),     cmocka_unit_test(test_many_ranks),   cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
