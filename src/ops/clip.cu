@@ -213,8 +213,9 @@ template <int N> union squares_space {
 LT_SHARED_FITS(squares_space<FEW_THREADS>, LT_SHARED_SM86);
 LT_SHARED_FITS(squares_space<THREADS>, LT_SHARED_SM86);
 
-/* Sums the squares of blocks of x; the last thread block to finish adds all sums to *out. */
-template <int N, int W> __global__ void __launch_bounds__(N) add_squares(double *out, const float *x, int64_t n, int first)
+/* Sums the squares of blocks of x; the last thread block to finish adds all sums to *out, and divides them. */
+template <int N, int W>
+__global__ void __launch_bounds__(N) add_squares(double *out, const float *x, int64_t n, int first, double divisor)
 {
     LT_SHARED(squares_space<N>, s);
     const int team = threadIdx.x / LANES, lane = threadIdx.x % LANES;
@@ -230,7 +231,7 @@ template <int N, int W> __global__ void __launch_bounds__(N) add_squares(double 
         return;
     const double total = add_in_order<N>(first ? 0.0 : *out, block_sums, (n + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK, s.order);
     if (threadIdx.x == 0)
-        *out = total;
+        *out = total / divisor;
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -248,11 +249,11 @@ __global__ void __launch_bounds__(THREADS)
     result->skip = skip;
 }
 
-template <int N> enum status launch_squares(double *out, const float *x, int64_t n, int first, void *stream)
+template <int N> enum status launch_squares(double *out, const float *x, int64_t n, int first, double divisor, void *stream)
 {
     const int64_t blocks = n > 0 ? blocks_of(n, SUMSQ_BLOCK * (N / LANES)) : 1; /* an empty input has the sum 0 */
     return launch(dim3((unsigned)blocks), dim3(N), sizeof(squares_space<N>), stream,
-                  aligned_to_vectors({x}) ? add_squares<N, 4> : add_squares<N, 1>, out, x, n, first);
+                  aligned_to_vectors({x}) ? add_squares<N, 4> : add_squares<N, 1>, out, x, n, first, divisor);
 }
 
 } // namespace
@@ -261,12 +262,11 @@ enum status ops_cuda_sumsq(const struct op_attrs *attrs, void *const *arg, void 
 {
     const float *x = (const float *)arg[1];
     const int64_t n = attrs->vec.n, all = blocks_of(n, SUMSQ_BLOCK);
-    if (attrs->vec.share > 1)
-        return ERR_INVALID; /* stages do not run on GPUs */
     for (int64_t b = 0; b == 0 || b < all; b += BATCH) {
         const int64_t at = b * SUMSQ_BLOCK, rest = n - at, count = rest < BATCH * SUMSQ_BLOCK ? rest : BATCH * SUMSQ_BLOCK;
         const auto squares = count > FEW * SUMSQ_BLOCK ? launch_squares<THREADS> : launch_squares<FEW_THREADS>;
-        TRY(squares((double *)arg[0], x + at, count, b == 0, stream));
+        const double divisor = attrs->vec.share > 1 && b + BATCH >= all ? (double)attrs->vec.share : 1.0;
+        TRY(squares((double *)arg[0], x + at, count, b == 0, divisor, stream));
     }
     return OK;
 }

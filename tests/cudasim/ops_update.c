@@ -4,11 +4,12 @@
 #include "base/blocks8.h"
 #include "ops/reduce.h"
 
-static void check_sumsq(int64_t n)
+static void check_sumsq(int64_t n, int share)
 {
     struct twin_case c;
-    case_start(&c, OP_SUMSQ, "sumsq %lld", (long long)n);
+    case_start(&c, OP_SUMSQ, "sumsq %lld over %d", (long long)n, share);
     c.attrs.vec.n = n;
+    c.attrs.vec.share = share;
     case_arg(&c, array_new(8), 1, F64, OUT);
     case_arg(&c, array_random(n, F32, 1.0), n, F32, IN);
     case_run(&c);
@@ -192,7 +193,7 @@ void test_update(void)
                                    70 * 4096,
                                    70 * 4096 + 7};
     for (size_t s = 0; s < sizeof sums / sizeof *sums; s++)
-        check_sumsq(sums[s]);
+        check_sumsq(sums[s], s % 2 ? 3 : 0);
     /* 256 threads add 8 sums each */
     static const int64_t groups[] = {1, 17, 900, 4097};
     for (size_t s = 0; s < sizeof groups / sizeof *groups; s++) {
