@@ -352,6 +352,14 @@ static int is_even_gather(const struct ranks *r, enum lane lane, const struct co
     return x->op == OP_ALL_GATHER && lane == LANE_WORLD && x->members == r->size && a->comm.n == a->comm.share * x->members;
 }
 
+/* Zeroes the end of this rank's share, beyond the data. element: bytes of an element. */
+static enum status clear_rest(struct ranks *r, const struct collective *x, int64_t element)
+{
+    const int64_t there = flows_share(x->attrs, x->me), share = x->attrs->comm.share;
+    char *const rest = (char *)x->arg[1] + there * element;
+    return there == share ? OK : CUDA_STATUS(cudaMemsetAsync(rest, 0, (size_t)((share - there) * element), stream_of(r)));
+}
+
 static enum status move(struct ranks *r, enum lane lane, const struct collective *x)
 {
     if (is_even_gather(r, lane, x)) {
@@ -360,6 +368,8 @@ static enum status move(struct ranks *r, enum lane lane, const struct collective
                       "ncclAllGather");
     }
     TRY(copy_own(r, x));
+    if (x->op == OP_DEAL)
+        TRY(clear_rest(r, x, x->attrs->comm.element));
     return swap_parts(r, lane, out_of, into, x);
 }
 
@@ -419,15 +429,6 @@ static enum status add_pieces(struct ranks *r, const struct pieces *p, float *ds
     return sum.n == 0 ? OK : ops_cuda_reduce(&sum, stream_of(r));
 }
 
-/* Zeroes the end of this rank's share, beyond the data. */
-static enum status clear_rest(struct ranks *r, const struct collective *x)
-{
-    const int64_t there = flows_share(x->attrs, x->me), share = x->attrs->comm.share;
-    if (there == share)
-        return OK;
-    return CUDA_STATUS(cudaMemsetAsync((float *)x->arg[1] + there, 0, (size_t)(share - there) * 4, stream_of(r)));
-}
-
 static enum status reduce(struct ranks *r, enum lane lane, const struct collective *x)
 {
     const int in_place = x->op == OP_ALL_REDUCE;
@@ -446,7 +447,7 @@ static enum status reduce(struct ranks *r, enum lane lane, const struct collecti
         TRY(add_pieces(r, &p, dst));
     }
     if (!in_place)
-        return clear_rest(r, x);
+        return clear_rest(r, x, sizeof(float));
     struct op_attrs attrs;
     struct collective gather;
     void *arg[2];

@@ -103,14 +103,15 @@ enum status exec_instr(const struct exec_context *x, const struct program *p, co
     return OK;
 }
 
-/* Zeroes all device bytes that the instruction touches. */
-static enum status zero_operands(const struct exec_context *x, const struct program *p, const struct instr *in)
+/* Fills all device bytes that the instruction touches with zeros; the row numbers of OP_SCATTER, which must differ, with -1: none. */
+static enum status clear_operands(const struct exec_context *x, const struct program *p, const struct instr *in)
 {
     for (int k = 0; k < in->n_operands; k++) {
         const struct operand *o = &p->operands[in->first_operand + k];
         const struct buffer *b = &p->buffers[o->buffer];
+        const int byte = in->op == OP_SCATTER && o->arg == 2 ? 0xff : 0;
         if (b->tier == TIER_DEVICE)
-            TRY(exec_fill(x, TIER_DEVICE, b->address + o->offset, 0, o->bytes));
+            TRY(exec_fill(x, TIER_DEVICE, b->address + o->offset, byte, o->bytes));
     }
     return OK;
 }
@@ -127,7 +128,7 @@ static enum status prepare_instruction(const struct exec_context *x, const struc
              b->name, op_name(in->op), i, p->name);
     find_arguments(x, p, in, offset, arg);
     const int handle = watch_enter(&(struct watch_call){.fd = -1, .path = what, .device = 1});
-    enum status st = zero_operands(x, p, in);
+    enum status st = clear_operands(x, p, in);
     if (st == OK)
         st = backend_status(b, b->prepare(b, in->op, &program_call(p, in)->attrs, arg));
     watch_leave(handle);

@@ -365,6 +365,17 @@ enum status session_flush_checked(struct session *s, int64_t number)
     return st;
 }
 
+enum status session_clear_keys(struct session *s)
+{
+    const struct program *p = s->plan->programs[PLAN_FORWARD];
+    const struct copies *keys = &p->copies[COPIES_KEYS];
+    for (int k = 0; k < keys->count; k++)
+        for (int b = keys->first; b < keys->first + keys->n; b++)
+            TRY(exec_fill(&s->context, TIER_DEVICE, p->buffers[b].address + k * keys->bytes[TIER_DEVICE], 0,
+                          p->buffers[b].bytes));
+    return OK;
+}
+
 /* Moves a program's buffers to other copies. */
 static void move_copies(struct program *p, const int by[COPIES], int sign)
 {

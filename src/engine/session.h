@@ -91,6 +91,9 @@ enum status session_run(struct session *s, enum plan_program which, struct trace
 /* Runs PLAN_FLUSH and computes one of its updates, the number-th counted round, a second time. ERR_CORRUPT: bits differ. The session
  * was created with --verify-every. */
 enum status session_flush_checked(struct session *s, int64_t number);
+/* Zeroes the keys and values that slices keep. An early slice's attention loads those of later slices, too, with weights of 0: they have
+ * to be finite numbers before the first step, and after one that was not finite. */
+enum status session_clear_keys(struct session *s);
 /* Operands that change from run to run of a program that is a pipeline's half. copy: index of the copy to use, by kind of copies
  * (program.h); sends, receives: 1: a message is sent, is received. */
 struct half_run {

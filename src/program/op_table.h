@@ -392,13 +392,13 @@ OP(EXCHANGE, exchange, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES
 
 /* Sends src to the member `distance` further in the group and receives dst from the one as far behind, each only if its predicate
  * holds; dst stays as it is where nothing is received: [n] */
-CPU_OP(SHIFT, shift, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), INOUT(dst, BYTES))
+OP(SHIFT, shift, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), INOUT(dst, BYTES))
 
 /* dst = own share of the root's src, zero beyond its end: src [n], dst [share] */
-CPU_OP(DEAL, deal, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
+OP(DEAL, deal, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), OUT(dst, BYTES))
 
 /* The root's dst[share of r] = src of member r; the dst of other members stays as it is: src [share], dst [n] */
-CPU_OP(COLLECT, collect, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), INOUT(dst, BYTES))
+OP(COLLECT, collect, COLLECTIVE, NEVER, F32, 0, IN(src, BYTES), INOUT(dst, BYTES))
 
 /* Sends each member the rows of the pairs with its experts, of src [share], sorted by expert; dst [n] has the members' rows one after
  * another, and nothing behind them. all [P][experts+1]: the offsets of all members' pairs */

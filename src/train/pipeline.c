@@ -57,6 +57,7 @@ static enum status run_tick(struct run *r, const struct ticks *t, int64_t tick, 
 enum status pipeline_run(struct run *r, const struct ticks *t, const struct pipeline_pass *x)
 {
     int64_t laid_out = -1;
+    TRY(session_clear_keys(r->session));
     for (int64_t k = 0; k < ticks_count(t) && !run_is_over(r); k++)
         TRY(run_tick(r, t, k, x, &laid_out));
     return OK;

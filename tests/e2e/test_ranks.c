@@ -380,6 +380,74 @@ static void cuda_carriers(void **state)
     none_left_behind();
 }
 
+/* Checks that losses are close: fp32 sums in different orders differ by about 1e-6 for a loss near 5 after a few steps. */
+static void near_curve(const char *a, const char *b, double tolerance)
+{
+    struct curve x = e2e_curve(a), y = e2e_curve(b);
+    assert_int_equal(x.n, y.n);
+    for (int i = 0; i < x.n; i++)
+        if (!(fabs(x.loss[i] - y.loss[i]) <= tolerance * fabs(x.loss[i])))
+            fail_msg("%s and %s: step %d: %.9g and %.9g", a, b, i + 1, x.loss[i], y.loss[i]);
+}
+
+#define PARTS "--comm-timeout 20 --mesh dp=2,pp=2,slices=3 --stage-ahead 1 --zero 2 --batch 4" TINY
+
+/* Ranks with parts of the layers have the bits of cpu:discrete on GPUs, whoever carries their messages. */
+static void same_on_cuda(int ranks, const char *options)
+{
+    char words[32];
+    snprintf(words, sizeof words, "devices=%d,seed=%d", ranks, ranks);
+    setenv("LTRAIN_FAKE_CUDA", words, 1);
+    e2e_succeeds(&patient, "--ranks %d --steps 2 --save-every 2 --device cpu:discrete --out want %s" TINY, ranks, options);
+    for (int staged = 0; staged < 2; staged++) {
+        struct result r = e2e_succeeds(&patient, "--ranks %d --steps 2 --save-every 2 --device cuda --comm %s --out have %s" TINY,
+                                       ranks, staged ? "staged" : "nccl", options);
+        e2e_contains(r.out,
+                     staged ? "messages are staged through host memory (--comm staged)" : "messages are carried by NCCL\n");
+        e2e_same_file("want/checkpoints/step-000002/digests.txt", "have/checkpoints/step-000002/digests.txt");
+        e2e_remove("have");
+    }
+    e2e_remove("want");
+}
+
+/* Slices that leave a stage's last share of rows short, also of a sequence's keys that are still to come; adapters; ZeRO 1 to 3. */
+static void cuda_parts(void **state)
+{
+    static const char *const cells[] = {
+        "--mesh tp=2,pp=2,slices=3 --zero 2 --batch 2 --offload nvme",
+        "--mesh pp=2,slices=3 --stage-ahead 1 --zero 1 --batch 2 --dtype bf16 --lora r=4 --eval-every 1 --eval-fraction 0.03",
+        "--mesh tp=2 --zero 3 --dtype bf16 --batch 2 --offload cpu",
+        "--mesh pp=2 --zero 3 --batch 3 --grad-dtype bf16 --offload cpu",
+        "--mesh dp=2,pp=2 --zero 2 --batch 6 --offload nvme",
+        "--mesh pp=2,slices=3 --stage-ahead 0 --batch 2 --lora r=4 --offload none",
+        "--mesh tp=2 --zero 0 --batch 2 --offload none",
+        "--mesh dp=2,pp=2,slices=3 --stage-ahead 1 --zero 2 --batch 6 --offload nvme",
+    };
+    (void)state;
+    use_twin("");
+    for (int i = 0; i < (getenv("LT_MUTANT") ? 1 : extent(2, 3, 8)); i++)
+        same_on_cuda(strstr(cells[i], "tp=2,pp=2") || strstr(cells[i], "dp=2,pp=2") ? 4 : 2, cells[i]);
+    none_left_behind();
+}
+
+/* Stages on GPUs end within a tick, by a signal to one rank or to all, and go on there or on one rank. */
+static void cuda_parts_end(void **state)
+{
+    (void)state;
+    use_twin("devices=4,seed=5");
+    saved = "--ranks 4 --steps 8 --save-every 1 --device cuda --comm nccl --offload nvme --out run " PARTS;
+    hit_at_random_moments(SIGKILL, "has died", "--ranks 4 --steps 8 --save-every 4 --keep 9 " PARTS DISCRETE, extent(1, 2, 30));
+    saved = SAVED_ON_CPU "--out run";
+    e2e_remove("run");
+    e2e_copy("reference", "run");
+    e2e_write("run/checkpoints/latest", "step-000004\n");
+    e2e_remove("run/checkpoints/step-000008");
+    e2e_succeeds(&patient, "--resume run --ranks 2 --mesh tp=2 --zero 3 --device cuda --comm staged --batch 4");
+    near_curve("reference", "run", 1e-5);
+    e2e_remove("run");
+    ends_when_told("--ranks 4 --steps 60 --device cuda --offload nvme --out run " PARTS, "--ranks 4 " PARTS DISCRETE);
+}
+
 /* Sends a signal while mpiexec is starting and has no ranks yet to pass it on to, or only some. `times`: number of signals, the
  * first after `ms`. */
 static void signalled_early(int number, int ms, int times)
@@ -407,16 +475,6 @@ static void terminated_while_starting(void **state)
         signalled_early(ms % 200 ? SIGTERM : SIGINT, ms, 1);
     for (int times = 2; times <= 3; times++)
         signalled_early(SIGINT, 200, times);
-}
-
-/* Checks that losses are close: fp32 sums in different orders differ by about 1e-6 for a loss near 5 after a few steps. */
-static void near_curve(const char *a, const char *b, double tolerance)
-{
-    struct curve x = e2e_curve(a), y = e2e_curve(b);
-    assert_int_equal(x.n, y.n);
-    for (int i = 0; i < x.n; i++)
-        if (!(fabs(x.loss[i] - y.loss[i]) <= tolerance * fabs(x.loss[i])))
-            fail_msg("%s and %s: step %d: %.9g and %.9g", a, b, i + 1, x.loss[i], y.loss[i]);
 }
 
 static void resumed_on_fewer(void **state)
@@ -663,11 +721,23 @@ int main(int argc, char **argv)
         return 77;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(edge_cases),       TEST(terminated),    TEST(terminated_while_starting),
-        TEST(resumed_on_fewer), TEST(killed),        TEST(stopped),
-        TEST(diverged),         TEST(cuda_carriers), TEST(cuda_killed),
-        TEST(cuda_terminated),  TEST(stages),        TEST(unequal_stages),
-        TEST(replayed),         TEST(verified),      TEST(killed_with_experts),
+        TEST(edge_cases),
+        TEST(terminated),
+        TEST(terminated_while_starting),
+        TEST(resumed_on_fewer),
+        TEST(killed),
+        TEST(stopped),
+        TEST(diverged),
+        TEST(cuda_carriers),
+        TEST(cuda_killed),
+        TEST(cuda_terminated),
+        TEST(cuda_parts),
+        TEST(cuda_parts_end),
+        TEST(stages),
+        TEST(unequal_stages),
+        TEST(replayed),
+        TEST(verified),
+        TEST(killed_with_experts),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Each planted bug of ranks whose messages NCCL carries (tests/cudasim/fake/mutants_nccl.txt) is noticed: bits differ, bytes are
-# miscounted, the fake complains, or a failure does not end as it should. `test_cuda_nccl_mutants.sh RANKS FAILURES GUARD LIST`: programs
-# that have the bugs. By default one bug of nine is tried (a changed source makes the choice another one), on two ranks and on two cells
+# miscounted, the fake complains, or a failure does not end as it should. `test_cuda_nccl_mutants.sh RANKS FAILURES GUARD PARTS LIST`:
+# programs that have the bugs; PARTS runs ltrain with a plugin that has them. By default one bug of nine is tried (a changed source makes the choice another one), on two ranks and on two cells
 # of four; with LTRAIN_LONG all bugs are tried, on six cells of four ranks.
 set -eu
-ranks=$1 failing=$2 guard=$3 list=$4 long=${LTRAIN_LONG:-}
+ranks=$1 failing=$2 guard=$3 parts=$4 list=$5 long=${LTRAIN_LONG:-}
 unset LTRAIN_LONG # of the list; not of what is run
 here=$(dirname "$0")
 found=$(mktemp -d)
@@ -16,7 +16,7 @@ run() { # MUTANT RANKS CELLS
 }
 
 try() { # MUTANT
-    { LT_MUTANT=$1 timeout -k 5 "$limit" "$guard" && run "$1" 2 2 && run "$1" 4 "$cells" && LT_MUTANT=$1 LTRAIN_TEST_SECONDS=$limit sh "$here/test_cuda_failures.sh" "$failing" mutants; } >"$found/said$1" 2>&1 || touch "$found/$1"
+    { LT_MUTANT=$1 timeout -k 5 "$limit" "$guard" && run "$1" 2 2 && run "$1" 4 "$cells" && LT_MUTANT=$1 LTRAIN_TEST_SECONDS=$limit sh "$here/test_cuda_failures.sh" "$failing" mutants && LT_MUTANT=$1 timeout -k 5 "$limit" "$parts" cuda_parts; } >"$found/said$1" 2>&1 || touch "$found/$1"
 }
 
 n=$(grep -c '^\[' "$list") step=9 cells=2 failures=0 tried=0

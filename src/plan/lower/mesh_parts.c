@@ -37,8 +37,6 @@ enum status mesh_check_stages(const struct model *m, const struct plan_request *
     struct model_part part;
     if (pp == 1)
         return OK;
-    if (mesh_on_gpus(s) && !s->machine)
-        return status_fail(ERR_INVALID, "--mesh: pp=%d: stages do not run on GPUs yet: leave pp out, or --device cpu", pp);
     if (s->evaluation)
         return status_fail(ERR_INVALID,
                            "--mesh: pp=%d: stages evaluate only while they train: leave pp out, any mesh loads their state", pp);

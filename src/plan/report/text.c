@@ -146,9 +146,7 @@ static void print_parts(const struct plan *p, FILE *f)
         "whole layers %s %s%s.%s",
         stages ? "stages" : "slices", p->meshes.legal, mesh_format(&plain->mesh, mesh), plain->fits ? "takes " : "does not fit",
         plain->fits ? report_duration(plain->seconds, seconds) : "",
-        !p->cost.chained ? ""
-        : stages         ? " GPUs do not run stages yet."
-                         : " Slices have not run on GPUs yet.");
+        p->cost.chained ? " On GPUs both have run in a simulator only." : "");
 }
 
 static void print_longest(const struct plan *p, FILE *f)
