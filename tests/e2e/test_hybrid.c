@@ -258,6 +258,8 @@ static void planned_for_a_gpu(void **state)
     (void)state;
     copy_model("qwen3_5");
     e2e_succeeds(NULL, "plan --model model --seq-len 4k --effort quick --machine h200");
+    struct result r = e2e_succeeds(NULL, "plan --model model --seq-len 4k --effort quick --machine 2xh200 --mesh ring=2");
+    e2e_contains(r.out, "2 ranks: dp=1,ulysses=1,ring=2");
 }
 
 /* Two ranks that share sequences have one rank's losses, and pass the comparison with it. */
