@@ -208,9 +208,11 @@ static enum status write_stages(struct session *s, enum state_kind kind, struct 
     for (int u = 0; u < s->model->whole->n_units; u++) {
         int writes = u < s->model->n_units;
         const enum state_holding held = writes ? session_holding(s, u, kind) : HELD_IN_SHARDS;
-        if (held == HELD_IN_COPIES)
+        if (writes && !session_answers_for(s, u))
+            writes = 0;
+        else if (held == HELD_IN_COPIES)
             writes = comm_member(s->comm, session_copies_lane(s)) == 0;
-        if (held == HELD_BY_ALL) {
+        else if (held == HELD_BY_ALL) {
             const struct mesh_group g = comm_group_of(s->comm, plan_unit_lane(s->model, &s->plan->strategy, u));
             writes = number_among_holders(s->model, u) % g.members == g.member;
         }

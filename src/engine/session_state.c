@@ -91,12 +91,17 @@ int session_repeats(const struct session *s, int param, enum state_kind kind)
            !is_sharded(s, m->params[i].unit, kind);
 }
 
+int session_answers_for(const struct session *s, int unit)
+{
+    return unit != MODEL_EMBEDDING_UNIT || s->model->part.first_layer == 0 || !model_first_embeds(s->model);
+}
+
 int session_unit(const struct session *s, int of_whole)
 {
     const struct model *m = s->model;
     for (int u = 0; u < m->n_units; u++)
         if (m->whole->params[m->params[m->units[u].first_param].whole].unit == of_whole)
-            return u;
+            return session_answers_for(s, u) ? u : -1;
     return -1;
 }
 

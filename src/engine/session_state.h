@@ -22,7 +22,10 @@ enum lane session_copies_lane(const struct session *s);
  * first slice's, unless they are sharded. */
 int session_repeats(const struct session *s, int param, enum state_kind kind);
 
-/* Returns this rank's index of a unit of the whole model; -1: its stage of a pipeline has none of it. */
+/* Tells whether this rank's elements of a unit are those of the run: not of an embedding that another stage computes. */
+int session_answers_for(const struct session *s, int unit);
+
+/* Returns this rank's index of a unit of the whole model; -1: its stage of a pipeline has none of it, or does not answer for it. */
 int session_unit(const struct session *s, int of_whole);
 
 /* Visits n elements of the unit from `first` on, as fp32; to be filled when writing. */

@@ -189,6 +189,19 @@ static void order_slices(struct model *m, int *to)
     part_renumber(to, m);
 }
 
+int model_first_embeds(const struct model *m)
+{
+    return m->params[m->head.weight].unit != MODEL_EMBEDDING_UNIT && m->adapter_params == 0 && m->embed_rows < 0;
+}
+
+/* Freezes the embedding of a stage that does not compute it. */
+static void freeze_embedding(struct model *m, const struct model *whole, const struct model_part *part)
+{
+    const struct model_unit *u = &m->units[MODEL_EMBEDDING_UNIT];
+    for (int i = u->first_param; part->first_layer > 0 && model_first_embeds(whole) && i < u->first_param + u->n_params; i++)
+        m->params[i].trained = 0;
+}
+
 static void share_config(struct model_config *c, const struct model_part *part)
 {
     c->heads /= part->slices;
@@ -220,6 +233,7 @@ static enum status fill_part(struct model *m, const struct model *whole, const s
 {
     copy_units(m, whole, part);
     copy_layers(m, whole, part, to);
+    freeze_embedding(m, whole, part);
     share_config(&m->config, part);
     if (part->slices > 1)
         cut_layers(m, whole, part);

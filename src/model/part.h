@@ -40,6 +40,9 @@ int64_t model_part_piece(const struct model *m, int unit, int64_t first, int64_t
 /* Tells whether no earlier part has the parameter. Every part has the embedding and the head, and every slice the parameters that are
  * not cut. */
 int model_part_is_first(const struct model *m, int param);
+/* Tells whether a pipeline's first stage alone computes the embedding, so that no other one needs its state: only if the head has a matrix
+ * of its own and no adapters are trained. The other stages' parts have the embedding frozen and unused. */
+int model_first_embeds(const struct model *m);
 /* Tells whether two parts of one model have the same programs: equal layers in the same order, equal slices. */
 int model_part_alike(const struct model *a, const struct model *b);
 

@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "base/sys.h"
+#include "model/part.h"
 #include "plan/lower/fixed.h"
 #include "plan/schedule/order.h"
 #include "plan/schedule/prefetch.h"
@@ -32,7 +33,7 @@ static int evaluates(const struct plan_request *s)
 }
 
 /* Sets the duties of a pipeline's programs. */
-static void pipeline_duties(const struct plan_request *s, int duties[PLAN_PROGRAMS])
+static void pipeline_duties(const struct model *m, const struct plan_request *s, int duties[PLAN_PROGRAMS])
 {
     const int both = DUTY_FORWARD | DUTY_BACKWARD;
     memset(duties, 0, sizeof(int) * PLAN_PROGRAMS);
@@ -49,13 +50,16 @@ static void pipeline_duties(const struct plan_request *s, int duties[PLAN_PROGRA
     set_three(s, &duties[PLAN_EMBED_GRAD_FIRST], DUTY_EMBED_GRAD);
     if (evaluates(s))
         duties[PLAN_EVAL] = DUTY_HEAD | DUTY_EVALUATE;
+    for (int i = PLAN_EMBED; model_first_embeds(m) && i <= PLAN_EMBED_GRAD_LAST; i++) /* only the norm is left of them */
+        if ((duties[i] & (DUTY_EMBED | DUTY_EMBED_GRAD)) && !(duties[i] & DUTY_LAST))
+            duties[i] = 0;
 }
 
 /* Sets the duties of the programs that a run needs; 0: not needed. */
-static void program_duties(const struct plan_request *s, int duties[PLAN_PROGRAMS])
+static void program_duties(const struct model *m, const struct plan_request *s, int duties[PLAN_PROGRAMS])
 {
     if (mesh_degree(&s->mesh, MESH_PP) > 1) {
-        pipeline_duties(s, duties);
+        pipeline_duties(m, s, duties);
         return;
     }
     int first = DUTY_FORWARD | DUTY_BACKWARD | DUTY_FIRST | (s->grad_accum == 1 ? DUTY_LAST : 0);
@@ -178,7 +182,7 @@ static enum status plan_programs(struct plan *plan, const struct model *m, const
     const int stages = strategy_stages(&plan->strategy), at_once = stages > 1 ? 1 : programs_at_once(candidate),
               nowhere = candidate->bytes[TIER_DEVICE] == FIT_NOWHERE;
     int duties[PLAN_PROGRAMS];
-    program_duties(s, duties);
+    program_duties(m, s, duties);
     plan->fits = 1;
     plan->seconds = 0;
     for (int i = 0; i < TRAINING_PROGRAMS && plan->fits; i += at_once) {

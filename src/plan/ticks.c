@@ -5,7 +5,7 @@
 struct ticks plan_ticks(const struct plan *p)
 {
     const struct strategy *s = &p->strategy;
-    return (struct ticks){strategy_stages(s), strategy_slices(s), strategy_lag(s), p->micro_batches, 0};
+    return (struct ticks){strategy_stages(s), strategy_slices(s), strategy_lag(s), p->micro_batches, 0, !p->programs[PLAN_EMBED]};
 }
 
 struct ticks plan_evaluation_ticks(const struct plan *p, int64_t micro_batches)
@@ -27,17 +27,23 @@ static int ends_apart(const struct ticks *t)
     return t->lag - 1;
 }
 
+/* Returns the ticks by which the embedding is computed earlier than the first stage's layers, and its gradient later. */
+static int embedding_apart(const struct ticks *t)
+{
+    return t->first_embeds ? 0 : ends_apart(t);
+}
+
 /* Returns the first tick of the last stage's backward passes. */
 static int64_t first_backward(const struct ticks *t)
 {
-    return 3 * ends_apart(t) + t->slices - 1 + t->lag * (t->stages - 1);
+    return embedding_apart(t) + 2 * ends_apart(t) + t->slices - 1 + t->lag * (t->stages - 1);
 }
 
 int64_t ticks_count(const struct ticks *t)
 {
     if (t->evaluates)
-        return 2 * ends_apart(t) + pieces(t) + t->lag * (t->stages - 1);
-    return first_backward(t) + pieces(t) + t->lag * (t->stages - 1) + ends_apart(t);
+        return embedding_apart(t) + ends_apart(t) + pieces(t) + t->lag * (t->stages - 1);
+    return first_backward(t) + pieces(t) + t->lag * (t->stages - 1) + embedding_apart(t);
 }
 
 static int64_t within(const struct ticks *t, int64_t number)
@@ -47,7 +53,7 @@ static int64_t within(const struct ticks *t, int64_t number)
 
 int64_t ticks_forward(const struct ticks *t, int stage, int64_t tick)
 {
-    return stage >= 0 && stage < t->stages ? within(t, tick - ends_apart(t) - t->lag * stage) : -1;
+    return stage >= 0 && stage < t->stages ? within(t, tick - embedding_apart(t) - t->lag * stage) : -1;
 }
 
 /* Returns which of a stage's backward passes, counted from 0, runs in a tick; -1: none. */
@@ -106,7 +112,7 @@ static int output_of(const struct ticks *t, int stage, int64_t piece)
  * the first message on to the last. */
 static int has_forward(const struct ticks *t, int64_t tick)
 {
-    return !ends_apart(t) || tick <= ends_apart(t) + t->lag * (t->stages - 1) + pieces(t) - 1;
+    return !ends_apart(t) || tick <= embedding_apart(t) + t->lag * (t->stages - 1) + pieces(t) - 1;
 }
 
 static int has_backward(const struct ticks *t, int64_t tick)
@@ -118,7 +124,7 @@ static int has_backward(const struct ticks *t, int64_t tick)
 static int list_evaluation(const struct ticks *t, int stage, int64_t tick, struct tick_work out[TICK_MOST])
 {
     const int apart = ends_apart(t);
-    const int64_t forward = ticks_forward(t, stage, tick), embed = ticks_forward(t, 0, tick + apart),
+    const int64_t forward = ticks_forward(t, stage, tick), embed = t->first_embeds ? -1 : ticks_forward(t, 0, tick + apart),
                   losses = ticks_forward(t, t->stages - 1, tick - apart);
     int n = 0;
     if (embed >= 0)
@@ -141,8 +147,8 @@ int ticks_list(const struct ticks *t, int stage, int64_t tick, struct tick_work 
         return list_evaluation(t, stage, tick, out);
     const int apart = ends_apart(t), last = t->stages - 1;
     const int64_t forward = ticks_forward(t, stage, tick), backward = backward_number(t, stage, tick),
-                  embed = ticks_forward(t, 0, tick + apart), head = backward_number(t, last, tick + apart),
-                  dealt = backward_number(t, last, tick + 2 * apart), grad = backward_number(t, 0, tick - apart);
+                  embed = t->first_embeds ? -1 : ticks_forward(t, 0, tick + apart), head = backward_number(t, last, tick + apart),
+                  dealt = backward_number(t, last, tick + 2 * apart), grad = backward_number(t, 0, tick - embedding_apart(t));
     int n = 0;
     if (embed >= 0)
         out[n++] = (struct tick_work){PLAN_EMBED, embed, 0, 0, 0};
@@ -158,7 +164,7 @@ int ticks_list(const struct ticks *t, int stage, int64_t tick, struct tick_work 
                                     output_of(t, stage, apart ? piece_of(t, dealt) : -1)};
         pass_on(t, stage, !apart, tick - apart, &out[n++]);
     }
-    if (grad >= 0)
+    if (t->first_embeds ? grad == pieces(t) - 1 : grad >= 0)
         out[n++] = (struct tick_work){of_three(t, PLAN_EMBED_GRAD_FIRST, grad), piece_of(t, grad), 0, 0, 0};
     return n;
 }

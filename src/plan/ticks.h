@@ -25,6 +25,9 @@ struct ticks {
     int lag; /* ticks by which a stage is behind the one before it: 1, or 2 if messages travel beside the tick between */
     int64_t micro_batches;
     int evaluates; /* 1: forward passes and losses alone, without gradients */
+    /* 1: the first stage's passes compute the embedding and its gradient (model_first_embeds): of the embedding's own programs there is the
+     * last piece's alone, which computes the norm */
+    int first_embeds;
 };
 
 struct ticks plan_ticks(const struct plan *p);
@@ -54,7 +57,7 @@ int ticks_list(const struct ticks *t, int stage, int64_t tick, struct tick_work 
 /* Counts how often a stage runs each program in a step. */
 void ticks_runs(const struct ticks *t, int64_t runs[PLAN_PROGRAMS]);
 /* Returns the seconds of a step: the sum over ticks of the slowest stage's time. Later slices of a sequence have more attention, so stages
- * differ. ticks_idle: seconds in which a stage has no piece (filling and draining the pipeline) or waits for slower stages. */
+ * differ, as do their roles' programs. ticks_idle: seconds in which a stage has no piece (filling and draining the pipeline) or waits for slower stages. */
 double ticks_seconds(const struct plan *p);
 double ticks_idle(const struct plan *p);
 /* Returns the seconds of a step in which each stage runs its own plan's programs. of: a plan for each stage. */

@@ -279,6 +279,16 @@ static void ranks_share_sequences(void **state)
     e2e_refuses(2, "states do not pass from slice to slice", &ranks,
                 "plan --model model --seq-len 128 --ranks 2 --mesh pp=2,slices=2");
     e2e_remove("model");
+    copy_model("olmo-hybrid"); /* stages of two layers and of one, of which the first alone has the embedding */
+    e2e_succeeds(&ranks, SMALL "--model model --batch 2 --lr 1e-2 --steps 3 --out alone");
+    e2e_succeeds(&ranks, SMALL
+                 "--model model --batch 2 --lr 1e-2 --steps 2 --save-every 2 --ranks 4 --mesh dp=2,pp=2 --zero 1 --out staged");
+    e2e_succeeds(&ranks, "--resume staged --steps 3");
+    const struct curve alone = e2e_curve("alone"), staged = e2e_curve("staged");
+    assert_int_equal(staged.n, 3);
+    for (int i = 0; i < 3; i++) /* sums in another order */
+        assert_true(fabs(staged.loss[i] - alone.loss[i]) < 1e-5 * alone.loss[i]);
+    e2e_remove("model");
     copy_model("../latent/youtu"); /* latents in stages, whose slices keep expanded keys and values */
     r = e2e_succeeds(&ranks,
                      "check " SMALL DISCRETE "--model model --alpha 0.5 --ranks 2 --mesh pp=2,slices=2 --batch 2 --steps 2");

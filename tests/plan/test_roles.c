@@ -163,7 +163,8 @@ static void plan_stages(const struct model *m, int stages, struct plan **out)
         fail_msg("%s", status_message());
 }
 
-/* Stages of three and of two layers are two roles; stages with equal numbers of layers are one. A step takes as long as the
+/* Stages of three and of two layers are two roles; stages with equal numbers of layers are one, but for the first one, which trains the
+ * embedding. A step takes as long as the
  * slower role's. */
 static void stages(void **state)
 {
@@ -172,11 +173,11 @@ static void stages(void **state)
     struct plan *p;
     assert_int_equal(cell_model(FAMILY_LLAMA, 8, &m), OK);
     plan_stages(m, 3, &p);
-    const struct plan *longer = plan_of_role(p, 0), *shorter = plan_of_role(p, 1);
-    assert_true(plan_n_roles(p) == 2 && shorter == p);
-    assert_true(p->roles->n_parts == 3 && p->roles->role[0] == 0 && p->roles->role[1] == 0 && p->roles->role[2] == 1);
+    const struct plan *longer = plan_of_role(p, 0), *shorter = plan_of_role(p, 2);
+    assert_true(plan_n_roles(p) == 3 && shorter == p);
+    assert_true(p->roles->n_parts == 3 && p->roles->role[0] == 0 && p->roles->role[1] == 1 && p->roles->role[2] == 2);
     assert_true(longer->programs[PLAN_STEP]->n_instrs > shorter->programs[PLAN_STEP]->n_instrs);
-    for (int k = 0; k < 2; k++) { /* simulating each role's programs gives the plan's times again */
+    for (int k = 0; k < 3; k++) { /* simulating each role's programs gives the plan's times again */
         const struct plan *of = plan_of_role(p, k);
         double seconds, step = 0;
         for (int i = PLAN_UPDATE_STEP; i <= PLAN_LAST; i++)
@@ -190,7 +191,7 @@ static void stages(void **state)
     assert_int_equal(plan_verify_ranks(p), OK);
     plan_destroy(p);
     plan_stages(m, 4, &p);
-    assert_true(plan_n_roles(p) == 1 && plan_of_role(p, 0) == p);
+    assert_true(plan_n_roles(p) == 2 && plan_of_role(p, 1) == p);
     assert_int_equal(plan_verify_ranks(p), OK);
     plan_destroy(p);
     model_destroy(m);
@@ -291,10 +292,16 @@ static void request_of_a_further_role(void **state)
 
 /* ---- pipelines ---- */
 
+/* Returns the ticks between the embedding and the first stage's passes. */
+static int embedding_apart(const struct ticks *t)
+{
+    return t->first_embeds ? 0 : t->lag - 1;
+}
+
 /* Returns the tick in which a stage runs a piece's forward or backward pass, by what each has to wait for: the pass of the stage before
  * it, the same pass of the piece before it in that pass's order, and at the last stage, for a backward pass, the forward pass of a whole
- * micro-batch, of whose slices one goes backward in each tick. With a lag of 2 the first stage also waits a tick for the embedding, and
- * the last one two for the head. */
+ * micro-batch, of whose slices one goes backward in each tick. With a lag of 2 the first stage also waits a tick for the embedding that
+ * all stages compute, and the last one two for the head. */
 static int64_t tick_of(const struct ticks *t, int backward, int stage, int64_t piece)
 {
     const int64_t c = t->slices, slice = piece % c;
@@ -304,7 +311,7 @@ static int64_t tick_of(const struct ticks *t, int backward, int stage, int64_t p
         return tick_of(t, 0, stage, piece - slice + c - 1) + c - 1 - slice + 2 * (t->lag - 1);
     if (stage > 0)
         return tick_of(t, 0, stage - 1, piece) + t->lag;
-    return piece > 0 ? tick_of(t, 0, stage, piece - 1) + 1 : t->lag - 1;
+    return piece > 0 ? tick_of(t, 0, stage, piece - 1) + 1 : embedding_apart(t);
 }
 
 /* Checks the pieces of one tick of a stage, and that those in flight have copies of their own. Returns how many are in flight. */
@@ -348,7 +355,7 @@ static int check_ends(const struct ticks *t, int64_t k, const struct tick_work *
         if (head)
             assert_int_equal(tick_of(t, 1, p - 1, last[i].piece), k + apart);
         if (grad)
-            assert_int_equal(tick_of(t, 1, 0, last[i].piece), k - apart);
+            assert_int_equal(tick_of(t, 1, 0, last[i].piece), k - embedding_apart(t));
         if (dealt >= 0 && (apart ? backward : head)) {
             assert_true(tick_of(t, 0, p - 1, dealt) <= k);
             assert_int_equal(last[i].output, ticks_slot(t, p - 1, dealt));
@@ -384,8 +391,8 @@ static void check_pipeline(const struct ticks *t)
         }
         assert_int_equal(most, min_i64(n, c + 2 * (t->lag - 1) + 2 * t->lag * (p - 1 - s)));
     }
-    assert_int_equal(last + t->lag, ticks_count(t));
-    assert_int_equal(ends, 3 * n);
+    assert_int_equal(last + 1 + embedding_apart(t), ticks_count(t));
+    assert_int_equal(ends, t->first_embeds ? n + 1 : 3 * n); /* the head and, behind all, the norm; or all three ends */
     ticks_runs(t, runs);
     assert_int_equal(runs[PLAN_FORWARD], n);
     assert_int_equal(runs[PLAN_BACKWARD_FIRST] + runs[PLAN_BACKWARD_MORE] + runs[PLAN_BACKWARD_LAST] + runs[PLAN_BACKWARD_NEXT],
@@ -410,9 +417,9 @@ static void check_evaluation(const struct ticks *t)
             for (int i = 0; i < programs; i++) {
                 const int64_t piece = own[i].piece;
                 if (own[i].program == PLAN_FORWARD)
-                    assert_true(piece == passed[s]++ && k == piece + apart + t->lag * s);
+                    assert_true(piece == passed[s]++ && k == piece + embedding_apart(t) + t->lag * s);
                 if (own[i].program == PLAN_EVAL && s == p - 1)
-                    assert_true(piece == done++ && k == piece + apart + t->lag * s + apart);
+                    assert_true(piece == done++ && k == piece + embedding_apart(t) + t->lag * s + apart);
                 if (s + 1 < p)
                     assert_int_equal(own[i].sends, next[i].receives);
                 if (s + 1 < p && own[i].sends) /* one program sends a piece: at once, or in the next tick's pass */
@@ -432,10 +439,11 @@ static void ticks(void **state)
     for (int p = 2; p <= 8; p++)
         for (int64_t m = 1; m <= 12; m++)
             for (int c = 1; c <= 8 && m * c <= 24; c++)
-                for (int lag = 1; lag <= 2; lag++) {
-                    check_pipeline(&(struct ticks){p, c, lag, m, 0});
-                    check_evaluation(&(struct ticks){p, c, lag, m, 1});
-                }
+                for (int lag = 1; lag <= 2; lag++)
+                    for (int first_embeds = 0; first_embeds < 2; first_embeds++) {
+                        check_pipeline(&(struct ticks){p, c, lag, m, 0, first_embeds});
+                        check_evaluation(&(struct ticks){p, c, lag, m, 1, first_embeds});
+                    }
 }
 
 /* Makes sure that a backward half finds in a slot what the forward half has left there. */
@@ -526,10 +534,10 @@ static void pipelines(void **state)
     for (int stages = 2; stages <= 3; stages++)
         for (int64_t micro_batches = 1; micro_batches <= 3; micro_batches++) {
             plan_pipeline(m, stages, stages == 3 ? (int)micro_batches : 1, micro_batches, stages == 3, &p);
-            assert_true(p->fits && plan_n_roles(p) == 2);
+            assert_true(p->fits && plan_n_roles(p) == stages);
             if (plan_verify_ranks(p) != OK)
                 fail_msg("%d stages, %lld micro-batches: %s", stages, (long long)micro_batches, status_message());
-            for (int role = 0; role < 2; role++)
+            for (int role = 0; role < stages; role++)
                 for (int k = PLAN_BACKWARD_FIRST; k <= PLAN_BACKWARD_NEXT; k++)
                     if (plan_of_role(p, role)->programs[k])
                         halves_agree(plan_of_role(p, role)->programs[PLAN_FORWARD], plan_of_role(p, role)->programs[k]);

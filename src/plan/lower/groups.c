@@ -1,13 +1,16 @@
 #include "plan/lower/groups.h"
 
 #include "base/blocks8.h"
+#include "model/part.h"
 #include "model/share.h"
 
 enum lane plan_unit_lane(const struct model *m, const struct strategy *s, int unit)
 {
     if (mesh_degree(&s->key.mesh, MESH_EP) > 1 && model_unit_has_experts(m, unit))
         return LANE_EXPERTS;
-    return model_unit_in_layer(m, unit) ? mesh_lane_of_sliced(&s->key.mesh) : LANE_WORLD;
+    if (model_unit_in_layer(m, unit))
+        return mesh_lane_of_sliced(&s->key.mesh);
+    return unit == MODEL_EMBEDDING_UNIT && model_first_embeds(m) ? mesh_lane_of_stage(&s->key.mesh) : LANE_WORLD;
 }
 
 int plan_unit_zero(const struct model *m, const struct strategy *s, int unit)

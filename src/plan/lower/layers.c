@@ -314,7 +314,7 @@ static void output_and_logits(struct lowering *L, int l)
 /* Computes the first layer's input, or takes it from the stage before. */
 static void begin_forward(struct lowering *L)
 {
-    if (L->pp > 1) {
+    if (L->pp > 1 && !stage_embeds(L)) {
         stage_begin_forward(L);
         return;
     }
@@ -436,7 +436,7 @@ void lower_backward(struct lowering *L)
         unit_drop(L, L->unit);
         grads_finish(L, L->unit);
     }
-    if (L->pp > 1) {
+    if (L->pp > 1 && !stage_embeds(L)) {
         for (int c = 0; c < L->n_chunks; c++)
             stage_leave_gradient(L, c);
     } else if (lowest < 0) {

@@ -206,15 +206,21 @@ static void derive_sizes(struct lowering *L)
     L->mask_rows = s->cached_tokens > 0 ? s->input_rows : L->attn_rows;
 }
 
-/* Returns the sums of a part's layers. */
-static int64_t sums_of_layers(const struct lowering *L, const struct model_part *part)
+/* Tells whether stages have a unit's state for themselves: one of layers, or an embedding that the first stage alone computes. */
+static int is_of_stage(const struct model *m, int unit)
+{
+    return model_unit_in_layer(m, unit) || (unit == MODEL_EMBEDDING_UNIT && model_first_embeds(m));
+}
+
+/* Returns the sums of a part's own units. */
+static int64_t sums_of_part(const struct lowering *L, const struct model_part *part)
 {
     struct model *m;
     int64_t n = 0;
     if (model_part_create(L->m->whole, part, &m) != OK)
         return 0;
     for (int u = 0; u < m->n_units; u++)
-        n += model_unit_in_layer(m, u) ? plan_groups(m, &L->s, u, m->units[u].trained_elements) : 0;
+        n += is_of_stage(m, u) ? plan_groups(m, &L->s, u, m->units[u].trained_elements) : 0;
     model_destroy(m);
     return n;
 }
@@ -225,19 +231,19 @@ static int64_t most_sums(const struct lowering *L)
     const struct model *whole = L->m->whole;
     int64_t own = 0, most = L->n_sums;
     for (int u = 0; u < L->m->n_units; u++)
-        own += model_unit_in_layer(L->m, u) ? unit_trained_groups(L, u) : 0;
+        own += is_of_stage(L->m, u) ? unit_trained_groups(L, u) : 0;
     for (int s = 0; whole && s < L->pp; s++) {
         struct model_part part;
         int64_t n = L->n_sums - own;
         if (model_stage_of(whole, &L->s.key.stages, s, L->pp, L->m->part.slice, L->tp, &part) != OK)
             continue;
         if (L->tp > 1) {
-            most = max_i64(most, n + sums_of_layers(L, &part));
+            most = max_i64(most, n + sums_of_part(L, &part));
             continue;
         }
         for (int u = 0; u < whole->n_units; u++)
-            if (model_unit_in_layer(whole, u) && whole->units[u].layer >= part.first_layer &&
-                whole->units[u].layer < part.first_layer + part.layers)
+            if (is_of_stage(whole, u) && whole->units[u].layer < part.first_layer + part.layers &&
+                whole->units[u].layer >= (model_unit_in_layer(whole, u) ? part.first_layer : part.first_layer - 1))
                 n += plan_groups(whole, &L->s, u, whole->units[u].trained_elements);
         most = max_i64(most, n);
     }

@@ -1,5 +1,6 @@
 #include "plan/lower/stage.h"
 
+#include "model/part.h"
 #include "plan/lower/activation.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/ends.h"
@@ -19,7 +20,11 @@ enum { ENDS = DUTY_EMBED | DUTY_HEAD | DUTY_EMBED_GRAD };
 static int64_t stage_layers(const struct lowering *L)
 {
     const struct model *all = L->m->whole ? L->m->whole : L->m;
-    return max_i64(1, all->config.layers / L->pp);
+    const struct mesh_stages *given = &L->s.key.stages;
+    int64_t least = max_i64(1, all->config.layers / L->pp);
+    for (int s = 0; s < given->n; s++)
+        least = min_i64(least, given->layers[s]);
+    return least;
 }
 
 /* Returns the number of values that stages have. */
@@ -110,10 +115,15 @@ static void collect(struct lowering *L, struct value *from, enum stage_value to,
     emit_done(L, 0);
 }
 
-/* Tells whether the embedding, or an adapter of it, is trained. */
+int stage_embeds(const struct lowering *L)
+{
+    return L->pp > 1 && L->m->part.first_layer == 0 && model_first_embeds(L->m);
+}
+
+/* Tells whether all stages compute the gradient of the embedding, or of an adapter of it. */
 static int trains_embedding(const struct lowering *L)
 {
-    return L->m->units[MODEL_EMBEDDING_UNIT].trained_elements > 0;
+    return !model_first_embeds(L->m) && L->m->units[MODEL_EMBEDDING_UNIT].trained_elements > 0;
 }
 
 /* Messages of a half, in order: parts of a shift of rows, then those that deal out or collect rows of the model's ends. */
@@ -125,7 +135,10 @@ struct messages {
  * and outputs to the next one in backward halves. */
 static struct messages messages_of(const struct lowering *L, int backward)
 {
-    const int ends = !L->s.ahead ? 0 : backward ? 2 + trains_embedding(L) : 1, tiles = L->stage[STAGE_IN].n_tiles;
+    const int ends = !L->s.ahead ? 0
+                     : backward  ? 2 + trains_embedding(L)
+                                 : !model_first_embeds(L->m),
+              tiles = L->stage[STAGE_IN].n_tiles;
     const int parts = (int)min_i64(tiles, max_i64(1, stage_layers(L) - ends));
     return (struct messages){parts, parts + ends};
 }
@@ -176,8 +189,8 @@ void stage_pass(struct lowering *L, int layer)
     if (L->pp == 1)
         return;
     const int backward = L->phase == PHASE_BACKWARD, n = messages_of(L, backward).n;
-    const int64_t begun = backward ? L->m->config.layers - layer : layer + 1; /* layers that the half has begun */
-    pass_until(L, backward, (int)min_i64(n, ceil_div(n * begun, stage_layers(L))));
+    const int64_t own = L->m->config.layers, begun = backward ? own - layer : layer + 1; /* layers that the half has begun */
+    pass_until(L, backward, begun == own ? n : (int)min_i64(n, ceil_div(n * begun, stage_layers(L))));
 }
 
 /* Copies the rows of chunk c of the stream, which `chunks` has as a tile. */
@@ -213,7 +226,6 @@ static void take_gradient(struct lowering *L, int c)
 void stage_begin_forward(struct lowering *L)
 {
     L->phase = PHASE_FORWARD;
-    L->passed = 0;
     for (int c = 0; c < L->n_chunks; c++)
         take_input(L, c);
 }
@@ -221,7 +233,7 @@ void stage_begin_forward(struct lowering *L)
 void stage_begin_backward(struct lowering *L)
 {
     L->phase = PHASE_BACKWARD;
-    L->passed = 0;
+    L->passed = 0; /* a program with both halves has passed the other one's messages on */
     for (int c = 0; c < L->n_chunks; c++)
         take_gradient(L, c);
 }

@@ -26,6 +26,9 @@ void stage_reserve(struct lowering *L);
 void stage_end_values(struct lowering *L);
 void stage_lower(struct lowering *L);
 
+/* Tells whether the program's stage computes the embedding beside its layers (model_first_embeds), as without a pipeline. */
+int stage_embeds(const struct lowering *L);
+
 /* Takes the stage's inputs, or its outputs' gradients, from the received message. */
 void stage_begin_forward(struct lowering *L);
 void stage_begin_backward(struct lowering *L);

@@ -1,6 +1,7 @@
 /* Values of units: shards, homes at fixed addresses, and the contents of homes at both ends of a program. */
 #include "plan/lower/state.h"
 
+#include "model/part.h"
 #include "plan/lower/lowering.h"
 #include "plan/lower/stack.h"
 #include "plan/lower/value.h"
@@ -26,7 +27,7 @@ int unit_duties(const struct lowering *L, int unit)
     const int d = L->duties, both = DUTY_FIRST | DUTY_LAST, of_head = L->m->params[L->m->head.weight].unit;
     if (L->pp == 1 || d == DUTY_UPDATE)
         return d;
-    if (model_unit_in_layer(L->m, unit))
+    if (model_unit_in_layer(L->m, unit) || (unit == MODEL_EMBEDDING_UNIT && model_first_embeds(L->m)))
         return lower_is_apart(L) ? 0 : d;
     if (d & DUTY_EVALUATE)
         return 0;

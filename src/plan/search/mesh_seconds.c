@@ -187,16 +187,20 @@ struct weight {
     double stored, trained;
 };
 
-enum units { UNITS_LAYERS, UNITS_EXPERTS, UNITS_ENDS };
+enum units { UNITS_LAYERS, UNITS_EXPERTS, UNITS_ENDS, UNITS_OF_FIRST };
 
-/* Weighs the units of experts, the embedding's and the head's, or all others. */
-static struct weight weigh(const struct model *m, enum dtype dtype, enum units which)
+/* Weighs the units of experts, those of the embedding and the head, or all others. A pipeline's first stage may have the embedding for
+ * itself. */
+static struct weight weigh(const struct model *m, const struct plan_request *s, enum units which)
 {
+    const int stages = mesh_degree(&s->mesh, MESH_PP);
+    const enum dtype dtype = s->dtype;
     struct weight w = {0};
     for (int u = 0; u < m->n_units; u++) {
-        const enum units of = model_unit_has_experts(m, u) ? UNITS_EXPERTS
-                              : model_unit_in_layer(m, u)  ? UNITS_LAYERS
-                                                           : UNITS_ENDS;
+        const enum units of = model_unit_has_experts(m, u)                                       ? UNITS_EXPERTS
+                              : model_unit_in_layer(m, u)                                        ? UNITS_LAYERS
+                              : stages > 1 && u == MODEL_EMBEDDING_UNIT && model_first_embeds(m) ? UNITS_OF_FIRST
+                                                                                                 : UNITS_ENDS;
         if (of != which)
             continue;
         w.stored += (double)m->units[u].elements * (double)dtype_size(dtype) + (double)m->units[u].packed_bytes;
@@ -243,14 +247,16 @@ static void add_state(struct part *x)
 {
     const double ranks = x->fixed.ranks, ep = mesh_degree(&x->s->mesh, MESH_EP);
     const enum lane lane = mesh_lane_of_sliced(&x->s->mesh);
-    const struct weight ends = weigh(x->m, x->s->dtype, UNITS_ENDS);
-    struct weight rest = weigh(x->m, x->s->dtype, UNITS_LAYERS), experts = weigh(x->m, x->s->dtype, UNITS_EXPERTS);
+    const struct weight ends = weigh(x->m, x->s, UNITS_ENDS), first = weigh(x->m, x->s, UNITS_OF_FIRST);
+    struct weight rest = weigh(x->m, x->s, UNITS_LAYERS), experts = weigh(x->m, x->s, UNITS_EXPERTS);
     if (lane != LANE_WORLD) { /* parts of the layers */
         const struct weight own = {x->layers * (rest.stored + experts.stored), x->layers * (rest.trained + experts.trained)};
         const struct messages m = share_state(x, &own, lane, mesh_members(&x->s->mesh, lane));
         x->gathers = m.gathers;
         x->sums = m.sums;
-        x->ends = sum_of(share_state(x, &ends, LANE_WORLD, ranks));
+        const enum lane of_stage = mesh_lane_of_stage(&x->s->mesh);
+        x->ends = sum_of(share_state(x, &ends, LANE_WORLD, ranks)) +
+                  sum_of(share_state(x, &first, of_stage, mesh_members(&x->s->mesh, of_stage)));
         if (x->fixed.key.zero < 2 && x->s->grad_accum > 1 && strategy_stages(&x->fixed) == 1)
             x->rest += MESH_ADD_BYTES * own.trained / curve_at(&x->cost.device.ops.memory, (double)x->fixed.key.group);
         return;
@@ -383,7 +389,7 @@ static double pipeline_seconds(const struct part *x, double stage, int ahead)
                  shift = (double)x->fixed.rows * (double)x->m->config.dim * (double)dtype_size(x->s->dtype) /
                              x->cost.lane_bytes[LANE_PP] +
                          x->cost.lane_seconds[LANE_PP],
-                 shifts = 2 * shift, deals = 4 * shift * (p - 1) / p,
+                 shifts = 2 * shift, deals = (model_first_embeds(x->m) ? 2 : 4) * shift * (p - 1) / p,
                  waits = ahead ? fmax(0, shifts + deals - piece) : deals + (m == 1 ? shifts : 0);
     return m * stage + lag * (p - 1) * (piece + late) + 2 * (m - 1) * early + (m * c + lag * (p - 1)) * waits;
 }
