@@ -40,7 +40,7 @@ static enum status check_norms(const struct model_block *b)
                        "--mesh: tp divides heads, and the model's norms of queries and keys are over all heads: leave tp out");
 }
 
-/* Refuses adapters with dropout, whose random masks are not drawn slice by slice, and an adapter of the head. */
+/* Refuses adapters with dropout, whose random masks are not drawn slice by slice, and rows of tokens. */
 static enum status check_adapters(const struct model *m)
 {
     if (m->config.lora.dropout > 0)
@@ -49,10 +49,6 @@ static enum status check_adapters(const struct model *m)
     if (model_has_rows(m))
         return status_fail(ERR_INVALID,
                            "--mesh: tp: rows of tokens (--lora tokens=...) are not trained beside slices: leave out one of them");
-    if (m->head.rank > 0)
-        return status_fail(ERR_INVALID,
-                           "--mesh: tp: the head's adapter is not trained beside slices: leave tp out, or adapt other maps "
-                           "(--lora targets=...)");
     return OK;
 }
 

@@ -612,6 +612,12 @@ static void stages(void **state)
     e2e_contains(
         e2e_succeeds(&patient, "check --steps 2 --ranks 4 --mesh tp=2,pp=2,slices=3 --zero 2 --batch 2" TINY DISCRETE).out,
         "check: pass");
+    e2e_contains(
+        e2e_succeeds(
+            &patient,
+            "check --steps 2 --ranks 2 --mesh tp=2 --batch 2 --lora r=4,targets=embed_tokens,lm_head,q_proj" TINY DISCRETE)
+            .out,
+        "check: pass");
     for (int ahead = 0; ahead < 2; ahead++) /* messages a tick ahead change no bit */
         e2e_succeeds(
             &patient,
