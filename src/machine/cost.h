@@ -49,7 +49,7 @@ struct rates {
 };
 
 /* A resource that several lanes use at once. */
-enum link { LINK_CORES, LINK_MEMORY, LINK_DRIVES, LINK_INSIDE, LINK_ACROSS, LINKS };
+enum link { LINK_CORES, LINK_MEMORY, LINK_DRIVES, LINK_INSIDE, LINK_ACROSS, LINK_BETWEEN /* between islands */, LINKS };
 
 /* Costs for one rank. An instruction alone takes lane_seconds + work / rate. Lanes that run together and ask for more than all of
  * a link share it fairly: the lane that asks for least is served first. Drives are shared by bytes in flight. */

@@ -359,12 +359,18 @@ void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS])
     limit[TIER_NVME] = h->nvme_mem / per_node;
 }
 
-void hardware_print(const struct hardware *h, const struct plan_request *s, int ranks, FILE *f)
+void hardware_print_type(const struct hardware *h, const struct plan_request *s, FILE *f)
 {
-    char device[32], host[32], nvme[32], nodes[32] = "", drives[160] = "no nvme", other[64] = "", left[32] = "", used[32] = "";
-    double faster = h->peak_flops[BF16] / h->peak_flops[F32];
+    const double faster = h->peak_flops[BF16] / h->peak_flops[F32];
+    char other[64] = "";
     if (s->dtype == F32 && h->peak_flops[F32] > 0 && faster >= HARDWARE_BF16_PAYS)
         snprintf(other, sizeof other, " (--dtype bf16: products up to %.0f times as fast)", faster);
+    fprintf(f, "dtype %s%s.\n", dtype_name(s->dtype), other);
+}
+
+void hardware_print(const struct hardware *h, const struct plan_request *s, int ranks, const char *what, FILE *f)
+{
+    char device[32], host[32], nvme[32], nodes[32] = "", drives[160] = "no nvme", left[32] = "", used[32] = "";
     if (!h->cpu && ranks < h->nodes * h->devices)
         snprintf(used, sizeof used, " (%d used)", ranks);
     if (h->nodes > 1)
@@ -375,8 +381,7 @@ void hardware_print(const struct hardware *h, const struct plan_request *s, int 
         snprintf(drives, sizeof drives, "nvme %s in %d drive%s%s%s, %.3g GB/s read, %.3g written",
                  units_format_bytes(h->nvme_mem, nvme), h->drives, h->drives == 1 ? "" : "s",
                  h->drives_assumed ? " (assumed: --nvme)" : "", left, h->read / GIGA, h->write / GIGA);
-    prose_print(f, 2, "machine: %s%d x %s%s, %s%s; host %s%s%s; %s.", nodes, h->devices, h->name, used,
+    prose_print(f, 2, "%s: %s%d x %s%s, %s%s; host %s%s%s; %s.", what, nodes, h->devices, h->name, used,
                 units_format_bytes(h->device_mem, device), h->devices > 1 ? " each" : "", units_format_bytes(h->host_mem, host),
                 h->nodes > 1 ? " each" : "", h->host_assumed ? " (assumed: --host-mem)" : "", drives);
-    fprintf(f, "dtype %s%s.\n", dtype_name(s->dtype), other);
 }

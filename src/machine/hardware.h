@@ -1,7 +1,7 @@
 /* The machine of a plan: sizes and rates of its devices, hosts, drives and links.
  *
  * Figures come from a data sheet (hardware_preset) or a YAML file (hardware_read: made by hand, or a profile of this machine), or
- * are assumed. The struct is flat, so that ranks may send it to each other. Rates are FLOP/s and bytes/s; sizes are usable bytes. */
+ * are assumed. The struct is flat but for islands, so that ranks may send it to each other. Rates are FLOP/s and bytes/s; sizes are usable bytes. */
 #ifndef LTRAIN_MACHINE_HARDWARE_H
 #define LTRAIN_MACHINE_HARDWARE_H
 
@@ -11,6 +11,8 @@
 #include <stdio.h>
 
 #define HARDWARE_LEFT_FREE 5 /* percent of a drive that plans leave free */
+
+struct islands;
 
 struct hardware {
     char name[48], source[128];       /* source of the figures, for people */
@@ -42,6 +44,8 @@ struct hardware {
     double inside, inside_seconds, across, across_seconds;
     /* cpu: share of the processors' time that a lane takes from compute, by lane, running at its full rate. */
     double cores[LANES];
+    /* only of a file of --machine with unlike parts: these, borrowed; the fields above are the poorest one's. NULL: all nodes are alike */
+    const struct islands *islands;
 };
 
 /* Sets a machine by name, "h200" or "4xa100-40": data sheet figures times the efficiencies that `source` states; 4x: four
@@ -83,7 +87,10 @@ void hardware_override(struct hardware *h, const struct plan_request *s);
 void hardware_limits(const struct hardware *h, int ranks, int64_t limit[TIERS]);
 /* Ratio of bf16's to fp32's products from which on bf16 is advised. */
 #define HARDWARE_BF16_PAYS 1.5
-/* Prints devices, memory, drives, and the storage type. s: the request with that machine; ranks: number that run on it. */
-void hardware_print(const struct hardware *h, const struct plan_request *s, int ranks, FILE *f);
+/* Prints devices, memory and drives behind `what`, a word for the machine or a part of it. s: the request with that machine; ranks:
+ * number that run on it. */
+void hardware_print(const struct hardware *h, const struct plan_request *s, int ranks, const char *what, FILE *f);
+/* Prints the storage type. */
+void hardware_print_type(const struct hardware *h, const struct plan_request *s, FILE *f);
 
 #endif

@@ -1,5 +1,6 @@
 /* Machines from and to YAML files. */
 #include "machine/hardware.h"
+#include "machine/islands.h"
 
 #include "base/names.h"
 #include "base/units.h"
@@ -69,6 +70,7 @@ struct reader {
     const char *path;
     yaml_document_t doc;
     struct hardware *h;
+    struct islands *islands; /* room for islands; NULL: there may be none */
 };
 
 /* A node of the file, and the key that it belongs to. */
@@ -325,6 +327,8 @@ static enum status find_field(const struct spot *s, void *user)
     const char *names[N_FIELDS];
     for (int k = 0; k < N_FIELDS; k++)
         names[k] = fields[k].name;
+    if (strcmp(s->key, "islands") == 0)
+        return fail(s, "an island has none of its own: list all of them at the top");
     if (strcmp(s->key, "gpus") == 0) /* too far from the key's name to be guessed */
         return status_fail(ERR_INVALID, "%s:%zu: 'gpus' is not known here: did you mean 'devices'?", s->r->path,
                            s->node->start_mark.line + 1);
@@ -406,18 +410,17 @@ static enum status start_from(const struct spot *s, void *user)
     return fail(s, what);
 }
 
-static enum status read_document(struct reader *r)
+/* Reads a machine, or one of its islands, whose nodes are alike. */
+static enum status read_alike(const struct spot *root)
 {
-    struct spot root = {.r = r, .node = yaml_document_get_root_node(&r->doc), .key = "machine"};
+    struct reader *r = root->r;
     int started = 0, any;
-    if (!root.node)
-        return status_fail(ERR_INVALID, "%s: the file is empty", r->path);
-    TRY(visit(&root, find_field, &any));
-    TRY(visit(&root, start_from, &started));
+    TRY(visit(root, find_field, &any));
+    TRY(visit(root, start_from, &started));
     if (!started)
-        return fail(&root, "a line `like: h200` is missing (a data sheet, or cpu): what is left out is as there");
+        return fail(root, "a line `like: h200` is missing (a data sheet, or cpu): what is left out is as there");
     int like = r->h->devices;
-    TRY(visit(&root, read_field, NULL));
+    TRY(visit(root, read_field, NULL));
     if (r->h->host_assumed && !r->h->cpu) /* a data sheet's host has memory for each device */
         r->h->host_mem = r->h->host_mem / like * r->h->devices;
     if (!r->h->cpu && r->h->capability < LEAST_CAPABILITY)
@@ -430,10 +433,108 @@ static enum status read_document(struct reader *r)
     return OK;
 }
 
+/* Reads an item of the list of islands. */
+static enum status read_island(const struct spot *s, struct islands *x)
+{
+    struct reader r = *s->r;
+    struct spot at = *s;
+    at.r = &r;
+    snprintf(at.key, sizeof at.key, "island %d", x->n + 1);
+    if (x->n == MACHINE_MOST_ISLANDS)
+        return fail(s, "a machine has at most 8 islands");
+    r.h = &x->of[x->n];
+    r.islands = NULL; /* an island has none */
+    TRY(read_alike(&at));
+    x->nodes[x->n] = r.h->nodes;
+    if (r.h->cpu != x->of[0].cpu)
+        return fail(&at, "processors beside GPUs: all islands have the one or the other");
+    x->n++;
+    return OK;
+}
+
+static enum status read_list(const struct spot *s, struct islands *x)
+{
+    if (s->node->type != YAML_SEQUENCE_NODE)
+        return fail(s, "a list is expected, like [{like: 16xa100-80}, {like: 16xa100-40}]");
+    const yaml_node_item_t *i = s->node->data.sequence.items.start, *end = s->node->data.sequence.items.top;
+    for (; i < end; i++) {
+        struct spot at = *s;
+        at.node = yaml_document_get_node(&s->r->doc, *i);
+        TRY(read_island(&at, x));
+    }
+    return x->n > 1 ? OK
+                    : fail(s, x->n ? "one alone is no island: give its lines without a list, or 2 to 8 of them"
+                                   : "the list is empty: give 2 to 8 islands");
+}
+
+static enum status between_value(const struct spot *s, void *user)
+{
+    static const char *const names[] = {"bytes", "seconds"};
+    struct islands *x = user;
+    int i = 0;
+    TRY(choose(s, names, 2, &i));
+    if (i == 1)
+        return read_number(s, -1, &x->seconds);
+    if (!units_parse_rate(text_of(s->node), 1, &x->bytes)) {
+        TRY(check_unit(s, " a second", "GB/s"));
+        TRY(read_number(s, SMALLEST, &x->bytes));
+    }
+    return check_range(s, x->bytes, SMALLEST, LARGEST);
+}
+
+static enum status islands_value(const struct spot *s, void *user)
+{
+    struct islands *x = user;
+    if (strcmp(s->key, "islands") == 0)
+        return read_list(s, x);
+    if (strcmp(s->key, "between") == 0)
+        return visit(s, between_value, x);
+    return fail(s, "beside islands stands only `between`: give each island its own lines");
+}
+
+/* Tells whether a mapping has a key. */
+static int has_key(const yaml_document_t *doc, const yaml_node_t *node, const char *key)
+{
+    const yaml_node_pair_t *p = node->data.mapping.pairs.start;
+    for (; node->type == YAML_MAPPING_NODE && p < node->data.mapping.pairs.top; p++)
+        if (strcmp(text_of(yaml_document_get_node((yaml_document_t *)doc, p->key)), key) == 0)
+            return 1;
+    return 0;
+}
+
+static enum status read_islands(const struct spot *root)
+{
+    struct reader *r = root->r;
+    struct islands *x = r->islands;
+    if (!x)
+        return fail(root, "islands stand in files of --machine, at the top: one machine of equal nodes is expected here");
+    TRY(visit(root, islands_value, x));
+    if (x->bytes <= 0)
+        return fail(root, "beside islands a line `between: {bytes: 2.6e9, seconds: 50e-6}` says what links their nodes");
+    if (islands_all_devices(x) > HARDWARE_MOST_DEVICES)
+        return fail(root, "islands have more than the 65536 devices that are planned for");
+    islands_number(x);
+    islands_mix(x, r->h);
+    return OK;
+}
+
+static enum status read_document(struct reader *r)
+{
+    struct spot root = {.r = r, .node = yaml_document_get_root_node(&r->doc), .key = "machine"};
+    if (!root.node)
+        return status_fail(ERR_INVALID, "%s: the file is empty", r->path);
+    return has_key(&r->doc, root.node, "islands") ? read_islands(&root) : read_alike(&root);
+}
+
 enum status hardware_read(const char *path, FILE *f, struct hardware *out)
 {
+    return machine_read(path, f, out, NULL);
+}
+
+enum status machine_read(const char *path, FILE *f, struct hardware *out, struct islands *islands)
+{
     struct hardware h;
-    struct reader r = {.path = path, .h = &h};
+    struct reader r = {.path = path, .h = &h, .islands = islands};
     yaml_parser_t parser;
     if (!yaml_parser_initialize(&parser))
         return status_fail(ERR_NOMEM, "%s: out of memory", path);
@@ -449,6 +550,8 @@ enum status hardware_read(const char *path, FILE *f, struct hardware *out)
     yaml_parser_delete(&parser);
     if (st == OK)
         *out = h;
+    for (int i = 0; st == OK && islands && i < islands->n; i++)
+        out->islands = islands->of[i].islands = islands;
     return st;
 }
 

@@ -2,6 +2,7 @@
 #include "machine/rank_cost.h"
 
 #include "machine/hardware.h"
+#include "machine/islands.h"
 #include "program/target.h"
 
 #include <math.h>
@@ -108,6 +109,22 @@ static void scale_device(struct rates *r, double part)
     }
 }
 
+/* Limits messages among all ranks, and those between stages, to the link between islands, which a node's devices share. Of stages those
+ * at the islands' borders alone send over it, but all wait for the slowest message of a tick. */
+static void set_between(struct cost_model *c, const struct hardware *h, enum lane lane)
+{
+    const double each = h->islands->bytes / h->devices, across = fmin(h->across, each), rate = c->lane_bytes[lane];
+    /* the part of a message that crosses nodes is the same, only slower */
+    const double most = lane == LANE_WORLD && c->demand[lane][LINK_ACROSS] > 0
+                            ? across * (rate / (h->across * c->demand[lane][LINK_ACROSS]))
+                            : across;
+    c->lane_bytes[lane] = fmin(rate, most);
+    c->lane_seconds[lane] = fmax(c->lane_seconds[lane], h->islands->seconds);
+    c->demand[lane][LINK_INSIDE] *= c->lane_bytes[lane] / rate;
+    c->demand[lane][LINK_ACROSS] *= c->lane_bytes[lane] / rate;
+    c->demand[lane][LINK_BETWEEN] = c->lane_bytes[lane] / most;
+}
+
 void plan_cost_model(const struct plan_request *s, struct cost_model *out)
 {
     struct hardware assumed;
@@ -133,6 +150,8 @@ void plan_cost_model(const struct plan_request *s, struct cost_model *out)
         const struct mesh_group g = mesh_group_of(&s->mesh, (enum lane)l, 0);
         const struct span span = span_of(g.members, g.stride, per_node);
         set_comm(out, h, (enum lane)l, &span);
+        if (h->islands && g.members > 1 && (l == LANE_WORLD || l == LANE_PP))
+            set_between(out, h, (enum lane)l);
     }
     scale_ops(&out->host, 1.0 / per_node);
     scale_device(&out->device, (double)h->devices / per_node);

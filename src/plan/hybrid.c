@@ -2,9 +2,11 @@
 #include "plan/hybrid.h"
 
 #include "base/hurry.h"
+#include "machine/islands.h"
 #include "plan/lower/mesh.h"
 #include "plan/lower/mesh_parts.h"
 #include "plan/roles.h"
+#include "plan/search/island_layers.h"
 #include "plan/search/parts.h"
 #include "plan/search/tuning.h"
 
@@ -124,13 +126,56 @@ static void note_meshes(const struct parts_weighed *x, struct plan *p)
             all->of[all->n++] = x->of[i];
 }
 
+/* Makes the request for a number of stages on islands, with the layers of each. */
+static enum status request_on_islands(const struct model *m, const struct plan_request *s, int stages, const int64_t limit[TIERS],
+                                      struct plan_request *out)
+{
+    *out = *s;
+    if (s->open_parts) {
+        out->mesh = mesh_uniform(AUTO);
+        out->mesh.degree[MESH_PP] = stages;
+        out->zero = s->zero_is_unsaid ? AUTO : s->zero;
+        out->micro_batch = s->packing_is_open ? AUTO : s->micro_batch;
+        TRY(plan_mesh(m, out, islands_all_devices(mesh_islands(s)), s->per_host));
+    }
+    out->open_parts = 0;
+    return out->stage_layers.n > 0 ? OK : island_layers(m, out, limit, &out->stage_layers);
+}
+
+/* Decides on stages of a machine with islands: their layers and, if that is open, their number by brief plans. */
+static enum status settle_islands(const struct model *m, struct plan_request *s, const int64_t limit[TIERS])
+{
+    const struct islands *x = mesh_islands(s);
+    const struct plan_request given = *s;
+    const int first = mesh_degree(&s->mesh, MESH_PP), most = (int)min_i64(m->config.layers, MESH_MOST_STAGES);
+    struct mesh_weighed best = {.seconds = 0};
+    TRY(request_on_islands(m, &given, first, limit, s));
+    for (int n = first, i = 0; given.open_parts && n > 0 && n <= most && i < ISLANDS_TRIES && !hurry_asked();
+         n = islands_stages(x, n + 1), i++) {
+        struct plan_request r;
+        struct mesh_weighed w;
+        const enum status st = request_on_islands(m, &given, n, limit, &r);
+        if (st != OK && st != ERR_NOMEM)
+            continue; /* settings or the model do not allow that number of stages */
+        TRY(st);
+        TRY(try_briefly(m, &r, limit, &w));
+        if (i == 0 || (w.fits && (!best.fits || w.seconds < (1 - MESH_EQUAL) * best.seconds))) {
+            best = w;
+            *s = r;
+        }
+    }
+    return OK;
+}
+
 enum status plan_ranks_create(const struct model *m, const struct plan_request *s, int place, const int64_t limit[TIERS],
                               struct plan **out)
 {
     struct plan_request r = *s;
     struct parts_weighed x = {.n = 0};
     struct mesh_weighed *best = NULL;
-    if (s->open_parts)
+    if (mesh_islands(s))
+        TRY(settle_islands(m, &r, limit));
+    else if (s->open_parts)
         TRY(parts_weigh(m, s, limit, &x));
     if (x.n > 0 && (x.of[0].guess < PARTS_BELOW * x.plain.guess || x.plain.excess > 1)) {
         TRY(try_parts(m, s, limit, &x));

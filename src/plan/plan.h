@@ -72,6 +72,7 @@ struct plan_stretch {
 /* Program sets of all ranks. A model has parts, each with as many ranks as the mesh; equal parts share a role (roles.h). */
 struct plan_role {
     struct model *made; /* model of a part with this role, owned; NULL: the whole model */
+    int island;         /* island of the machine on which the role runs; 0 where there are none */
     struct plan *plan;
 };
 struct plan_roles {

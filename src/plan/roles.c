@@ -1,9 +1,11 @@
 #include "plan/roles.h"
 
 #include "base/sys.h"
+#include "machine/islands.h"
 #include "model/part.h"
 #include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
+#include "plan/lower/mesh_parts.h"
 #include "plan/program_set.h"
 #include "plan/ticks.h"
 #include "verify/mesh.h"
@@ -35,32 +37,44 @@ static int is_all(const struct model *whole, const struct model_part *part)
     return part->first_layer == 0 && part->layers == whole->config.layers && part->slices == 1;
 }
 
+/* Tells whether parts on two islands may share a role: nothing of the islands differs. */
+static int same_island(const struct islands *x, int a, int b)
+{
+    return !x || a == b || memcmp(&x->of[a], &x->of[b], sizeof *x->of) == 0;
+}
+
 /* Finds or adds the role of a part. */
-static enum status find_role(struct plan_roles *x, const struct model *whole, const struct model_part *part, int *role)
+static enum status find_role(struct plan_roles *x, const struct model *whole, const struct model_part *part,
+                             const struct islands *islands, int island, int *role)
 {
     struct model *m = NULL;
     if (!is_all(whole, part))
         TRY(model_part_create(whole, part, &m));
     for (*role = 0; *role < x->n_roles; ++*role)
-        if (m ? x->of[*role].made && model_part_alike(x->of[*role].made, m) : !x->of[*role].made) {
+        if (same_island(islands, x->of[*role].island, island) &&
+            (m ? x->of[*role].made && model_part_alike(x->of[*role].made, m) : !x->of[*role].made)) {
             model_destroy(m);
             return OK;
         }
+    x->of[x->n_roles].island = island;
     x->of[x->n_roles++].made = m;
     return OK;
 }
 
-/* Plans a role. first: the first role's plan, NULL for the first role itself; stages share its placement, so that all ranks exchange
+/* Plans a role, on its island. first: the first role's plan, NULL for the first role itself; stages share its placement, so that all ranks exchange
  * messages in one order. */
-static enum status plan_role(const struct model *m, const struct plan_request *s, const struct plan *first,
-                             const int64_t limit[TIERS], struct plan **out)
+static enum status plan_role(const struct model *whole, const struct plan_role *role, const struct plan_request *s,
+                             const struct plan *first, const int64_t limit[TIERS], struct plan **out)
 {
+    const struct model *m = role->made ? role->made : whole;
     struct problem problem;
     struct candidate like;
     double excess;
+    struct plan_request request = first ? request_like(s, &first->strategy) : *s;
+    if (mesh_islands(s))
+        request.hardware = (struct hardware *)&mesh_islands(s)->of[role->island];
     if (!first)
-        return plan_create(m, s, limit, out);
-    const struct plan_request request = request_like(s, &first->strategy);
+        return plan_create(m, &request, limit, out);
     if (strategy_stages(&first->strategy) == 1)
         return plan_create(m, &request, limit, out);
     struct model *slice;
@@ -114,18 +128,19 @@ enum status plan_roles_create(const struct model *whole, const struct model_part
                               const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct plan_roles *x = sys_calloc(1, sizeof *x + (size_t)n_parts * sizeof *x->of + (size_t)n_parts * sizeof *x->role);
+    const struct islands *islands = mesh_islands(s);
     enum status st = OK;
     if (!x)
         return status_fail(ERR_NOMEM, "out of memory: the roles of %d parts", n_parts);
     x->n_parts = n_parts;
     x->role = (int *)(x->of + n_parts);
     for (int i = 0; i < n_parts; i++)
-        TRY_GOTO(find_role(x, whole, &part[i], &x->role[i]), fail);
+        TRY_GOTO(find_role(x, whole, &part[i], islands, islands ? islands_of_stage(islands, i, n_parts) : 0, &x->role[i]), fail);
     const int lead = largest_role(x);
-    TRY_GOTO(plan_role(x->of[lead].made ? x->of[lead].made : whole, s, NULL, limit, &x->of[lead].plan), fail);
+    TRY_GOTO(plan_role(whole, &x->of[lead], s, NULL, limit, &x->of[lead].plan), fail);
     for (int i = 0; i < x->n_roles; i++)
         if (i != lead)
-            TRY_GOTO(plan_role(x->of[i].made ? x->of[i].made : whole, s, x->of[lead].plan, limit, &x->of[i].plan), fail);
+            TRY_GOTO(plan_role(whole, &x->of[i], s, x->of[lead].plan, limit, &x->of[i].plan), fail);
     if (n_parts == strategy_stages(&x->of[lead].plan->strategy) && x->n_roles > 1)
         TRY_GOTO(time_stages(x), fail);
     *out = x->of[x->role[own]].plan;
@@ -297,6 +312,15 @@ double plan_step_seconds(const struct plan *p)
     for (int i = 0; i < plan_n_roles(p); i++)
         most = plan_of_role(p, i)->seconds > most ? plan_of_role(p, i)->seconds : most;
     return most;
+}
+
+double plan_peak_flops(const struct plan *p)
+{
+    const struct plan_roles *x = p->roles;
+    double sum = 0;
+    for (int i = 0; x && i < x->n_parts; i++)
+        sum += x->of[x->role[i]].plan->cost.peak_flops / x->n_parts;
+    return x ? sum : p->cost.peak_flops;
 }
 
 /* ---- verifying ---- */

@@ -26,6 +26,8 @@ int plan_n_roles(const struct plan *p);
 const struct plan *plan_of_role(const struct plan *p, int role);
 /* Returns the simulated seconds of a step: the slowest role's, since the step ends on all ranks together. */
 double plan_step_seconds(const struct plan *p);
+/* Returns the dense peak of a rank, by which MFU is defined: on islands the mean of all ranks. */
+double plan_peak_flops(const struct plan *p);
 
 /* Verifies the programs of all roles, each and all ranks' together. ERR_CORRUPT with the verifier's sentence. */
 enum status plan_verify_ranks(const struct plan *p);

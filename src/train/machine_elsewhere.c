@@ -6,6 +6,7 @@
 #include "engine/backend_cpu.h"
 #include "engine/cuda_target.h"
 #include "machine/hardware.h"
+#include "machine/islands.h"
 #include "train/gpu.h"
 #include "train/train.h"
 
@@ -30,17 +31,21 @@ int train_planned_ranks(const struct settings *s)
     return product;
 }
 
-/* Opens the machine that the settings name, from a data sheet or a file. */
+/* Opens the machine that the settings name, from a data sheet or a file. Its islands lie behind it, to be freed with it. */
 static enum status open_machine(struct settings *s)
 {
     enum status st;
-    s->plan.hardware = sys_malloc(sizeof *s->plan.hardware);
-    if (!s->plan.hardware)
+    struct elsewhere {
+        struct hardware hardware;
+        struct islands islands;
+    } *all = sys_calloc(1, sizeof *all);
+    if (!all)
         return status_no_memory("while planning");
+    s->plan.hardware = &all->hardware;
     int preset = hardware_is_preset(s->plan.machine);
     FILE *f = preset ? NULL : sys_read_text(s->plan.machine);
     if (f) {
-        st = hardware_read(s->plan.machine, f, s->plan.hardware);
+        st = machine_read(s->plan.machine, f, s->plan.hardware, &all->islands);
         fclose(f);
     } else if (preset || errno == ENOENT) {
         st = hardware_preset(s->plan.machine, s->plan.hardware);
@@ -60,6 +65,8 @@ static enum status open_machine(struct settings *s)
                            s->plan.device == DEVICE_CUDA ? "cuda" : "cpu", s->plan.machine,
                            s->plan.hardware->cpu ? "no GPU" : "GPUs");
     hardware_override(s->plan.hardware, &s->plan);
+    for (int i = 0; i < all->islands.n; i++)
+        hardware_override(&all->islands.of[i], &s->plan);
     return OK;
 }
 
@@ -68,9 +75,15 @@ static enum status open_machine(struct settings *s)
 static enum status ranks_elsewhere(const struct settings *s, int *out)
 {
     const struct hardware *h = s->plan.hardware;
-    int devices = h->nodes * h->devices, asked = train_planned_ranks(s), preset = hardware_is_preset(s->plan.machine);
+    int devices = h->islands ? islands_all_devices(h->islands) : h->nodes * h->devices, asked = train_planned_ranks(s),
+        preset = hardware_is_preset(s->plan.machine);
     int said = s->plan.ranks > 0 || mesh_is_decided(&s->plan.mesh) || (h->cpu && asked > 1);
     *out = said ? asked : devices;
+    if (h->islands && *out != devices)
+        return status_fail(ERR_INVALID,
+                           "--machine: %d ranks are asked for, and the islands of %s have %d devices, each with one: change the "
+                           "file, or leave out --ranks",
+                           *out, s->plan.machine, devices);
     if (!h->cpu && asked > devices) {
         char take[80] = "give it more in its file";
         if (preset)
@@ -89,6 +102,21 @@ static enum status ranks_elsewhere(const struct settings *s, int *out)
     return OK;
 }
 
+/* Computes the bytes of one rank and the ranks of a node: of islands, the least of all. */
+static void share_out(const struct hardware *h, struct machine_ranks *out)
+{
+    const struct islands *x = h->islands;
+    hardware_limits(h, out->ranks, out->limit);
+    out->per_host = (int)max_i64(h->devices, ceil_div(out->ranks, h->nodes));
+    for (int i = 0; x && i < x->n; i++) {
+        int64_t limit[TIERS];
+        hardware_limits(&x->of[i], out->ranks, limit);
+        out->per_host = (int)min_i64(out->per_host, x->of[i].devices);
+        for (int t = 0; t < TIERS; t++)
+            out->limit[t] = min_i64(out->limit[t], limit[t]);
+    }
+}
+
 enum status machine_elsewhere(struct settings *s, const struct model *m, struct machine_ranks *out)
 {
     int ranks;
@@ -98,9 +126,8 @@ enum status machine_elsewhere(struct settings *s, const struct model *m, struct 
     if (s->plan.device == DEVICE_AUTO)
         s->plan.device = h->cpu ? DEVICE_CPU : DEVICE_CUDA;
     TRY(gpu_settle_type(s, m, h->cpu ? 0 : h->capability));
-    hardware_limits(h, ranks, out->limit);
     out->ranks = ranks;
-    out->per_host = (int)max_i64(h->devices, ceil_div(ranks, h->nodes));
+    share_out(h, out);
     const int threads = s->plan.threads > 0 ? s->plan.threads : omp_get_max_threads();
     struct target t = h->cpu ? backend_cpu_target(threads) : cuda_target(h->capability, h->processors, threads);
     t.fast = t.capability > 0 && !s->plan.deterministic;

@@ -173,6 +173,7 @@ enum status train_plan(struct settings *s, struct comm *comm, int ranks, const s
     TRY(st);
     const struct strategy *strategy = &out->plan[0]->strategy;
     plan_take_mesh(&s->plan, &strategy->key.mesh, strategy->key.packed);
+    s->plan.stage_layers = strategy->key.stages;
     if (s->plan.zero == AUTO || s->plan.zero_is_unsaid) /* a rank alone has no stage; a resumed run may have more ranks */
         s->plan.zero = strategy->ranks > 1 ? strategy->key.zero : 3;
     return OK;

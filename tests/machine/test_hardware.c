@@ -333,7 +333,8 @@ static void slow_types_are_named(void **state)
         struct plan_request s;
         plan_request_defaults(&s, 64);
         s.machine = cpu ? "box.yaml" : "a100-40";
-        hardware_print(&h, &s, 1, f);
+        hardware_print(&h, &s, 1, "machine", f);
+        hardware_print_type(&h, &s, f);
         fclose(f);
         must_contain(text, cpu ? "dtype fp32." : "dtype fp32 (--dtype bf16: products up to 16 times as fast).");
     }
@@ -362,7 +363,8 @@ static char *said_of(struct hardware *h, const struct plan_request *s)
     memset(text, 0, sizeof text);
     FILE *f = fmemopen(text, sizeof text, "w");
     assert_non_null(f);
-    hardware_print(h, s, h->nodes * h->devices, f);
+    hardware_print(h, s, h->nodes * h->devices, "machine", f);
+    hardware_print_type(h, s, f);
     fclose(f);
     return text;
 }

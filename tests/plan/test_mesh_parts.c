@@ -5,10 +5,12 @@
 #include <cmocka.h>
 
 #include "extent.h"
+#include "machine/islands.h"
 #include "plan/hybrid.h"
 #include "plan/lower/mesh.h"
 #include "plan/lower/mesh_parts.h"
 #include "plan/roles.h"
+#include "plan/search/island_layers.h"
 #include "plan/search/parts.h"
 #include "plan/search/requests.h"
 
@@ -134,13 +136,67 @@ static void few_tokens(void **state)
     model_destroy(x.m);
 }
 
+/* Layers follow the speeds of stages. */
+static void layers_of_stages(void **state)
+{
+    (void)state;
+    static const double each[] = {1, 1, 1 / 0.6, 1 / 0.6}, none[4] = {0}, ends[] = {3, 3, 0, 0};
+    struct mesh_stages x;
+    stages_share_layers(4, each, none, 36, &x);
+    assert_true(x.layers[0] == 11 && x.layers[1] == 11 && x.layers[2] == 7 && x.layers[3] == 7); /* 11.7, even ones 15.0 */
+    stages_share_layers(4, each, ends, 36, &x);
+    assert_true(x.layers[0] + x.layers[1] == 20 && x.layers[2] + x.layers[3] == 16);
+    stages_share_layers(3, (double[]){1, 1, 100}, none, 7, &x);
+    assert_true(x.layers[0] == 3 && x.layers[1] == 3 && x.layers[2] == 1);
+}
+
+/* Two islands: stages never straddle them, the faster one's have more layers, and all programs match. */
+static void islands(void **state)
+{
+    (void)state;
+    struct slow x;
+    struct plan *p;
+    static struct islands isles;
+    open_slow(16384, 1, 21e9, &x);
+    isles = (struct islands){.n = 2, .bytes = 1e10, .seconds = 50e-6, .nodes = {2, 2}};
+    assert_int_equal(hardware_preset("16xh100", &isles.of[0]), OK);
+    assert_int_equal(hardware_preset("16xa100-80", &isles.of[1]), OK);
+    islands_number(&isles);
+    islands_mix(&isles, &x.h);
+    x.h.islands = isles.of[0].islands = isles.of[1].islands = &isles;
+    x.s.mesh.degree[MESH_PP] = 1;
+    assert_int_equal(plan_mesh(x.m, &x.s, 32, 8), ERR_INVALID);
+    assert_string_equal(status_message(), "--mesh: pp=1 stages of 32 ranks would straddle islands: take pp=2, 4, 8, 16");
+    x.s.mesh = mesh_uniform(AUTO);
+    settle(&x);
+    assert_int_equal(mesh_degree(&x.s.mesh, MESH_PP), 2);
+    plan_of(&x, &p);
+    const int stages = strategy_stages(&p->strategy);
+    const struct mesh_stages *layers = &p->strategy.key.stages;
+    assert_true(stages > 1 && layers->n == stages && layers->layers[0] > layers->layers[stages - 1]);
+    if (plan_verify_ranks(p) != OK)
+        fail_msg("%s", status_message());
+    assert_true(plan_of_role(p, 0)->cost.peak_flops > plan_of_role(p, plan_n_roles(p) - 1)->cost.peak_flops);
+    assert_true(plan_peak_flops(p) == (isles.of[0].peak_flops[BF16] + isles.of[1].peak_flops[BF16]) / 2);
+    x.s.mesh = mesh_uniform(AUTO);
+    x.s.mesh.degree[MESH_PP] = stages;
+    x.s.stage_layers = (struct mesh_stages){.n = stages};
+    for (int i = 0; i < stages; i++)
+        x.s.stage_layers.layers[i] = (int16_t)(8 / stages);
+    settle(&x);
+    struct plan *even;
+    plan_of(&x, &even);
+    assert_true(p->seconds < 0.95 * even->seconds); /* a third of the layers' time is saved; messages and ends are not */
+    plan_destroy(even);
+    plan_destroy(p);
+    model_destroy(x.m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slow_network),
-        cmocka_unit_test(fast_network),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(few_tokens),
+        cmocka_unit_test(layers_of_stages), cmocka_unit_test(islands), cmocka_unit_test(slow_network),
+        cmocka_unit_test(fast_network),     cmocka_unit_test(refused), cmocka_unit_test(few_tokens),
     };
     return cmocka_run_group_tests_name("mesh_parts", tests, NULL, NULL);
 }

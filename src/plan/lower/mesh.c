@@ -2,6 +2,7 @@
 #include "plan/lower/mesh.h"
 
 #include "machine/hardware.h"
+#include "machine/islands.h"
 #include "model/share.h"
 #include "plan/lower/mesh_parts.h"
 #include "program/target.h"
@@ -191,6 +192,8 @@ static enum status settle_parts(const struct model *m, struct plan_request *s, i
     static const enum mesh_dim dims[] = {MESH_TP, MESH_PP};
     for (int i = 0; i < 2; i++) {
         int *degree = &s->mesh.degree[dims[i]];
+        if (*degree <= 0 && dims[i] == MESH_PP && mesh_islands(s))
+            *degree = islands_stages(mesh_islands(s), 1);
         *degree = (int)max_i64(1, *degree);
         if (ranks % *degree)
             return indivisible(mesh_rows[dims[i]].key, *degree, ranks);

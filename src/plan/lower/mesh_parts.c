@@ -3,8 +3,12 @@
 
 #include "base/num.h"
 #include "machine/hardware.h"
+#include "machine/islands.h"
 #include "model/part.h"
 #include "program/target.h"
+
+#include <stdio.h>
+#include <string.h>
 
 int mesh_on_gpus(const struct plan_request *s)
 {
@@ -31,10 +35,30 @@ enum status mesh_check_slices(const struct model *m, const struct plan_request *
     return model_slices_check(m->whole, tp);
 }
 
+const struct islands *mesh_islands(const struct plan_request *s)
+{
+    return s->machine && s->hardware ? s->hardware->islands : NULL;
+}
+
+/* Refuses stages that would straddle islands; the sentence lists the least legal numbers. */
+static enum status check_islands(const struct islands *x, int pp)
+{
+    enum { LISTED = 4 };
+    char legal[64] = "";
+    if (islands_fit(x, pp))
+        return OK;
+    for (int n = islands_stages(x, 1), i = 0; n > 0 && i < LISTED; n = islands_stages(x, n + 1), i++)
+        snprintf(legal + strlen(legal), sizeof legal - strlen(legal), "%s%d", i ? ", " : "", n);
+    return status_fail(ERR_INVALID, "--mesh: pp=%d stages of %d ranks would straddle islands: take pp=%s", pp,
+                       islands_all_devices(x) / pp, legal);
+}
+
 enum status mesh_check_stages(const struct model *m, const struct plan_request *s)
 {
     const int pp = mesh_degree(&s->mesh, MESH_PP);
     struct model_part part;
+    if (mesh_islands(s))
+        TRY(check_islands(mesh_islands(s), pp));
     if (pp == 1)
         return OK;
     if (s->evaluation)
@@ -116,6 +140,8 @@ unsigned mesh_open_parts(const struct plan_request *s, int ranks, int per_host)
     for (int d = 0; d < MESH_DIMS; d++)
         if (s->mesh.degree[d] > 0)
             return 0;
+    if (h && s->machine && h->islands && !s->evaluation)
+        return 1u << MESH_PP;
     if (!s->machine || !h || s->evaluation || per_host < 1 || ranks % per_host)
         return 0;
     if (!h->cpu && per_host > 1)

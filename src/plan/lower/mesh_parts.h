@@ -8,6 +8,9 @@
 
 /* Tells whether the plan's programs run on GPUs. */
 int mesh_on_gpus(const struct plan_request *s);
+/* Returns the islands of the machine that the plan is made for; NULL: all nodes are alike. */
+struct islands;
+const struct islands *mesh_islands(const struct plan_request *s);
 /* Refuses slices of layers, or stages, that the model or other settings do not allow. */
 enum status mesh_check_slices(const struct model *m, const struct plan_request *s);
 enum status mesh_check_stages(const struct model *m, const struct plan_request *s);

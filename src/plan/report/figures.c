@@ -164,7 +164,7 @@ static void add_rates(const struct plan *p, const struct model *m, struct report
     model_causal_pairs(m, length, pairs);
     r->model_flops = (double)p->sequences * model_flops(m, length, pairs);
     r->tokens_per_second = (double)p->tokens / plan_step_seconds(p);
-    r->mfu = r->model_flops / (plan_step_seconds(p) * p->strategy.ranks * p->cost.peak_flops);
+    r->mfu = r->model_flops / (plan_step_seconds(p) * p->strategy.ranks * plan_peak_flops(p));
     r->written_per_day = (double)r->lane[LANE_WRITE].bytes * p->strategy.ranks * DAY / p->seconds;
     for (int l = LANE_COMPUTE + 1; l < LANES; l++) {
         busy += r->lane[l].busy;

@@ -2,6 +2,8 @@
 #include "plan/report/json.h"
 
 #include "machine/hardware.h"
+#include "machine/islands.h"
+#include "plan/lower/mesh_parts.h"
 
 #include "plan/report/advise.h"
 #include "plan/report/describe.h"
@@ -37,6 +39,26 @@ static json_t *by_tier(const int64_t bytes[TIERS])
     json_t *o = json_object();
     for (int t = 0; t < TIERS; t++)
         json_object_set_new(o, tier_name((enum tier)t), bytes[t] == INT64_MAX ? json_null() : json_integer(bytes[t]));
+    return o;
+}
+
+/* Describes the islands of a machine, with the number of stages of each. */
+static json_t *islands_json(const struct islands *x, int stages)
+{
+    json_t *o = json_object(), *list = json_array();
+    for (int i = 0; i < x->n; i++) {
+        json_t *one = json_object();
+        put_text(one, "name", x->of[i].name);
+        put_int(one, "nodes", x->nodes[i]);
+        put_int(one, "devices_per_node", x->of[i].devices);
+        put_int(one, "device_bytes", x->of[i].device_mem);
+        put_int(one, "host_bytes_per_node", x->of[i].host_mem);
+        put_int(one, "stages", islands_devices(x, i) * stages / islands_all_devices(x));
+        json_array_append_new(list, one);
+    }
+    json_object_set_new(o, "islands", list);
+    put(o, "bytes_per_second_of_a_node", x->bytes);
+    put(o, "seconds", x->seconds);
     return o;
 }
 
@@ -358,6 +380,8 @@ enum status plan_write_json(const struct plan *p, const struct model *m, const s
     put_int(o, "seq_len", p->tokens / p->sequences);
     put_text(o, "figures_from", p->cost.source);
     json_object_set_new(o, "machine", machine_json(s));
+    if (mesh_islands(s))
+        json_object_set_new(o, "between_islands", islands_json(mesh_islands(s), strategy_stages(&p->strategy)));
     json_object_set_new(o, "strategy", strategy_json(&p->strategy));
     json_object_set_new(o, "finer_tiles", json_boolean(p->finer)); /* finer than the default tiles */
     json_object_set_new(o, "step", step_json(p, &r));

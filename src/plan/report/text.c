@@ -4,8 +4,11 @@
 #include "base/prose.h"
 #include "base/units.h"
 #include "machine/hardware.h"
+#include "machine/islands.h"
+#include "plan/lower/mesh_parts.h"
 #include "plan/report/describe.h"
 #include "plan/report/figures.h"
+#include "plan/roles.h"
 #include "plan/ticks.h"
 #include "program/drives.h"
 
@@ -117,10 +120,10 @@ static void print_stages(const struct plan *p, const struct model *m, FILE *f)
     if (t.stages == 1 || !p->fits)
         return;
     snprintf(each, sizeof each, "%lld%s", (long long)(layers / t.stages), layers % t.stages ? " or one more" : "");
-    snprintf(text, sizeof text, "%s%s", given->n > 0 ? mesh_stages_format(given, each) : each,
+    snprintf(text, sizeof text, "%s layers%s", given->n > 0 ? mesh_stages_format(given, each) : each,
              given->n > 0 ? " (--stage-layers)" : "");
     prose_print(f, 2,
-                "pipeline: %d stages of %s layers; %lld ticks for %lld micro-batches; a stage stands still for %s, %.0f%% of the "
+                "pipeline: %d stages of %s; %lld ticks for %lld micro-batches; a stage stands still for %s, %.0f%% of the "
                 "step, while the pipeline fills and drains.",
                 t.stages, text, (long long)ticks_count(&t), (long long)t.micro_batches, report_duration(ticks_idle(p), idle),
                 100 * ticks_idle(p) / p->seconds);
@@ -181,10 +184,38 @@ static void print_longest(const struct plan *p, FILE *f)
                 longer);
 }
 
+/* Prints the islands with their stages, what links them, and the options with which a run does the same. */
+static void print_islands(const struct plan *p, const struct plan_request *s, const struct islands *x, FILE *f)
+{
+    const int stages = strategy_stages(&p->strategy), each = islands_all_devices(x) / stages;
+    int first = 0;
+    char what[64], mesh[MESH_TEXT], layers[MESH_STAGES_TEXT];
+    const struct mesh_stages *given = &p->strategy.key.stages;
+    for (int i = 0; i < x->n; i++) {
+        const int n = islands_devices(x, i) / each;
+        const struct hardware h = islands_alone(x, i);
+        snprintf(what, sizeof what, n > 1 ? "island %d, stages %d to %d" : "island %d, stage %d", i + 1, first + 1, first + n);
+        hardware_print(&h, s, islands_devices(x, i), what, f);
+        first += n;
+    }
+    prose_print(
+        f, 2,
+        "Between nodes of different islands: %.3g GB/s a node, %.3g us. All ranks have the least memory of all islands. A run has "
+        "this plan's parts with --mesh %s%s%s --zero %d, its ranks numbered island by island.",
+        x->bytes / 1e9, x->seconds * 1e6, mesh_format(&p->strategy.key.mesh, mesh), given->n > 0 ? " --stage-layers " : "",
+        mesh_stages_format(given, layers), p->strategy.key.zero);
+}
+
 /* Formats the machine: " on 2 x a100-80", " on 8 ranks", " on 1 x cpu"; "" for one unnamed rank. */
 static const char *whereon(const struct plan *p, const struct plan_request *s, char buf[96])
 {
     const struct hardware *h = s->machine ? s->hardware : NULL;
+    const struct islands *x = mesh_islands(s);
+    int n = 0;
+    for (int i = 0; x && i < x->n && n < 64; i++)
+        n += snprintf(buf + n, (size_t)(96 - n), "%s%d x %.16s", i ? " and " : " on ", islands_devices(x, i), x->of[i].name);
+    if (x)
+        return buf;
     if (h && h->nodes * h->devices == p->strategy.ranks)
         snprintf(buf, 96, " on %d x %s", p->strategy.ranks, h->name);
     else
@@ -215,9 +246,13 @@ static void print_header(const struct plan *p, const struct model *m, const stru
     if (t->ranks > 1)
         snprintf(mesh, sizeof mesh, "; %d ranks: %s, zero %d", t->ranks, mesh_format(&t->key.mesh, degrees), t->key.zero);
     prose_print(f, 2, p->fits ? "%s%s; times: %s; MFU: share of %sFLOP/s" : "%s%s", model_size_text(m, size), mesh,
-                p->cost.source, scaled(p->cost.peak_flops, a));
+                p->cost.source, scaled(plan_peak_flops(p), a));
+    if (mesh_islands(s))
+        print_islands(p, s, mesh_islands(s), f);
+    else if (s->machine)
+        hardware_print(s->hardware, s, t->ranks, "machine", f);
     if (s->machine)
-        hardware_print(s->hardware, s, t->ranks, f);
+        hardware_print_type(s->hardware, s, f);
     if (p->longest.step > 0)
         print_longest(p, f);
     if (p->sequences > 1)

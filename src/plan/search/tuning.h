@@ -213,6 +213,8 @@ enum { STEP_LAYERS = 3 };
 #define PARTS_WAITS 0.1
 /* Ratio of the seconds of parts to the plain mesh's in closed form, below which parts are tried; of parts to the best parts'. */
 #define PARTS_BELOW 1.1
+/* Numbers of stages that are planned briefly for a machine with islands. */
+enum { ISLANDS_TRIES = 3 };
 #define PARTS_WITHIN 1.2
 /* Share by which a mesh with parts is ordered as slower for each doubling of the ranks that share a sequence: of tp=8 meshes that promise
  * the same, those with fewer such ranks were up to 30% faster as plans. */
