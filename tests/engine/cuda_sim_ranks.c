@@ -157,12 +157,8 @@ int main(void)
 {
     static const struct {
         const char *name;
-        int capability, ranks, turn; /* ranks, turn: when and on which mesh it runs by default; 0: with LTRAIN_LONG only */
-    } cases[] = {{"hybrid/qwen3_5", 80, 4, 1},
-                 {"hybrid/bamba", 90, 2, 0},
-                 {"hybrid/lfm2", 86, 2, 1},
-                 {"hybrid/qwen3_5_moe", 90, 0, 0},
-                 {"hybrid/falcon-h1", 80, 0, 0}};
+        int capability, ranks, turn; /* ranks, turn: when and on which mesh it runs by default */
+    } cases[] = {{"hybrid/qwen3_5", 80, 4, 1}, {"hybrid/bamba", 90, 2, 0}, {"hybrid/lfm2", 86, 2, 1}};
     struct launch launch;
     if (launch_detect(NULL, &launch) != OK || comm_create(&launch, 250, &comm) != OK) {
         fprintf(stderr, "%s\n", status_message());
