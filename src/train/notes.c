@@ -73,6 +73,12 @@ void train_print_notes(const struct settings *s, const struct model *m, FILE *f)
             "warning: of models of type ministral3 transformers computes none without llama_4_scaling_beta, which belongs to the model's own "
             "scaling: what is exported is for ltrain alone\n",
             f);
+    if (c->family == FAMILY_QWEN3_MOE && c->expert_dim > 0)
+        fprintf(
+            f,
+            "warning: of models of type qwen3_moe transformers computes none with moe_latent_size (%lld): what is exported is for "
+            "ltrain alone\n",
+            (long long)c->expert_dim);
     if (m->adapter_params > 0 && (s->rope || s->rope_base > 0))
         fputs(
             "note: these positions go with the adapter in ltrain_run.json, which ltrain reads and PEFT and vLLM do not: for them they must "

@@ -81,6 +81,13 @@ grep -q "transformers loads none" longrope.out yarn.out && fail "scalings that t
 grep -q "is beyond" yarn.out llama3.out && fail "positions that are stretched far enough are warned about"
 run short $plan --rope yarn:2
 says short.out "is beyond the 4,096 positions (max_position_embeddings of config.json) that the model was made for: --rope yarn:4 stretches them"
+mkdir narrow whole
+cp "$LTRAIN_SOURCE_ROOT/tests/golden/moe/qwen3-moe-latent/config.json" narrow
+grep -v moe_latent_size narrow/config.json >whole/config.json
+run narrow plan --model narrow --seq-len 64 --machine l4 --effort quick
+run whole plan --model whole --seq-len 64 --machine l4 --effort quick
+says narrow.out "warning: of models of type qwen3_moe transformers computes none with moe_latent_size (6): what is exported is for ltrain alone"
+grep -q "moe_latent_size" whole.out && fail "experts of whole rows are warned about"
 mkdir gptj
 cp "$LTRAIN_SOURCE_ROOT/tests/golden/gptj/config.json" gptj
 run within plan --model gptj --seq-len 96 --machine l4 --effort quick

@@ -35,6 +35,7 @@ static const struct tried {
     {"experts/gpt_oss", "", BASE_STORED, F32},
     {"experts/gpt_oss", "r=4", BASE_STORED, F32},
     {"hybrid/nemotron-latent", "", BASE_STORED, F32},
+    {"moe/qwen3-moe-latent", "", BASE_STORED, F32},
     {"experts/qwen3_moe", "r=4", BASE_NF4, F32},
     {"moe/gpt-oss-mxfp4", "r=4", BASE_MXFP4, F32},
     {"experts/glm4_moe", "r=4,targets=q_proj,v_proj", BASE_INT8, F32},

@@ -7,6 +7,7 @@ Models are saved in bf16 but where a family keeps others. Stacks of experts are 
 for them. A seed is taken whose tokens all choose their experts by a clear margin in every step, so that fp32 and fp64 choose the same, and
 load experts unequally; golden.json has the rows of each expert in each layer at first, and that margin.
 """
+import copy
 import inspect
 import json
 import os
@@ -14,6 +15,7 @@ import re
 import shutil
 import sys
 import textwrap
+import types
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -65,7 +67,26 @@ CASES = {
     "mixtral-aux": ("mixtral", dict(hidden_size=8, num_hidden_layers=2, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.5), -1, DOCUMENTS),
     "minimax-m2-aux": ("minimax_m2", dict(hidden_size=8, num_local_experts=6, num_experts_per_tok=2, rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.5),
                                           output_router_logits=True, router_aux_loss_coef=0.5), 5, DOCUMENTS),
+    # experts in narrower rows, which transformers has in nemotron_h alone (narrow)
+    "qwen3-moe-latent": ("qwen3_moe", dict(num_hidden_layers=2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=8, norm_topk_prob=True, moe_latent_size=6), 4, DOCUMENTS),
 }
+
+
+def narrow(model):
+    """Puts the experts of a qwen3_moe between two maps of their tokens' rows, as NemotronHMoE has them."""
+    for layer in model.model.layers:
+        block, config = layer.mlp, copy.deepcopy(model.config)
+        config.hidden_size = config.moe_latent_size
+        block.experts = type(block.experts)(config).to(torch.bfloat16)
+        block.fc1_latent_proj = torch.nn.Linear(model.config.hidden_size, config.hidden_size, bias=False, dtype=torch.bfloat16)
+        block.fc2_latent_proj = torch.nn.Linear(config.hidden_size, model.config.hidden_size, bias=False, dtype=torch.bfloat16)
+        block.forward = types.MethodType(narrow_forward, block)
+
+
+def narrow_forward(self, hidden_states):
+    rows = hidden_states.view(-1, hidden_states.shape[-1])
+    _, weights, chosen = self.gate(rows)
+    return self.fc2_latent_proj(self.experts(self.fc1_latent_proj(rows), chosen, weights)).view(hidden_states.shape)
 
 
 def randomize(model, dead, seed):
@@ -185,6 +206,8 @@ def attempt(name, family, keys, dead, lengths, seed, convert=None):
     config._attn_implementation = "eager" if family == "gpt_oss" else "sdpa"
     config._experts_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    if family == "qwen3_moe" and "moe_latent_size" in keys:
+        narrow(model)
     randomize(model, dead, seed)
     folder = os.path.join(golden.HERE, name)
     shutil.rmtree(folder, ignore_errors=True)

@@ -155,6 +155,7 @@ enum key_kind {
     KEY_ONLY_ONE,
     KEY_DROPOUT, /* read only to warn about it; written as 0 */
     KEY_FALSE,
+    KEY_OWN,     /* a count that transformers has no key for in this family: read if it is there, written unless it is 0 */
     KEY_SPECIAL, /* read and written by the functions below; NULL: not read, or not written */
 };
 

@@ -82,6 +82,7 @@ static enum status read_key(struct config_reader *r, const struct config_key *k,
     switch (k->kind) {
     case KEY_FIELD:
     case KEY_REQUIRED:
+    case KEY_OWN:
         return read_field(r, k, c);
     case KEY_WORD:
         return read_word(r, k, c);

@@ -62,6 +62,8 @@ static int write_key(json_t *root, const struct model_config *c, const struct co
         return json_object_set_new(root, k->name, json_real(0.0)) == 0;
     case KEY_FALSE:
         return json_object_set_new(root, k->name, json_false()) == 0;
+    case KEY_OWN:
+        return config_get_number(c, k->field) == 0 || json_object_set_new(root, k->name, field_json(c, k->field)) == 0;
     case KEY_SPECIAL:
         return !k->write || json_object_set_new(root, k->name, k->write(c)) == 0;
     case KEY_ONLY_FALSE:

@@ -1,5 +1,6 @@
 /* Qwen2 and Qwen3 with experts: weights of experts are normalised if config.json says so, and some layers may be dense. Qwen2's
- * shared experts are multiplied by a sigmoid. */
+ * shared experts are multiplied by a sigmoid. Qwen3's may read and give narrower rows (moe_latent_size, as of Nemotron-H), which
+ * transformers does not know. */
 #include "model/family/experts.h"
 
 static void layer_qwen2(struct builder *b, int l)
@@ -33,7 +34,12 @@ static const struct config_key qwen2_moe_keys[] = {
     {NULL},
 };
 static const struct config_key qwen3_moe_keys[] = {
-    LLAMA_KEYS(0), {"attention_bias", KEY_FIELD, AT_attention_bias, 0}, ALIKE, {"use_qk_norm", KEY_ONLY_TRUE}, {NULL},
+    LLAMA_KEYS(0),
+    {"attention_bias", KEY_FIELD, AT_attention_bias, 0},
+    ALIKE,
+    {"use_qk_norm", KEY_ONLY_TRUE},
+    {"moe_latent_size", KEY_OWN, AT_expert_dim},
+    {NULL},
 };
 
 static const struct experts_form form2 = {.router = ROUTER_SOFTMAX,
@@ -43,8 +49,13 @@ static const struct experts_form form2 = {.router = ROUTER_SOFTMAX,
                                           .shared_map = "mlp.shared_expert_gate",
                                           .count = {"num_experts"},
                                           .aux = 0.001};
-static const struct experts_form form3 = {
-    .router = ROUTER_SOFTMAX, .gate = "mlp.gate", EXPERTS_STACKS, .count = {"num_experts", "num_local_experts"}, .aux = 0.001};
+static const struct experts_form form3 = {.router = ROUTER_SOFTMAX,
+                                          .gate = "mlp.gate",
+                                          EXPERTS_STACKS,
+                                          .descend = "mlp.fc1_latent_proj",
+                                          .ascend = "mlp.fc2_latent_proj",
+                                          .count = {"num_experts", "num_local_experts"},
+                                          .aux = 0.001};
 LLAMA_FAMILY(qwen2_moe, "qwen2_moe", "Qwen2MoeForCausalLM", 10000, 32768, layer_qwen2, experts_derive, .all_heads = 1,
              .experts = &form2);
 LLAMA_FAMILY(qwen3_moe, "qwen3_moe", "Qwen3MoeForCausalLM", 10000, 32768, layer_qwen3, experts_derive, .experts = &form3);

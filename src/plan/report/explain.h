@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 #include "plan/report/kinds.h"
 
-enum { EXPLAIN_DECISIONS = 15, EXPLAIN_ALTERNATIVES = 7 };
+enum { EXPLAIN_DECISIONS = 16, EXPLAIN_ALTERNATIVES = 7 };
 
 struct alternative {
     char say[128];

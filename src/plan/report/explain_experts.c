@@ -62,6 +62,27 @@ static double seconds_of(const struct explainer *x, int ep)
            bytes_of_state(x, ep, (double)ranks / ep) / cost.lane_bytes[LANE_EXPERTS];
 }
 
+/* Says what ranks would send if experts read and gave whole rows: the stacks and what travels are as many times as wide. */
+static void explain_narrow_rows(struct explainer *x, int ep)
+{
+    const int ranks = x->p->strategy.ranks;
+    const int64_t dim = x->m->config.dim, narrow = x->m->config.expert_dim;
+    const double wide = narrow > 0 ? (double)dim / (double)narrow : 1;
+    const double sent[] = {bytes_of_rows(x, ep), bytes_of_state(x, ep, (double)ranks / ep), bytes_of_state(x, 1, ranks)};
+    char say[64], now[3][32], whole[3][32];
+    if (narrow == 0)
+        return;
+    for (int i = 0; i < 3; i++) {
+        units_format_bytes((int64_t)sent[i], now[i]);
+        units_format_bytes((int64_t)(wide * sent[i]), whole[i]);
+    }
+    snprintf(say, sizeof say, "%lld of %lld columns", (long long)narrow, (long long)dim);
+    struct decision *d = explainer_decide(x, "rows that experts read and give", "moe_latent_size of config.json", say, 0);
+    snprintf(d->note, sizeof d->note,
+             "a rank sends, and without them: rows %s, %s with ep=%d; experts' state %s, %s; their state with ep=1 %s, %s",
+             now[0], whole[0], ep, now[1], whole[1], now[2], whole[2]);
+}
+
 void explain_shared_experts(struct explainer *x)
 {
     const int ranks = x->p->strategy.ranks, chosen = mesh_degree(&x->p->strategy.key.mesh, MESH_EP), ep = degree_of(x);
@@ -78,6 +99,7 @@ void explain_shared_experts(struct explainer *x)
         units_format_bytes((int64_t)bytes_of_state(x, ep, (double)ranks / ep), rest),
         units_format_bytes((int64_t)bytes_of_state(x, 1, ranks), all), report_duration(seconds_of(x, ep), with),
         report_duration(seconds_of(x, 1), without));
+    explain_narrow_rows(x, ep);
 }
 
 enum status explain_experts(struct explainer *x)

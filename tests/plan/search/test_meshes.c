@@ -10,6 +10,8 @@
 #include "plan/report/explain.h"
 #include "plan/search/mesh_seconds.h"
 #include "plan/search/requests.h"
+
+#include "model/config/config.h"
 #include "plan/search/tuning.h"
 
 /* Few layers make trials quick: a mesh costs the same in each of the layers. */
@@ -246,6 +248,38 @@ static void experts_or_rows(void **state)
     model_destroy(m);
 }
 
+/* Narrower rows of experts are explained with what ranks would send without them: 16/6 of it. */
+static void narrow_rows_are_explained(void **state)
+{
+    static const int64_t limit[TIERS] = {GIB, GIB, 0};
+    char path[4096];
+    struct model_config c;
+    struct model *m;
+    struct plan_request s;
+    struct explanation e;
+    (void)state;
+    snprintf(path, sizeof path, "%s/tests/golden/moe/qwen3-moe-latent", getenv("LTRAIN_SOURCE_ROOT"));
+    assert_int_equal(model_config_read(path, &c), OK);
+    c.positions = 4096;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    cell_settings(&s, 4096, F32);
+    s.row_chunk = s.head_tile = s.loss_tile = s.group = AUTO;
+    s.mesh = mesh_uniform(1);
+    s.mesh.degree[MESH_DP] = s.mesh.degree[MESH_EP] = s.batch = 2;
+    s.zero = 3;
+    s.effort = EFFORT_QUICK;
+    assert_int_equal(plan_mesh(m, &s, 2, 2), OK);
+    struct plan *p = planned(m, &s, limit);
+    assert_int_equal(explain_make(p, m, &s, &e), OK);
+    const struct decision *d = decision_on(&e, "rows that experts read and give");
+    assert_string_equal(d->chosen, "6 of 16 columns");
+    /* five messages in each of two layers, 4096 rows, two experts a token, 6 or 16 columns of 4 bytes, half of them to the other rank */
+    if (!strstr(d->note, "rows 960 KiB, 2.5 MiB with ep=2;"))
+        fail_msg("%s", d->note);
+    plan_destroy(p);
+    model_destroy(m);
+}
+
 /* Trials of all meshes take as long as the drives are read: seconds of compute and messages decide. With effort normal, plans take
  * 40.9 s a step with ulysses=4 and 46.2 s with ulysses=2,ring=2. */
 static void drives_hide_meshes(void **state)
@@ -267,8 +301,9 @@ static void drives_hide_meshes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(experts_or_rows),         cmocka_unit_test(as_good_as_by_hand),
-                                       cmocka_unit_test(whole_sequences_first),   cmocka_unit_test(short_sequences_together),
-                                       cmocka_unit_test(products_are_the_models), cmocka_unit_test(drives_hide_meshes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(experts_or_rows),          cmocka_unit_test(narrow_rows_are_explained),
+                                       cmocka_unit_test(as_good_as_by_hand),       cmocka_unit_test(whole_sequences_first),
+                                       cmocka_unit_test(short_sequences_together), cmocka_unit_test(products_are_the_models),
+                                       cmocka_unit_test(drives_hide_meshes)};
     return cmocka_run_group_tests(tests, share_trials, drop_trials);
 }
