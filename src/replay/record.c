@@ -34,6 +34,7 @@ static int take(const json_t *o, struct record_step *out)
     if (!json_is_integer(step) || json_integer_value(step) < 0)
         return 0;
     *out = (struct record_step){.step = json_integer_value(step),
+                                .steps = max_i64(1, json_integer_value(json_object_get(o, "steps"))),
                                 .loss = number(o, "loss"),
                                 .norm = number(o, "grad_norm"),
                                 .lr = number(o, "lr"),

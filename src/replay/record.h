@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct record_step {
-    int64_t step, line;                  /* line: its number in the file, from 1 */
+    int64_t step, steps, line;           /* steps: number of steps since the line before; line: its number in the file, from 1 */
     double loss, norm, lr, eval_loss;    /* NaN: null, as the log writes numbers that are not finite */
     int32_t evaluated, skipped, resumed; /* 0 or 1; evaluated: 1: eval_loss was recorded */
 };

@@ -80,14 +80,21 @@ static enum status choose_steps(struct replay *x, struct replay_part *p)
     return st;
 }
 
-/* Makes sure that the log has every step of the part. */
+/* Makes sure that lines of the log stand for every step of the part, and one for the last step alone. */
 static enum status check_recorded(const struct replay *x, const struct replay_part *p)
 {
     const struct record *r = &x->record;
-    const int64_t at = record_find(r, p->first), end = record_find(r, p->last);
-    if (end < r->n && r->steps[end].step == p->last && end - at == p->last - p->first)
+    int64_t at = record_find(r, p->first), next = p->first;
+    for (; at < r->n && r->steps[at].step <= p->last && r->steps[at].step - r->steps[at].steps < next; at++)
+        next = r->steps[at].step + 1;
+    if (next > p->last)
         return OK;
     const int64_t first = r->n > 0 ? r->steps[record_find(r, 1)].step : 0;
+    if (at < r->n && r->steps[at].step > p->last && r->steps[at].step - r->steps[at].steps < next)
+        return status_fail(ERR_INVALID,
+                           "--steps %lld..%lld: %s/metrics.jsonl has no line of step %lld (--log-every): end with step %lld, "
+                           "which has one",
+                           (long long)p->first, (long long)p->last, x->of, (long long)p->last, (long long)r->steps[at].step);
     return status_fail(ERR_INVALID, "--steps %lld..%lld: %s/metrics.jsonl has steps %lld to %lld: name steps among these",
                        (long long)p->first, (long long)p->last, x->of, (long long)first, (long long)r->steps[r->n - 1].step);
 }
@@ -308,12 +315,13 @@ static enum status one_step(struct replay *x, int64_t n)
     TRY(run_follow_lengths(r));
     TRY(run_step(r, &m, &cut)); /* never cut: a replay handles no signals */
     take_rate(x, &m, line.lr);
+    const int64_t at = leads(x) ? record_find(&x->record, m.step) : 0;
     const int compared = m.step >= x->part.first;
     if (line.evaluates && compared) {
         TRY(run_evaluate(r, &m.eval, &cut));
         m.evaluated = 1;
     }
-    if (leads(x) && compared)
+    if (leads(x) && compared && x->record.steps[at].step == m.step)
         compare_step(x, &m, n);
     return OK;
 }
@@ -321,7 +329,7 @@ static enum status one_step(struct replay *x, int64_t n)
 /* Prints the result and sends the first difference to all ranks. */
 static enum status conclude(struct replay *x)
 {
-    const int64_t n = x->part.last - x->part.first + 1;
+    const int64_t n = x->alike + x->apart + x->outside; /* rank 0 compares */
     TRY(comm_broadcast(x->comm, 0, x->first, sizeof x->first));
     if (x->first[0])
         return comm_agree(x->comm, status_fail(ERR_CORRUPT, "replay: %s; %lld of %lld steps differ", x->first,

@@ -56,7 +56,7 @@ struct history {
 struct reading {
     double value[SERIES], stalls[LANES][CLASSES];
     struct evaluation_line evaluation;
-    int64_t step;
+    int64_t step, steps; /* steps: number of steps that the line's sums are of */
     int skipped, resumed;
     char reference[64];
 };
@@ -129,6 +129,8 @@ static void take(const struct line_field *f, int key, struct reading *r)
         r->value[key] = f->number;
     else if (strcmp(name, "step") == 0)
         r->step = isfinite(f->number) && fabs(f->number) < 1e18 ? (int64_t)f->number : -1;
+    else if (strcmp(name, "steps") == 0)
+        r->steps = f->number >= 1 && f->number < 1e18 ? (int64_t)f->number : 1;
     else if (strcmp(name, "skipped") == 0)
         r->skipped = is(f, "true");
     else if (strcmp(name, "resumed") == 0)
@@ -158,6 +160,7 @@ static int read_line(const char *text, size_t length, struct reading *r)
     for (int p = 0; p < POSITIONS; p++)
         r->evaluation.by_position[p] = NAN;
     r->step = -1;
+    r->steps = 1;
     r->skipped = r->resumed = 0;
     r->reference[0] = 0;
     if (!line_open(&l, text, length))
@@ -225,8 +228,8 @@ static void add_step(struct history *h, const struct reading *r)
         if (isfinite(r->value[s]))
             add_cell(&p->of[s], &(struct cell){r->value[s], r->value[s], r->value[s], 1});
     p->last = h->last = r->step;
-    p->steps++;
-    h->steps++;
+    p->steps += r->steps;
+    h->steps += r->steps;
     for (int l = 0; l < LANES; l++)
         for (int c = 0; c < CLASSES; c++)
             h->stalls[l][c] += r->stalls[l][c];

@@ -328,6 +328,8 @@ const struct settings_key settings_keys[] = {
      .help = "a full-screen view of the run on a terminal: loss, memory, lanes, time to go; elsewhere lines as ever"},
     {"tensorboard", KEY_SWITCH, AT(tensorboard), "false", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "the numbers of metrics.jsonl as event files for TensorBoard, too, in RUN/tensorboard"},
+    {"log-every", KEY_COUNT, AT(log_every), "1", STEPS(1), .arg = "STEPS", .shown = TRAIN, .scope = SCOPE_TRAINING,
+     .help = "steps from one line of metrics.jsonl to the next, so that logs of long runs stay small; what adds up is summed"},
     {"metrics-file", KEY_STRING, AT(metrics_file), .arg = "FILE", .shown = TRAIN, .scope = SCOPE_TRAINING,
      .help = "the last step's numbers as a text file for Prometheus, replaced once a second: /var/lib/node_exporter/ltrain.prom"},
     {"verify-every", KEY_COUNT, AT(verify_every), "0", STEPS(0), .arg = "STEPS", .shown = TRAIN | PLAN, .scope = SCOPE_TRAINING,

@@ -188,6 +188,7 @@ struct settings {
     int64_t trace;        /* step whose lanes are written as a Chrome trace; AUTO: none */
     int dashboard;        /* 1: a terminal shows a view of the run */
     int tensorboard;      /* 1: event files are written */
+    int64_t log_every;    /* steps from one line of metrics.jsonl to the next */
     char *metrics_file;   /* file for Prometheus, replaced after steps; NULL: none */
     char *walltime;       /* text of --walltime, which train/walltime.h reads; NULL: auto */
     enum stop_when stop;

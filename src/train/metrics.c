@@ -97,8 +97,8 @@ static json_t *stalls_object(const struct step_metrics *m)
     for (int l = 0; l < LANES; l++) {
         json_t *lane = json_object();
         for (int c = 0; c < CLASSES; c++)
-            if (m->stalled[l][c] > 0)
-                put(lane, class_name((enum tensor_class)c), m->stalled[l][c]);
+            if (m->stalled[l][c] + m->before.stalled[l][c] > 0)
+                put(lane, class_name((enum tensor_class)c), m->stalled[l][c] + m->before.stalled[l][c]);
         if (json_object_size(lane) > 0)
             json_object_set_new(all, lane_name((enum lane)l), lane);
         else
@@ -158,38 +158,77 @@ static json_t *updates_object(const struct settings *s)
     return o;
 }
 
+/* Adds sums to others. */
+static void add_sums(struct step_sums *to, const struct step_sums *x)
+{
+    to->steps += x->steps;
+    to->tokens += x->tokens;
+    to->target_tokens += x->target_tokens;
+    to->read_bytes += x->read_bytes;
+    to->written_bytes += x->written_bytes;
+    to->model_flops += x->model_flops;
+    to->stall_seconds += x->stall_seconds;
+    to->planned_seconds += x->planned_seconds;
+    to->submit_cpu_seconds += x->submit_cpu_seconds;
+    to->sent.same_host += x->sent.same_host;
+    to->sent.other_hosts += x->sent.other_hosts;
+    for (int l = 0; l < LANES; l++)
+        for (int c = 0; c < CLASSES; c++)
+            to->stalled[l][c] += x->stalled[l][c];
+}
+
+void metrics_sum(struct step_sums *to, const struct step_metrics *m)
+{
+    struct step_sums own = {.steps = 1,
+                            .tokens = m->tokens,
+                            .target_tokens = m->target_tokens,
+                            .read_bytes = m->read_bytes,
+                            .written_bytes = m->written_bytes,
+                            .model_flops = m->model_flops,
+                            .stall_seconds = m->stall_seconds,
+                            .planned_seconds = m->planned_seconds,
+                            .submit_cpu_seconds = (double)m->submission.cpu_ns * 1e-9,
+                            .sent = m->sent};
+    memcpy(own.stalled, m->stalled, sizeof own.stalled);
+    add_sums(to, &own);
+    add_sums(to, &m->before);
+}
+
 static void put_step(json_t *o, const struct step_metrics *m)
 {
+    const struct step_sums *before = &m->before;
     double rate = m->model_flops / m->seconds;
+    if (before->steps > 0)
+        put_int(o, "steps", before->steps + 1);
     put(o, "loss", m->loss);
     put(o, "grad_norm", m->grad_norm);
     put(o, "loss_deviations", m->loss_above);
     put(o, "grad_norm_deviations", m->norm_above);
     put(o, "lr", m->lr);
     put_int(o, "seq_len", m->seq_len);
-    put_int(o, "tokens", m->tokens);
-    put_int(o, "target_tokens", m->target_tokens);
+    put_int(o, "tokens", m->tokens + before->tokens);
+    put_int(o, "target_tokens", m->target_tokens + before->target_tokens);
     put(o, "seconds", m->seconds);
     put(o, "tokens_per_second", (double)m->tokens / m->seconds);
-    put(o, "model_flops", m->model_flops);
+    put(o, "model_flops", m->model_flops + before->model_flops);
     put(o, "mfu", rate / m->peak_flops);
     json_object_set_new(o, "mfu_reference", json_string(m->peak_reference));
     put_experts(o, &m->experts);
     put_int(o, "device_peak_bytes", m->device_bytes);
     put_int(o, "host_peak_bytes", m->host_bytes);
     put_int(o, "nvme_bytes", m->nvme_bytes);
-    put_int(o, "read_bytes", m->read_bytes);
-    put_int(o, "written_bytes", m->written_bytes);
-    put_int(o, "sent_inside_hosts_bytes", m->sent.same_host);
-    put_int(o, "sent_to_other_hosts_bytes", m->sent.other_hosts);
+    put_int(o, "read_bytes", m->read_bytes + before->read_bytes);
+    put_int(o, "written_bytes", m->written_bytes + before->written_bytes);
+    put_int(o, "sent_inside_hosts_bytes", m->sent.same_host + before->sent.same_host);
+    put_int(o, "sent_to_other_hosts_bytes", m->sent.other_hosts + before->sent.other_hosts);
     put(o, "hidden", m->hidden);
-    put(o, "stall_seconds", m->stall_seconds);
+    put(o, "stall_seconds", m->stall_seconds + before->stall_seconds);
     json_object_set_new(o, "stalls", stalls_object(m));
     if (m->submission.instrs > 0) {
         put_int(o, "submitted", m->submission.instrs);
-        put(o, "submit_cpu_seconds", (double)m->submission.cpu_ns * 1e-9);
+        put(o, "submit_cpu_seconds", (double)m->submission.cpu_ns * 1e-9 + before->submit_cpu_seconds);
     }
-    put(o, "planned_seconds", m->planned_seconds);
+    put(o, "planned_seconds", m->planned_seconds + before->planned_seconds);
     json_object_set_new(o, "skipped", json_boolean(m->skipped != NULL));
     if (m->verified)
         json_object_set_new(o, "verified", json_true());

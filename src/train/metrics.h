@@ -12,6 +12,14 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* Sums over steps. */
+struct step_sums {
+    int64_t steps, tokens, target_tokens, read_bytes, written_bytes;
+    double model_flops, stall_seconds, planned_seconds, submit_cpu_seconds;
+    struct comm_traffic sent;
+    double stalled[LANES][CLASSES];
+};
+
 struct step_metrics {
     int64_t step, steps, seq_len, tokens, target_tokens;          /* seq_len: tokens of a sequence */
     double loss, grad_norm, lr, seconds, model_flops, peak_flops; /* peak_flops: FLOP/s that MFU refers to */
@@ -35,6 +43,7 @@ struct step_metrics {
     struct lane_submission submission;     /* submissions to this rank's GPU; zero: no GPU */
     double loss_above, norm_above;         /* standard deviations above the mean of the steps before; NaN: unknown */
     double eta_seconds;
+    struct step_sums before; /* sums of the steps before that have no line (--log-every) */
 };
 
 /* Returns the share of the transfers' time that is hidden behind compute, from the lanes' statistics of a step of `seconds`; NaN:
@@ -47,6 +56,8 @@ void metrics_print(const struct step_metrics *m, FILE *f, int terminal);
 void metrics_print_events(const struct step_metrics *m, FILE *f, int terminal);
 /* Prints the line of an evaluation, with NaN and infinities, too. */
 void metrics_print_evaluation(const struct step_metrics *m, FILE *f);
+/* Adds a step that gets no line, with what it has of the steps before it, to the sums. */
+void metrics_sum(struct step_sums *to, const struct step_metrics *m);
 /* Makes the object of a line; to be freed by json_decref; NULL: no memory. */
 json_t *metrics_object(const struct step_metrics *m);
 /* Appends one line; that of step 0 (before the first) has the evaluation only. Floats read back exactly; null stands for NaN and

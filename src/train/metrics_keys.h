@@ -19,7 +19,7 @@ struct metrics_key {
     const char *unit, *meaning; /* rows of docs/metrics.md */
 };
 
-enum { METRICS_KEYS = 44 };
+enum { METRICS_KEYS = 45 };
 extern const struct metrics_key metrics_keys[METRICS_KEYS];
 
 /* Finds a key, beginning at `from`, since lines repeat the table's order. Returns its index; -1: unknown. */

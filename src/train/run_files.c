@@ -113,5 +113,5 @@ enum status run_open_files(struct run *r)
         TRY(board_open(r->s->out, r->progress.at.step, &r->place.board));
     if (r->s->metrics_file)
         TRY(metrics_file_open(r->s->metrics_file, r->s->out, &r->place.metrics_file));
-    return run_log_open(path, r->s->resume != NULL, &r->place.log);
+    return run_log_open(path, r->s->resume != NULL, r->s->log_every, &r->place.log);
 }

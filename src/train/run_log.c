@@ -17,16 +17,21 @@ struct run_log {
     off_t end;     /* end of the written lines */
     char *waiting; /* lines not written yet */
     size_t bytes;
+    int64_t every;            /* steps from one line to the next */
+    struct step_metrics held; /* the last step, if it has no line */
+    struct step_sums without; /* sums of the steps before it that have no line */
+    int holds;
     int64_t lines, lost; /* waiting lines; the oldest ones dropped because too many waited */
 };
 
-enum status run_log_open(const char *path, int append, struct run_log **out)
+enum status run_log_open(const char *path, int append, int64_t every, struct run_log **out)
 {
     struct stat s;
     struct run_log *l = sys_calloc(1, sizeof *l);
     if (!l)
         return status_fail(ERR_NOMEM, "out of memory for metrics.jsonl");
     l->path = strdup(path);
+    l->every = every;
     l->fd = append ? sys_open_file(path, O_WRONLY | O_CREAT, 0666) : sys_create_file(path);
     int sized = l->fd >= 0 && sys_fstat(l->fd, &s) == 0, error = errno;
     l->end = sized ? s.st_size : 0;
@@ -101,10 +106,49 @@ static enum status keep(struct run_log *l, const struct step_metrics *m)
     return st;
 }
 
+int run_log_is_due(const struct run_log *l, const struct step_metrics *m)
+{
+    return m->step % l->every == 0 || m->step == m->steps || m->evaluated || m->resumed || m->numerics || m->skipped;
+}
+
+/* Adds the step that is held to the sums of the steps without a line. */
+static void let_go(struct run_log *l)
+{
+    if (l->holds)
+        metrics_sum(&l->without, &l->held);
+    l->holds = 0;
+}
+
+/* Adds the line of a step, with the sums of those before it that have none. */
+static enum status keep_with_sums(struct run_log *l, const struct step_metrics *m)
+{
+    struct step_metrics all = *m;
+    let_go(l);
+    all.before = l->without;
+    l->without = (struct step_sums){0};
+    return keep(l, &all);
+}
+
+/* Adds the line of the last step if it has none. */
+static enum status keep_held(struct run_log *l)
+{
+    if (!l->holds)
+        return OK;
+    const struct step_metrics last = l->held;
+    l->holds = 0;
+    return keep_with_sums(l, &last);
+}
+
 enum status run_log_add(struct run_log *l, const struct step_metrics *m)
 {
     int64_t before = l->lines;
-    TRY(keep(l, m));
+    if (!run_log_is_due(l, m)) {
+        let_go(l);
+        l->held = *m;
+        l->holds = 1;
+        return OK;
+    }
+    TRY(keep_with_sums(l, m));
     int error = write_waiting(l);
     if (error && before == 0)
         tell("step %lld: cannot write %s: %s; its line is kept, and tried again with the next\n", (long long)m->step, l->path,
@@ -118,6 +162,8 @@ enum status run_log_add(struct run_log *l, const struct step_metrics *m)
 
 void run_log_sync(struct run_log *l)
 {
+    if (l && l->holds && (keep_held(l) != OK || write_waiting(l) != 0))
+        tell("cannot write %s: the line of the step that is saved is written with the next\n", l->path);
     if (!l || sys_fsync(l->fd) == 0 || errno == EINVAL || errno == EROFS)
         return;
     tell("cannot sync %s: %s; after a power cut lines of it may be missing\n", l->path, strerror(errno));
@@ -138,6 +184,7 @@ enum status run_log_close(struct run_log *l)
 {
     if (!l)
         return OK;
+    const enum status kept = keep_held(l);
     int error = l->bytes > 0 ? write_waiting(l) : 0;
     int64_t missing = l->lines + l->lost;
     if (sys_close(l->fd) != 0 && !error)
@@ -148,6 +195,8 @@ enum status run_log_close(struct run_log *l)
                          error ? strerror(error) : "too many had waited");
     else if (error)
         st = status_fail(ERR_IO, "cannot write %s: %s", l->path, strerror(error));
+    else
+        st = kept;
     free(l->waiting);
     free(l->path);
     free(l);

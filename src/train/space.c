@@ -55,7 +55,7 @@ static struct run_space space_of(const struct settings *s, const struct model *m
     texts += s->tokenizer ? checkpoint_texts_bytes(s->tokenizer) : 0;
     x.model += texts;
     /* the tokenizer's files and other texts are copied when the log begins, so they count with it */
-    x.log = min_i64(LOG, times(LINE, max_i64(0, last_step(s) - step))) + OTHERS + (s->resume ? 0 : texts);
+    x.log = min_i64(LOG, times(LINE, max_i64(0, last_step(s) - step) / s->log_every)) + OTHERS + (s->resume ? 0 : texts);
     x.bytes = x.log + max_i64(times(x.checkpoints, x.checkpoint), times(at_end, x.checkpoint) + x.model);
     return x;
 }

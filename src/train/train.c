@@ -115,7 +115,8 @@ static enum status add_line(struct run *r, const struct step_metrics *m)
     char cause[1024];
     enum status st = run_check_place(r);
     if (!r->place.taken_over) {
-        board_add(r->place.board, m);
+        if (r->place.log && run_log_is_due(r->place.log, m))
+            board_add(r->place.board, m);
         metrics_file_add(r->place.metrics_file, m);
         return comm_broken(r->comm) ? st : r->place.log ? run_log_add(r->place.log, m) : OK;
     }

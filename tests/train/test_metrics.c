@@ -85,7 +85,7 @@ static void a_full_disk(void **state)
     char text[64];
     struct run_log *l;
     close(mkstemp(path));
-    assert_int_equal(run_log_open(path, 0, &l), OK);
+    assert_int_equal(run_log_open(path, 0, 1, &l), OK);
     add(l, 1, 0);
     add(l, 2, ENOSPC);
     add(l, 3, EDQUOT);
@@ -95,7 +95,7 @@ static void a_full_disk(void **state)
     add(l, 5, EIO);
     assert_int_equal(run_log_close(l), OK);
     assert_string_equal(steps_in_file(text), "1 2 3 4 5 ");
-    assert_int_equal(run_log_open(path, 1, &l), OK);
+    assert_int_equal(run_log_open(path, 1, 1, &l), OK);
     add(l, 6, 0);
     add(l, 7, ENOSPC);
     sys_inject(SYS_PWRITE, 1, ENOSPC);
@@ -104,12 +104,62 @@ static void a_full_disk(void **state)
     assert_string_equal(steps_in_file(text), "1 2 3 4 5 6 ");
     sys_inject_clear();
     assert_int_equal(unlink(path) | mkdir(path, 0777), 0);
-    assert_int_equal(run_log_open(path, 1, &l), ERR_IO);
+    assert_int_equal(run_log_open(path, 1, 1, &l), ERR_IO);
     rmdir(path);
+}
+
+/* Returns the sum of a key over the file's lines. */
+static int64_t summed(const char *key)
+{
+    char *line = NULL;
+    size_t room = 0;
+    int64_t sum = 0;
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    while (getline(&line, &room, f) > 0) {
+        json_t *o = json_loads(line, 0, NULL);
+        sum += json_integer_value(json_object_get(o, key));
+        json_decref(o);
+    }
+    free(line);
+    fclose(f);
+    return sum;
+}
+
+/* With some steps to a line, each line has the sums since the one before; steps that are saved, skipped or the last have their own,
+ * and a line that a full disk puts off has all that it stands for. */
+static void several_steps_to_a_line(void **state)
+{
+    (void)state;
+    char text[64];
+    struct run_log *l;
+    strcpy(path, "/tmp/ltrain-test-log-XXXXXX");
+    close(mkstemp(path));
+    assert_int_equal(run_log_open(path, 0, 4, &l), OK);
+    for (int step = 1; step <= 6; step++)
+        add(l, step, 0);
+    assert_string_equal(steps_in_file(text), "4 ");
+    assert_int_equal(summed("tokens"), 4);
+    assert_int_equal(summed("steps"), 4);
+    run_log_sync(l);
+    assert_string_equal(steps_in_file(text), "4 6 ");
+    assert_int_equal(summed("tokens"), 6);
+    struct step_metrics skipped = {.step = 7, .steps = 9, .tokens = 1, .seconds = 1, .skipped = "its norm is nan"};
+    assert_int_equal(run_log_add(l, &skipped), OK);
+    add(l, 8, ENOSPC);
+    assert_string_equal(steps_in_file(text), "4 6 7 ");
+    add(l, 9, 0);
+    assert_string_equal(steps_in_file(text), "4 6 7 8 9 ");
+    add(l, 10, 0);
+    assert_int_equal(run_log_close(l), OK);
+    assert_string_equal(steps_in_file(text), "4 6 7 8 9 10 ");
+    assert_int_equal(summed("tokens"), 10);
+    unlink(path);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slow_steps), cmocka_unit_test(a_full_disk)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(slow_steps), cmocka_unit_test(a_full_disk),
+                                       cmocka_unit_test(several_steps_to_a_line)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
