@@ -35,6 +35,7 @@ struct planning {
     int finer; /* number of the finer grid (below 0: of the coarser grid) that replaces the default one; 0: none */
     struct key_search *search; /* NULL: before the first pass */
     struct choice choice;
+    int64_t lowered[TIERS]; /* limits of trials once plans have needed more than these (search_again) */
 };
 
 static void planning_end(struct planning *x)
@@ -68,11 +69,45 @@ static enum status pass_local(struct planning *x)
     return key_search_local(x->search);
 }
 
-static enum status pass_programs(struct planning *x)
+static enum status search_again(struct planning *x);
+
+/* Plans the placements that the search has found. */
+static enum status plan_found(struct planning *x, struct plan **out)
 {
     const struct searched *v = key_search_best(x->search);
     x->choice.problem = v->problem;
-    return plan_searched(v, &x->choice.plan);
+    memcpy(x->choice.problem.limit, x->limit, sizeof x->choice.problem.limit);
+    return plan_searched(v, x->limit, out);
+}
+
+/* Lowers the limits of trials by what a plan needs beyond its own. Returns 0 if that is not little, or no trial has fitted. */
+static int lower_limits(struct planning *x)
+{
+    const struct candidate *first = &key_search_best(x->search)->search.candidates[0];
+    const struct plan *p = x->choice.plan;
+    if (p->fits || !first->tried || first->excess > 1 || budget_excess(p->arena, x->limit) > PLANS_EXCEED)
+        return 0;
+    for (int t = 0; t < TIERS; t++)
+        x->lowered[t] -= (int64_t)(PLANS_LOWER * (double)max_i64(0, p->arena[t] - x->limit[t]));
+    return 1;
+}
+
+/* Plans what was found. Where all of it needs a little more than its trials, searches again for what leaves as much free. */
+static enum status pass_programs(struct planning *x)
+{
+    memcpy(x->lowered, x->limit, sizeof x->lowered);
+    TRY(plan_found(x, &x->choice.plan));
+    for (int i = 0; i < PLANS_AGAIN && lower_limits(x) && !hurry_asked(); i++) {
+        struct plan *next;
+        TRY(search_again(x));
+        TRY(plan_found(x, &next));
+        struct plan *worse = next->fits || budget_excess(next->arena, x->limit) < budget_excess(x->choice.plan->arena, x->limit)
+                                 ? x->choice.plan
+                                 : next;
+        x->choice.plan = worse == next ? x->choice.plan : next;
+        plan_destroy(worse);
+    }
+    return OK;
 }
 
 static enum status pass_memory(struct planning *x);
@@ -111,7 +146,7 @@ static const struct pass passes[] = {
     {"layer kinds", "instructions", "chunks by kind of layer", 1, EFFORT_NORMAL, pass_layer_kinds, has_plan},
     {"groups", "instructions", "groups of updates", 1, EFFORT_NORMAL, pass_groups, has_plan},
 };
-enum { PASS_MEMORY = 6, PASSES = sizeof passes / sizeof *passes };
+enum { PASS_PROGRAMS = 5, PASS_MEMORY = 6, PASSES = sizeof passes / sizeof *passes };
 static_assert((int)PASSES == (int)PLAN_PASSES, "struct plan has room for all of them");
 
 /* Counts the trials until now or, once there is a plan, the instructions of its programs. */
@@ -139,6 +174,21 @@ static enum status run_passes(struct planning *x, int n, struct pass_time *took)
             took[done++] = (struct pass_time){passes[i].name, passes[i].unit, clock_seconds() - began, count(x)};
     }
     return OK;
+}
+
+/* Runs the passes before pass_programs anew, within the lowered limits. */
+static enum status search_again(struct planning *x)
+{
+    const int64_t *whole = x->limit;
+    key_search_end(x->search);
+    x->search = NULL;
+    x->limit = x->lowered;
+    enum status st = OK;
+    for (int i = 0; st == OK && i < PASS_PROGRAMS; i++)
+        if (x->given->effort <= passes[i].most && !(passes[i].improves && hurry_asked()))
+            st = passes[i].run(x);
+    x->limit = whole;
+    return st;
 }
 
 /* Plans with the passes that come before plan_for_memory's. `finer`: as in plan_anew, the type of this function. */

@@ -168,29 +168,6 @@ static int is_resident(const struct plan *p)
                           0;
 }
 
-/* Chooses the ZeRO stage. Stage 1 sends the least, since 2 and 3 send gradients or parameters of every piece: these are tried only where
- * stage 1 leaves something off the device. seconds: by stage, as plan.h says. */
-static enum status choose_zero(const struct model *m, const struct model_part *part, const int64_t limit[TIERS],
-                               struct plan_request *s, double seconds[4])
-{
-    struct plan_request brief = *s;
-    int resident = 0;
-    if (s->zero != AUTO)
-        return OK;
-    brief.stage_ahead = s->stage_ahead == AUTO ? mesh_degree(&s->mesh, MESH_SLICES) > 1 : s->stage_ahead;
-    s->zero = 3;
-    seconds[3] = INFINITY;
-    for (brief.zero = 1; brief.zero <= 3 && !resident; brief.zero++) {
-        struct plan *p;
-        TRY(plan_roles_create(m, part, mesh_degree(&s->mesh, MESH_PP), 0, &brief, limit, &p));
-        resident = is_resident(p);
-        seconds[brief.zero] = all_fit(p) ? plan_step_seconds(p) : INFINITY;
-        s->zero = seconds[brief.zero] < seconds[s->zero] ? brief.zero : s->zero;
-        plan_destroy(p);
-    }
-    return OK;
-}
-
 /* Plans another request for stages; if that plan is faster, takes it, and sets *s to the request. */
 static enum status try_other(const struct model *m, const struct model_part *part, int own, const struct plan_request *another,
                              const int64_t limit[TIERS], struct plan_request *s, struct plan **out)
@@ -220,6 +197,35 @@ static enum status try_gradients(const struct model *m, const struct model_part 
         return OK;
     other.acts = OFFLOAD_CPU;
     return try_other(m, part, own, &other, limit, s, out);
+}
+
+/* Chooses the ZeRO stage. Stage 1 sends the least, since 2 and 3 send gradients or parameters of every piece: these are tried only where
+ * stage 1 leaves something off the device. seconds: by stage, as plan.h says. */
+static enum status choose_zero(const struct model *m, const struct model_part *part, const int64_t limit[TIERS],
+                               struct plan_request *s, double seconds[4])
+{
+    struct plan_request brief = *s;
+    int resident = 0;
+    if (s->zero != AUTO)
+        return OK;
+    brief.stage_ahead = s->stage_ahead == AUTO ? mesh_degree(&s->mesh, MESH_SLICES) > 1 : s->stage_ahead;
+    s->zero = 3;
+    seconds[3] = INFINITY;
+    for (brief.zero = 1; brief.zero <= 3 && !resident; brief.zero++) {
+        struct plan *p;
+        TRY(plan_roles_create(m, part, mesh_degree(&s->mesh, MESH_PP), 0, &brief, limit, &p));
+        struct plan_request own = brief;
+        const enum status st = try_gradients(m, part, 0, limit, &own, &p);
+        if (st != OK) {
+            plan_destroy(p);
+            return st;
+        }
+        resident = is_resident(p);
+        seconds[brief.zero] = all_fit(p) ? plan_step_seconds(p) : INFINITY;
+        s->zero = seconds[brief.zero] < seconds[s->zero] ? brief.zero : s->zero;
+        plan_destroy(p);
+    }
+    return OK;
 }
 
 /* Tries messages that travel a tick later, if slices leave most ticks with one pass only. */
@@ -253,6 +259,17 @@ static enum status plan_briefly(const struct model *m, const struct model_part *
     return st;
 }
 
+/* Takes the brief plan if it is the faster one: a longer search weighs one program of a rank, and not its ticks. */
+static void take_faster(struct plan **brief, struct plan **out)
+{
+    if (!all_fit(*brief) || (all_fit(*out) && plan_step_seconds(*out) <= plan_step_seconds(*brief)))
+        return;
+    struct plan *slower = *out;
+    (*brief)->effort = slower->effort;
+    *out = *brief;
+    *brief = slower;
+}
+
 enum status plan_stages_create(const struct model *m, const struct plan_request *s, int own, const int64_t limit[TIERS],
                                struct plan **out)
 {
@@ -275,6 +292,8 @@ enum status plan_stages_create(const struct model *m, const struct plan_request 
         *out = brief;
     else if (st == OK)
         st = plan_roles_create(m, part, stages, own, &at, limit, out);
+    if (st == OK && *out != brief)
+        take_faster(&brief, out);
     if (st == OK)
         memcpy((*out)->zero_tried, tried, sizeof tried);
     if (st != OK || *out != brief)

@@ -154,7 +154,9 @@ int main(void)
     must(comm_sum(comm, &want[0][0][0], CASES * STEPS * 2), "results of one rank alone"); /* all but one are 0 */
     for (int i = 0; i < n_tried(); i++) {
         /* these have 6 experts */
-        const int even = strcmp(cases[i].model, "experts/glm4_moe") == 0 || strcmp(cases[i].model, "hybrid/nemotron-latent") == 0;
+        const int even = strcmp(cases[i].model, "experts/glm4_moe") == 0 ||
+                         strcmp(cases[i].model, "hybrid/nemotron-latent") == 0 ||
+                         strcmp(cases[i].model, "moe/qwen3-moe-latent") == 0;
         const int most = even ? 2 : size;
         const struct layout layouts[] = {{{{[MESH_DP] = size, 1, 1, [MESH_EP] = most}}, i % 4, i % 2},
                                          {{{[MESH_DP] = size / 2, 2, 1, [MESH_EP] = 2}}, (i + 3) % 4, (i + 1) % 2}};

@@ -334,7 +334,7 @@ static void own_heads(void **state)
     model_destroy(m);
 }
 
-/* Stages divide the layers in order; parts are alike if their layers are. */
+/* Stages divide the layers in order; parts are alike if their layers are and both have the embedding, or neither. */
 static void stages(void **state)
 {
     (void)state;
@@ -348,7 +348,15 @@ static void stages(void **state)
         assert_int_equal(model_part_create(m, &p, &part[k]), OK);
     }
     assert_true(next == LAYERS);
-    assert_true(model_part_alike(part[0], part[1]) && !model_part_alike(part[0], part[2]));
+    assert_true(!model_part_alike(part[0], part[1]) &&
+                !model_part_alike(part[0], part[2])); /* the first one alone has the embedding */
+    for (int k = 1; k < 3; k++) {
+        struct model_part p;
+        model_destroy(part[k]);
+        assert_int_equal(model_stage(m, k, 4, 0, 1, &p), OK);
+        assert_int_equal(model_part_create(m, &p, &part[k]), OK);
+    }
+    assert_true(model_part_alike(part[1], part[2]));
     for (int k = 0; k < 3; k++)
         model_destroy(part[k]);
     model_destroy(m);

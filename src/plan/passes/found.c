@@ -7,6 +7,7 @@
 #include "plan/search/tuning.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Plans c as tightly packed as possible. If that plan takes longer than the trial of all layers did, also plans c as loosely as
  * the trial was packed: tightly packed addresses are reused sooner, which makes lanes wait. */
@@ -74,20 +75,24 @@ static enum status plan_first(const struct problem *p, const struct search *sear
     return OK;
 }
 
-static enum status plan_on_grid(const struct problem *p, const struct strategy *fixed, struct plan **out)
+/* Searches a grid as `tried` says, and plans what is found within p's limits, which may be higher. */
+static enum status plan_on_grid(const struct problem *tried, const struct problem *p, const struct strategy *fixed,
+                                struct plan **out)
 {
     struct search search;
-    TRY(search_create(p, fixed, &search));
+    TRY(search_create(tried, fixed, &search));
     enum status st = plan_first(p, &search, fixed, out, &(double){0});
     search_destroy(&search);
     return st;
 }
 
-enum status plan_searched(const struct searched *v, struct plan **out)
+enum status plan_searched(const struct searched *v, const int64_t limit[TIERS], struct plan **out)
 {
     struct plan *on_default;
     double seconds; /* seconds on the default grid */
-    TRY(plan_first(&v->problem, &v->search, &v->default_grid, out, &seconds));
+    struct problem p = v->problem;
+    memcpy(p.limit, limit, sizeof p.limit);
+    TRY(plan_first(&p, &v->search, &v->default_grid, out, &seconds));
     if (strategy_same_grid(&(*out)->strategy, &v->default_grid) ||
         (v->problem.request.effort == EFFORT_QUICK && (*out)->fits)) /* effort quick does not compare grids */
         return OK;
@@ -100,7 +105,7 @@ enum status plan_searched(const struct searched *v, struct plan **out)
     if ((*out)->fits && v->default_slower > 0 &&
         (!best->tried || (*out)->seconds <= fmin(PLAN_HOLDS_FEW_LAYERS, 1 + v->default_slower) * best->seconds))
         return OK;
-    TRY(plan_on_grid(&v->problem, &v->default_grid, &on_default));
+    TRY(plan_on_grid(&v->problem, &p, &v->default_grid, &on_default));
     int better = !(*out)->fits || (on_default->fits && on_default->seconds < (*out)->seconds);
     if (!better && on_default->fits)
         (*out)->default_grid.slower = on_default->seconds / (*out)->seconds - 1;

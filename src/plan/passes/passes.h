@@ -7,7 +7,7 @@
 
 /* Plans the best placements until one keeps its trial's promise. A plan on another grid than the default one is compared with the
  * best plan on the default grid if it does not fit, or takes as long as the trial there. The caller destroys *out. */
-enum status plan_searched(const struct searched *v, struct plan **out);
+enum status plan_searched(const struct searched *v, const int64_t limit[TIERS], struct plan **out);
 
 /* A plan, owned, and the problem that it solves: request and costs are those of its mesh. */
 struct choice {
