@@ -206,7 +206,7 @@ static enum status run_piped(char **args, struct relay relay[2], const int ends[
 static enum status run_started(char **args, int with_dashboard, FILE *notes, int *code)
 {
     struct relay relay[2] = {
-        {.unread = "ltrain: standard output is closed or full: the run goes on, and its metrics.jsonl has every step\n"}, {0}};
+        {.unread = "ltrain: standard output is closed or full: the run goes on, and so does its metrics.jsonl\n"}, {0}};
     int ends[2];
     struct dashboard *d = NULL;
     if (relay_open(&relay[0], STDOUT_FILENO, &ends[0]) != 0 || relay_open(&relay[1], STDERR_FILENO, &ends[1]) != 0)

@@ -5,7 +5,7 @@
 /* clang-format off */
 const struct metrics_key metrics_keys[METRICS_KEYS] = {
     {"step", KEY_OTHER, "", "number of the optimizer step, from 1; 0: before the first one"},
-    {"steps", KEY_OTHER, "", "steps since the line before, over which this line's sums are (--log-every); absent: 1"},
+    {"steps", KEY_OTHER, "", "number of steps since the line before, whose sums this line has (--log-every); absent: 1"},
     {"loss", KEY_RANGE, "nats/token", "mean over the step's supervised tokens"},
     {"grad_norm", KEY_RANGE, "", "L2 norm of all gradients, before they are clipped"},
     {"loss_deviations", KEY_MOST, "", "standard deviations by which the loss lies above the mean of the up to 1000 steps before; null for the first 32"},

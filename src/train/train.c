@@ -103,8 +103,7 @@ static void check_output(struct run *r)
         return;
     clearerr(tell_stream());
     if (!r->mute)
-        fprintf(stderr, "ltrain: standard output is closed or full: training goes on, and %s/metrics.jsonl has every step\n",
-                r->s->out);
+        fprintf(stderr, "ltrain: standard output is closed or full: training goes on, and so does %s/metrics.jsonl\n", r->s->out);
     r->mute = 1;
 }
 
