@@ -35,17 +35,11 @@ const char *weights_shape(int n_dims, const int64_t *shape, char text[WEIGHTS_SH
 
 const char *weights_name(const struct st_file *f, const char *name)
 {
-    const char *alias = model_param_alias(name), *own = NULL;
-    char wrapped[WRAPPED_NAME];
-    own = st_own_name(f, name);
-    if (!own && alias)
-        own = st_own_name(f, alias);
-    for (int w = 0; w < WRAPPINGS && !own; w++) {
-        model_wrapped_name(name, (enum wrapping)w, wrapped);
-        own = st_own_name(f, wrapped);
-    }
-    if (!own && model_backbone_name(name, wrapped))
-        own = st_own_name(f, wrapped);
+    const char *own = st_own_name(f, name);
+    char other[WRAPPED_NAME];
+    for (int i = 0, has = 1; !own && has >= 0; i++)
+        if ((has = model_other_name(name, i, other)) > 0)
+            own = st_own_name(f, other);
     return own ? own : name;
 }
 

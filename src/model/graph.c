@@ -433,17 +433,6 @@ void model_destroy(struct model *m)
     free(m);
 }
 
-const char *model_param_alias(const char *name)
-{
-    static const char *const prefixes[] = {"transformer.", "model.", "gpt_neox."};
-    for (int i = 0; i < 3; i++) {
-        size_t n = strlen(prefixes[i]);
-        if (strncmp(name, prefixes[i], n) == 0)
-            return name + n;
-    }
-    return NULL;
-}
-
 void model_wrapped_name(const char *name, enum wrapping wrapping, char out[WRAPPED_NAME])
 {
     static const char model[] = "model.";
@@ -454,11 +443,32 @@ void model_wrapped_name(const char *name, enum wrapping wrapping, char out[WRAPP
         snprintf(out, WRAPPED_NAME, "%s%s", head ? "" : "model.language_model.", head ? name : name + strlen(model));
 }
 
-int model_backbone_name(const char *name, char out[WRAPPED_NAME])
+/* Writes the name with other words in place of some. Returns 0 if the name lacks them, from_start: if it does not begin with them. */
+static int replace_words(const char *name, const char *words, const char *others, int from_start, char out[WRAPPED_NAME])
 {
-    if (strncmp(name, "model.", 6) != 0)
+    const char *at = strstr(name, words);
+    if (!at || (from_start && at != name))
         return 0;
-    snprintf(out, WRAPPED_NAME, "backbone.%s", name + 6);
+    snprintf(out, WRAPPED_NAME, "%.*s%s%s", (int)(at - name), name, others, at + strlen(words));
+    return 1;
+}
+
+int model_other_name(const char *name, int i, char out[WRAPPED_NAME])
+{
+    static const struct {
+        const char *words, *others;
+        int from_start;
+    } spellings[] = {{"transformer.", "", 1},
+                     {"model.", "", 1},
+                     {"gpt_neox.", "", 1},
+                     {"model.", "backbone.", 1},
+                     {".mlp.", ".block_sparse_moe.", 0}};
+    const int n = (int)(sizeof spellings / sizeof *spellings);
+    if (i >= n + WRAPPINGS)
+        return -1;
+    if (i < n)
+        return replace_words(name, spellings[i].words, spellings[i].others, spellings[i].from_start, out);
+    model_wrapped_name(name, (enum wrapping)(i - n), out);
     return 1;
 }
 

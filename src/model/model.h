@@ -635,10 +635,6 @@ int model_rotates(const struct model_config *config);
 int model_first_position(const struct model_config *config);
 /* Tells whether positions are rotary and config.json says only how many elements are rotated. */
 int model_fixes_rope(const struct model_config *config);
-/* Returns the name without its leading "transformer.", "model." or "gpt_neox."; NULL if it has none. Checkpoints of the bare
- * model leave that out ("h.0.ln_1.weight"); a loader tries the full name first. */
-const char *model_param_alias(const char *name);
-
 /* Writes the name of an untied head's tensor in files. */
 void model_head_name(const struct model_config *config, char name[32]);
 /* Names under which multimodal models hold the text model's tensors: the newer spelling ("model.language_model.layers...",
@@ -646,8 +642,10 @@ void model_head_name(const struct model_config *config, char name[32]);
 enum wrapping { WRAPPING_NEW, WRAPPING_OLD, WRAPPINGS };
 enum { WRAPPED_NAME = 128 };
 void model_wrapped_name(const char *name, enum wrapping wrapping, char out[WRAPPED_NAME]);
-/* Writes the name that published Nemotron-H files have for a tensor outside the head. Returns 0 for the head's. */
-int model_backbone_name(const char *name, char out[WRAPPED_NAME]);
+/* Writes the i-th other name that files may have for a parameter's tensor: without its first word (checkpoints of the bare model),
+ * with Nemotron-H's "backbone", with "block_sparse_moe" for "mlp" (transformers 5.24 saves Kimi Linear's dense MLPs so), or wrapped.
+ * Returns 0 if the name has no such form, -1 behind the last one. A loader tries the full name first. */
+int model_other_name(const char *name, int i, char out[WRAPPED_NAME]);
 /* Tells whether the tensor belongs to the text model, by either spelling of its name. */
 int model_is_wrapped_name(const char *name);
 /* Tells whether a file of weights may hold the tensor though it is no parameter: masks and tables that follow from the

@@ -297,6 +297,62 @@ static void ranks_share_sequences(void **state)
                 "plan --model model --seq-len 128 --ranks 2 --mesh tp=2");
 }
 
+/* Calls modules of a safetensors file's tensors by other words of as many letters or more: "old" becomes "new". */
+static void rename_modules(const char *path, const char *old, const char *new)
+{
+    enum { MOST = 1 << 20 };
+    char *before = calloc(1, MOST), *after = calloc(1, MOST), *from = before + 8, *at;
+    uint64_t header, longer;
+    FILE *f = fopen(path, "rb");
+    assert_true(f && before && after);
+    const size_t size = fread(before, 1, MOST - 1, f);
+    fclose(f);
+    memcpy(&header, before, sizeof header);
+    char *const data = before + 8 + header;
+    char kept = *data;
+    *data = '\0';
+    while ((at = strstr(from, old))) {
+        snprintf(after + strlen(after), MOST - strlen(after), "%.*s%s", (int)(at - from), from, new);
+        from = at + strlen(old);
+    }
+    snprintf(after + strlen(after), MOST - strlen(after), "%s", from);
+    *data = kept;
+    longer = strlen(after);
+    f = fopen(path, "wb");
+    assert_non_null(f);
+    fwrite(&longer, 1, sizeof longer, f);
+    fwrite(after, 1, longer, f);
+    fwrite(data, 1, size - 8 - header, f);
+    assert_int_equal(fclose(f), 0);
+    free(before);
+    free(after);
+}
+
+/* Dense MLPs of Kimi Linear are read as published files and as transformers 5.24's have them, and written as published. */
+static void dense_layers_by_either_name(void **state)
+{
+    struct st_file *written;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        copy_model("kimi-linear");
+        if (i == 1)
+            for (int k = 0; k < 3; k++) {
+                static const char *const maps[] = {"gate", "up", "down"};
+                char old[32], new[48];
+                snprintf(old, sizeof old, ".mlp.%s_proj", maps[k]);
+                snprintf(new, sizeof new, ".block_sparse_moe.%s_proj", maps[k]);
+                rename_modules("model/model.safetensors", old, new);
+            }
+        e2e_succeeds(NULL, SMALL "--model model --lr 1e-2 --dtype fp32 --steps 2 --out %s", i ? "other" : "published");
+        e2e_remove("model");
+    }
+    struct curve a = e2e_curve("published"), b = e2e_curve("other");
+    e2e_same_curve(&a, &b, 2);
+    assert_int_equal(st_open("other/hf", &written), OK);
+    assert_true(st_has(written, "model.layers.0.mlp.gate_proj.weight"));
+    st_close(written);
+}
+
 static void refused_in_a_sentence(void **state)
 {
     (void)state;
@@ -308,9 +364,10 @@ static void refused_in_a_sentence(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, e2e_setup, e2e_teardown)
-    const struct CMUnitTest tests[] = {TEST(resumed_bit_for_bit),  TEST(files_there_and_back),     TEST(split_stacks_are_read),
-                                       TEST(adapters_are_merged),  TEST(quantised_bases_are_read), TEST(checks_pass),
-                                       TEST(texts_are_sampled),    TEST(ranks_share_sequences),    TEST(planned_for_a_gpu),
-                                       TEST(refused_in_a_sentence)};
+    const struct CMUnitTest tests[] = {
+        TEST(resumed_bit_for_bit),         TEST(files_there_and_back),     TEST(split_stacks_are_read),
+        TEST(adapters_are_merged),         TEST(quantised_bases_are_read), TEST(checks_pass),
+        TEST(texts_are_sampled),           TEST(ranks_share_sequences),    TEST(planned_for_a_gpu),
+        TEST(dense_layers_by_either_name), TEST(refused_in_a_sentence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -212,9 +212,31 @@ static void test_gpt2_names(void **state)
     assert_true(model_is_buffer(&m->config, "model.layers.0.self_attn.rotary_emb.inv_freq"));
     assert_false(model_is_buffer(&m->config, "model.layers.0.attn.bias"));
     model_destroy(m);
-    assert_string_equal(model_param_alias("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight");
-    assert_string_equal(model_param_alias("model.norm.weight"), "norm.weight");
-    assert_null(model_param_alias("lm_head.weight"));
+}
+
+/* Writes the name's other forms, one after another. */
+static void other_names(const char *name, char out[512])
+{
+    char other[WRAPPED_NAME];
+    out[0] = '\0';
+    for (int i = 0, has; (has = model_other_name(name, i, other)) >= 0; i++)
+        if (has)
+            snprintf(out + strlen(out), 512 - strlen(out), "%s ", other);
+}
+
+static void test_other_names(void **state)
+{
+    char names[512];
+    (void)state;
+    other_names("transformer.h.0.ln_1.weight", names);
+    assert_string_equal(names, "h.0.ln_1.weight transformer.h.0.ln_1.weight language_model.transformer.h.0.ln_1.weight ");
+    other_names("model.norm.weight", names);
+    assert_string_equal(names,
+                        "norm.weight backbone.norm.weight model.language_model.norm.weight language_model.model.norm.weight ");
+    other_names("model.layers.0.mlp.up_proj.weight", names);
+    assert_non_null(strstr(names, " model.layers.0.block_sparse_moe.up_proj.weight "));
+    other_names("lm_head.weight", names);
+    assert_string_equal(names, "lm_head.weight language_model.lm_head.weight ");
 }
 
 /* GPT-NeoX's q, k and v are separate consecutive maps in ltrain, and interleaved head by head in files. */
@@ -632,6 +654,7 @@ int main(void)
         cmocka_unit_test(test_interleaved),
         cmocka_unit_test(test_interleaved_groups),
         cmocka_unit_test(test_gpt2_names),
+        cmocka_unit_test(test_other_names),
         cmocka_unit_test(test_positions_in_use),
         cmocka_unit_test(test_freeze),
         cmocka_unit_test(test_quantised),
