@@ -103,14 +103,16 @@ enum status exec_instr(const struct exec_context *x, const struct program *p, co
     return OK;
 }
 
-/* Fills all device bytes that the instruction touches with zeros; the row numbers of OP_SCATTER, which must differ, with -1: none. */
+/* Fills the device bytes that the instruction reads or returns with zeros; the row numbers of OP_SCATTER, which must differ, with -1:
+ * none. Scratch, up to 32 MiB a product, keeps what is there. */
 static enum status clear_operands(const struct exec_context *x, const struct program *p, const struct instr *in)
 {
+    const struct op_attrs *attrs = &program_call(p, in)->attrs;
     for (int k = 0; k < in->n_operands; k++) {
         const struct operand *o = &p->operands[in->first_operand + k];
         const struct buffer *b = &p->buffers[o->buffer];
         const int byte = in->op == OP_SCATTER && o->arg == 2 ? 0xff : 0;
-        if (b->tier == TIER_DEVICE)
+        if (b->tier == TIER_DEVICE && op_arg_use(in->op, o->arg, attrs) != ARG_WORK)
             TRY(exec_fill(x, TIER_DEVICE, b->address + o->offset, byte, o->bytes));
     }
     return OK;

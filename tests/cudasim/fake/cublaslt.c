@@ -16,7 +16,7 @@
 #define OPEN __attribute__((visibility("default")))
 #define UNKNOWN "unknown attribute %d, or not of %zu bytes"
 
-enum { ALGORITHM = 7, WORKSPACE_ALIGN = 256, SPLIT_FROM = 32 /* k */, ALL_SPOILT = 32, PARTS = 16 };
+enum { ALGORITHM = 7, WORKSPACE_ALIGN = 256, SPLIT_FROM = 32 /* k */, ALL_SPOILT = 4, PIECE = 4096, LINE = 64 };
 
 struct cublasLtContext {
     int device;
@@ -362,13 +362,15 @@ static double value_at(const struct layout *l, const char *base, int transposed,
     return (double)bf16_to_float(x);
 }
 
-/* Overwrites workspace with NaN: each of a handle's first products all of it, which may be 32 MiB, later products one part after
- * another. */
+/* Overwrites workspace with NaN: a handle's first products all of it, which may be 32 MiB, later products a line of each piece, one
+ * line after another. */
 static void spoil_workspace(const struct launch *l)
 {
-    const size_t parts = l->number < ALL_SPOILT ? 1 : PARTS, part = l->number % parts;
-    const size_t from = l->workspace_bytes * part / parts, to = l->workspace_bytes * (part + 1) / parts;
-    memset(l->workspace + from, 0xff, to - from);
+    if (l->number < ALL_SPOILT)
+        memset(l->workspace, 0xff, l->workspace_bytes);
+    else
+        for (size_t at = l->number * LINE % PIECE; at + LINE <= l->workspace_bytes; at += PIECE)
+            memset(l->workspace + at, 0xff, LINE);
 }
 
 static void start_product(void *closure)

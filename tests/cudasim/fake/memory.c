@@ -103,7 +103,7 @@ cudaError_t fake_load(const char *kernel, int busy)
                 : fake_take_kernel();
 }
 
-/* Maps the range twice, or allocates it in the simulator. */
+/* Maps the range twice, or allocates it in the simulator; either way it is full of NaN. */
 static int make(struct range *r)
 {
     if (fake_memory_make) {
@@ -118,6 +118,7 @@ static int make(struct range *r)
     close(fd);
     if (r->at == MAP_FAILED || r->alias == MAP_FAILED)
         abort();
+    memset(r->alias, 0xff, r->bytes);
     return 1;
 }
 
@@ -134,7 +135,6 @@ static cudaError_t allocate(void **p, size_t bytes)
     struct range r = {.bytes = all, .device = device};
     if (!make(&r))
         return cudaErrorMemoryAllocation;
-    memset(r.alias, 0xff, all);
     allocated[n_allocated++] = r;
     *p = r.at;
     return cudaSuccess;

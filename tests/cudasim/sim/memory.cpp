@@ -74,7 +74,7 @@ void memory_reset(void)
             abort();
     }
     memset(valid, 0, arena_used / PAGE * sizeof(uint16_t));
-    if (arena_used > 16u << 20) { /* give pages back */
+    if (arena_used > 64u << 20) { /* give pages back; a GPU's products alone have 32 MiB of scratch */
         madvise(arena, arena_used, MADV_DONTNEED);
         madvise(global_cells, arena_used / 2 * sizeof(global_cell), MADV_DONTNEED);
     }
