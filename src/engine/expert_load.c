@@ -22,23 +22,28 @@ void expert_counts_add(struct session *s, double *counts)
         counts[first + i] += own[i];
 }
 
-double expert_balance(struct session *s)
+double expert_balance_of(const struct model *m, const int32_t *plain, int parts, const float *sums)
 {
-    const int64_t experts = s->model->config.experts;
-    const struct mesh *mesh = &s->plan->strategy.key.mesh;
-    if (expert_counts(s) == 0 || model_aux(&s->model->config) == 0)
-        return 0;
-    const int32_t *own = (const int32_t *)session_io(s, s->plan->io.load) + expert_counts(s),
-                  *plain = s->plan->io.plain >= 0 ? session_io(s, s->plan->io.plain) : own;
-    const float *sums = (const float *)(own + experts);
-    const int64_t parts = s->plan->io.plain >= 0 ? mesh->degree[MESH_ULYSSES] * mesh->degree[MESH_RING] : 1;
+    const int64_t experts = m->config.experts;
     double rows = 0, sum = 0;
     for (int64_t e = 0; e < experts; e++) {
         double count = 0;
         for (int64_t part = 0; part < parts; part++)
             count += plain[part * experts + e];
-        rows += count / (double)s->model->config.experts_used;
+        rows += count / (double)m->config.experts_used;
         sum += count * sums[e];
     }
     return rows > 0 ? (double)experts * sum / rows / rows : 0;
+}
+
+double expert_balance(struct session *s)
+{
+    const struct mesh *mesh = &s->plan->strategy.key.mesh;
+    if (expert_counts(s) == 0 || model_aux(&s->model->config) == 0)
+        return 0;
+    const int32_t *own = (const int32_t *)session_io(s, s->plan->io.load) + expert_counts(s),
+                  *plain = s->plan->io.plain >= 0 ? session_io(s, s->plan->io.plain) : own;
+    const float *sums = (const float *)(own + s->model->config.experts);
+    return expert_balance_of(s->model, plain, s->plan->io.plain >= 0 ? mesh->degree[MESH_ULYSSES] * mesh->degree[MESH_RING] : 1,
+                             sums);
 }

@@ -12,7 +12,11 @@ int expert_counts_first(const struct session *s);
 void expert_counts_add(struct session *s, double *counts);
 /* Returns this rank's part of the balancing loss of its sequence in the program that ran last, without its coefficient, as
  * transformers' load_balancing_loss_func without a mask: E sum of f P, f and P means over all layers' rows. The loss is the sum of
- * the parts of the ranks that share the sequence. 0: the model is not trained with this loss, or the sequence is empty. */
+ * the parts of the ranks that share the sequence. 0: the model is not trained with this loss, or the sequence is empty. Without stages
+ * only (expert_stages.h). */
 double expert_balance(struct session *s);
+/* Returns the same from plain[parts][expert], the tokens that the softmax alone gives each expert on the ranks that share the sequence,
+ * and sums[expert], sums of the softmax over this rank's rows. */
+double expert_balance_of(const struct model *m, const int32_t *plain, int parts, const float *sums);
 
 #endif

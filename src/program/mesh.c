@@ -77,7 +77,7 @@ int mesh_members(const struct mesh *m, enum lane lane)
     if (lane == LANE_EP)
         return ep;
     if (lane == LANE_EXPERTS)
-        return ep > 1 ? (int)mesh_ranks(m) / ep : 1;
+        return ep > 1 ? (int)mesh_ranks(m) / mesh_degree(m, MESH_PP) / ep : 1;
     for (int d = 0; d < MESH_DIMS; d++)
         if (mesh_lanes[lane].every >> d & 1 && mesh_degree(m, (enum mesh_dim)d) == 1)
             return 1;

@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include "base/tell.h"
 #include "engine/expert_load.h"
+#include "engine/expert_stages.h"
 #include "train/observe.h"
 #include "train/pipeline.h"
 #include "train/router_bias.h"
@@ -142,14 +143,19 @@ struct sums {
 struct ticking {
     struct run *r;
     struct sums *sum;
+    struct expert_stages *experts; /* NULL: nothing balances experts */
 };
 
 static enum status run_half(void *user, const struct tick_work *w, int64_t micro_batch, const struct half_run *half)
 {
     const struct ticking *x = user;
+    expert_stages_fill(x->experts, x->r->session, w->program, w->piece);
     TRY(run_program(x->r, w->program, half, x->sum->trace));
+    const double balance = expert_stages_take(x->experts, x->r->session, w->program, w->piece);
     if (w->program >= PLAN_HEAD_FIRST && w->program <= PLAN_HEAD_LAST)
         x->sum->loss += session_loss(x->r->session);
+    if (x->sum->experts)
+        x->sum->experts[expert_counts(x->r->session)] += balance;
     if (w->program == PLAN_FORWARD && x->sum->experts)
         expert_counts_add(x->r->session, x->sum->experts);
     note_thrown(x->r, 1 + micro_batch);
@@ -161,13 +167,16 @@ static enum status run_ticks(struct run *r, int64_t targets, struct sums *sum)
 {
     const struct ticks t = plan_ticks(r->session->plan);
     const struct sequence_source source = training(r);
-    struct ticking x = {r, sum};
+    struct ticking x = {r, sum, NULL};
     const struct pipeline_pass pass = {&source, r->s->plan.batch, targets, r->progress.at.cursor, run_half, &x, NULL};
     if (r->progress.pending) {
         run_fill_record(r, 0, 0);
         TRY(run_program(r, PLAN_FLUSH, NULL, sum->trace));
     }
-    return pipeline_run(r, &t, &pass);
+    TRY(expert_stages_create(r->session, &x.experts));
+    const enum status st = pipeline_run(r, &t, &pass);
+    expert_stages_destroy(x.experts);
+    return st;
 }
 
 static enum status run_micro_batches(struct run *r, int64_t targets, struct sums *sum)

@@ -5,6 +5,7 @@
 #include "plan/lower/blocks/rows.h"
 #include "plan/lower/ends.h"
 #include "plan/lower/linear.h"
+#include "plan/lower/load.h"
 #include "plan/lower/param.h"
 #include "plan/lower/program.h"
 #include "plan/lower/slots.h"
@@ -417,6 +418,7 @@ void lower_backward(struct lowering *L)
     if (L->pp > 1) {
         L->cut = L->p->n_instrs;
         stage_begin_backward(L);
+        load_take(L);
     }
     int lowest = (int)L->m->config.layers; /* layer up to which gradients are wanted; -1: the embedding */
     for (int u = 0; u < L->m->n_units; u++)

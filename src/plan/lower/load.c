@@ -13,8 +13,12 @@ struct expert_load {
     /* a row of the experts' token counts for each of these layers; with a balancing loss also a row of counts by the softmax alone
      * (without the bias of choices) and a row of sums of the softmax */
     struct value counts;
-    /* tokens by the softmax alone: of this rank and those with the other heads; of all ranks that share the sequence */
+    /* tokens by the softmax alone: of this rank and those with the other heads; of all ranks that share the sequence, in pipelines an
+     * input of backward halves */
     struct value near, plain;
+    /* pipelines, programs of the head: tokens by the softmax alone of the stage's layers, an input; those of the ranks that share the
+     * sequence; of all stages, an output */
+    struct value own, shared, stages;
 };
 
 /* Returns the number of ranks that share a sequence. */
@@ -28,29 +32,48 @@ static int counts_rows(const struct expert_load *x)
     return x->layers + (x->aux > 0 ? 2 : 0);
 }
 
+/* Creates a persistent value of counts that the engine fills or reads, in tiles of `cut` rows. Returns its buffer. */
+static int create_counts(struct lowering *L, struct value *v, const char *name, int64_t rows, int64_t cut)
+{
+    value_create(L, v, name, CLASS_IO, rows, L->m->config.experts * 4, cut, RES_HOST);
+    home_create(L, v, -1, RES_HOST);
+    return v->tiles ? v->tiles[0].home.buffer : 0;
+}
+
+/* Creates the counts of the balancing loss that pass between ranks or, in pipelines, between programs. */
+static void create_passing(struct lowering *L, struct io_buffers *io)
+{
+    struct expert_load *x = L->load;
+    const int members = sharing(L), pipeline = L->pp > 1;
+    const int64_t row_bytes = L->m->config.experts * 4;
+    if (x->aux == 0 || (members == 1 && !pipeline))
+        return;
+    if (L->ring > 1 && L->ulysses > 1)
+        value_create(L, &x->near, "plain.near", CLASS_WORK, L->ulysses, row_bytes, L->ulysses, RES_NONE);
+    io->plain = create_counts(L, &x->plain, "plain", members, members);
+    if (!pipeline)
+        return;
+    if (members > 1)
+        value_create(L, &x->shared, "plain.shared", CLASS_WORK, members, row_bytes, members, RES_NONE);
+    io->plain_own = create_counts(L, &x->own, "plain.own", 1, 1);
+    io->plain_stages = create_counts(L, &x->stages, "plain.stages", L->pp * members, L->pp * members);
+}
+
 void load_create(struct lowering *L, struct io_buffers *io)
 {
-    const struct model_config *c = &L->m->config;
-    const int layers = model_expert_layers(L->m), members = sharing(L);
-    io->load = io->plain = -1;
-    if (layers == 0)
+    const int layers = model_expert_layers(L->m);
+    io->load = io->plain = io->plain_own = io->plain_stages = -1;
+    if (model_expert_layers(L->m->whole) == 0)
         return;
     struct expert_load *x = L->load = memory_new(L, 1, sizeof *x);
     if (!x)
         return;
     x->layers = layers;
-    x->active = (L->duties & DUTY_BACKWARD) != 0;
-    x->aux = model_aux(c) / (double)strategy_micro_batches(&L->s);
-    value_create(L, &x->counts, "load", CLASS_IO, counts_rows(x), c->experts * 4, 1, RES_HOST);
-    home_create(L, &x->counts, -1, RES_HOST);
-    io->load = x->counts.tiles ? x->counts.tiles[0].home.buffer : 0;
-    if (x->aux == 0 || members == 1)
-        return;
-    if (L->ring > 1 && L->ulysses > 1)
-        value_create(L, &x->near, "plain.near", CLASS_WORK, L->ulysses, c->experts * 4, L->ulysses, RES_NONE);
-    value_create(L, &x->plain, "plain", CLASS_IO, members, c->experts * 4, members, RES_HOST);
-    home_create(L, &x->plain, -1, RES_HOST);
-    io->plain = x->plain.tiles ? x->plain.tiles[0].home.buffer : 0;
+    x->active = layers > 0 && (L->duties & DUTY_BACKWARD) != 0;
+    x->aux = model_aux(&L->m->config) / (double)strategy_micro_batches(&L->s);
+    if (layers > 0)
+        io->load = create_counts(L, &x->counts, "load", counts_rows(x), 1);
+    create_passing(L, io);
 }
 
 static int is_active(const struct lowering *L)
@@ -79,30 +102,73 @@ static void gather(struct lowering *L, struct value *to, struct value *from, int
     gather_group(L, to, from, (struct group){0, to->rows, first, end, lane}, 0);
 }
 
+/* Gathers a row of counts from all ranks that share the sequence. */
+static void gather_sequence(struct lowering *L, struct value *to, struct value *from, int64_t row)
+{
+    struct value *near = &L->load->near;
+    const int two = near->n_tiles > 0;
+    gather(L, two ? near : to, from, row, row + 1, L->ulysses > 1 ? LANE_ULYSSES : LANE_RING);
+    if (two)
+        gather(L, to, near, 0, near->rows, LANE_RING);
+}
+
 void load_end(struct lowering *L)
 {
     struct expert_load *x = L->load;
-    const enum lane lane = L->ulysses > 1 ? LANE_ULYSSES : LANE_RING;
     if (!is_active(L))
         return;
     L->phase = PHASE_IO;
     L->unit = -1;
     value_put_home(L, &x->counts, 0, x->counts.rows, DEV);
-    if (x->aux == 0 || sharing(L) == 1)
+    if (x->aux == 0 || sharing(L) == 1 || L->pp > 1)
         return;
-    const int two = x->near.n_tiles > 0;
-    gather(L, two ? &x->near : &x->plain, &x->counts, x->layers, x->layers + 1, lane);
-    if (two)
-        gather(L, &x->plain, &x->near, 0, x->near.rows, LANE_RING);
+    gather_sequence(L, &x->plain, &x->counts, x->layers);
     value_put_home(L, &x->plain, 0, x->plain.rows, DEV);
 }
 
-void load_bind(struct lowering *L)
+/* Tells whether the counts pass between a pipeline's programs. */
+static int passes_counts(const struct lowering *L)
 {
-    if (!is_active(L))
+    return L->load && L->load->stages.n_tiles > 0 && L->st == OK;
+}
+
+void load_take(struct lowering *L)
+{
+    if (passes_counts(L))
+        value_get(L, &L->load->plain, 0);
+}
+
+void load_gather(struct lowering *L)
+{
+    struct expert_load *x = L->load;
+    if (!passes_counts(L))
+        return;
+    struct value *from = sharing(L) > 1 ? &x->shared : &x->own;
+    value_get(L, &x->own, 0);
+    if (sharing(L) > 1)
+        gather_sequence(L, from, &x->own, 0);
+    gather(L, &x->stages, from, 0, from->rows, LANE_PP);
+    value_put_home(L, &x->stages, 0, x->stages.rows, DEV);
+}
+
+/* Tells whether the program gathers the counts of all stages. */
+static int gathers(const struct lowering *L)
+{
+    return (L->duties & DUTY_HEAD) && !(L->duties & DUTY_EVALUATE);
+}
+
+void load_bind(struct lowering *L, int end)
+{
+    if (passes_counts(L) && !end) {
+        value_bind(L, &L->load->own, 0);
+        value_bind(L, &L->load->plain, 0);
+    } else if (passes_counts(L) && gathers(L)) {
+        value_bind(L, &L->load->stages, 1);
+    }
+    if (!is_active(L) || !end)
         return;
     value_bind(L, &L->load->counts, 1);
-    if (L->load->plain.n_tiles > 0)
+    if (L->load->plain.n_tiles > 0 && L->pp == 1)
         value_bind(L, &L->load->plain, 1);
 }
 
@@ -135,7 +201,7 @@ void load_balance(struct lowering *L, struct op_attrs *a, int64_t first, int64_t
         return;
     a->route.parts = sharing(L);
     a->route.aux = (float)x->aux;
-    if (sharing(L) > 1)
+    if (x->plain.n_tiles > 0)
         arg_read(L, 5, &x->plain, 0, x->plain.rows, DEV);
     else
         arg_read(L, 5, &x->counts, x->layers, x->layers + 1, DEV);

@@ -317,10 +317,14 @@ static enum status settle_batch(struct plan_request *s, int ranks)
 static enum status settle_experts(const struct model *m, struct plan_request *s, int ranks)
 {
     int *ep = &s->mesh.degree[MESH_EP];
+    const int stages = mesh_degree(&s->mesh, MESH_PP);
     if (*ep <= 0)
         *ep = 1;
-    if (ranks % *ep)
+    if (stages == 1 && ranks % *ep)
         return indivisible("ep", *ep, ranks);
+    if (ranks / stages % *ep)
+        return status_fail(ERR_INVALID, "--mesh: ep=%d does not divide the %d rank%s of each of the %d stages: give a divisor",
+                           *ep, ranks / stages, ranks == stages ? "" : "s", stages);
     if (*ep > 1 && mesh_on_gpus(s))
         return status_fail(ERR_INVALID,
                            "--mesh: ep=%d: GPUs have no kernels yet for rows that travel to other ranks' experts: leave ep out",

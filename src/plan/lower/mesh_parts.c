@@ -67,15 +67,6 @@ enum status mesh_check_stages(const struct model *m, const struct plan_request *
     if (model_has_rows(m))
         return status_fail(ERR_INVALID,
                            "--mesh: pp=%d: stages do not train rows of tokens (--lora tokens=...): leave out one of them", pp);
-    if (mesh_degree(&s->mesh, MESH_EP) > 1)
-        return status_fail(ERR_INVALID, "--mesh: pp=%d and ep=%d: stages have all experts of their layers: leave one out", pp,
-                           mesh_degree(&s->mesh, MESH_EP));
-    if (m->config.experts > 0 && model_aux(&m->config) > 0)
-        return status_fail(
-            ERR_INVALID,
-            "--mesh: pp=%d: the loss that balances experts is over all layers at once: give --router-aux 0, or leave "
-            "pp out",
-            pp);
     if (s->zero == 0)
         return status_fail(ERR_INVALID, "--mesh: pp=%d: all stages share the embedding and the head: take --zero 1, 2 or 3", pp);
     return model_stage_of(m, &s->stage_layers, 0, pp, 0, 1, &part);

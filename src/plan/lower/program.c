@@ -116,7 +116,7 @@ static void bind_persistent(struct lowering *L, int end)
             value_bind(L, &L->norm, 1);
         if (lower_says_each(L))
             value_bind(L, &L->each, 1);
-        load_bind(L);
+        load_bind(L, 1);
         return;
     }
     struct value *first[] = {&L->tokens, &L->targets, &L->positions}, *last[] = {&L->inv_freq, &L->record};
@@ -146,6 +146,7 @@ static void bind_persistent(struct lowering *L, int end)
         value_bind(L, &L->norm, 0);
     stage_bind(L, 0);
     kept_bind(L, 0);
+    load_bind(L, 0);
     bind_sums(L, 0);
 }
 

@@ -39,9 +39,9 @@ struct io_buffers {
     int columns;          /* tokens of the head's rows that are trained by themselves; -1: no buffer */
     int links;            /* links of rows (enum row_link), for recurrences; -1: no buffer */
     int order;            /* pieces of a shared sequence by tokens (seq_piece_order), for recurrences; -1: no buffer */
-    int load, plain;      /* counts of experts' tokens (load.h); -1: no buffer */
-    int each;             /* every token's loss, written by programs without a backward pass; -1: no buffer */
-    int weights;          /* every token's weight in the loss, read by programs with a backward pass; -1: no buffer */
+    int load, plain, plain_own, plain_stages; /* counts of experts' tokens (load.h); -1: no buffer */
+    int each;                                 /* every token's loss, written by programs without a backward pass; -1: no buffer */
+    int weights; /* every token's weight in the loss, read by programs with a backward pass; -1: no buffer */
 };
 
 /* Lowers one program of the set. Persistent buffers come first and are the same for all duties. */

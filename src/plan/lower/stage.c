@@ -5,6 +5,7 @@
 #include "plan/lower/emit.h"
 #include "plan/lower/ends.h"
 #include "plan/lower/linear.h"
+#include "plan/lower/load.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/program.h"
 #include "plan/lower/update.h"
@@ -334,8 +335,10 @@ static void lower_head(struct lowering *L)
         L->unit = of_matrix;
         grads_finish(L, of_matrix);
     }
-    if (gradient)
+    if (gradient) {
         leave_share(L, &L->dx, STAGE_HEAD_GRAD, STAGE_DOUT, L->pp - 1);
+        load_gather(L);
+    }
     lower_loss_sum(L);
 }
 

@@ -308,11 +308,16 @@ static void lanes(void **state)
     (void)state;
     enum { SHARING = 3 * 4 * 2, PLACES = 2 * SHARING * 5 };
     const struct mesh mesh = {{[MESH_DP] = 3, [MESH_ULYSSES] = 4, [MESH_RING] = 2, [MESH_TP] = 2, [MESH_PP] = 5, [MESH_EP] = 6}};
-    const int members[COMM_LANES] = {
-        [LANE_WORLD - LANE_WORLD] = PLACES, [LANE_ULYSSES - LANE_WORLD] = 4,          [LANE_RING - LANE_WORLD] = 2,
-        [LANE_EP - LANE_WORLD] = 6,         [LANE_EXPERTS - LANE_WORLD] = PLACES / 6, [LANE_TP - LANE_WORLD] = 2,
-        [LANE_ZERO - LANE_WORLD] = SHARING, [LANE_STAGE - LANE_WORLD] = 2 * SHARING,  [LANE_PP - LANE_WORLD] = 5,
-        [LANE_SEQUENCE - LANE_WORLD] = 8};
+    const int members[COMM_LANES] = {[LANE_WORLD - LANE_WORLD] = PLACES,
+                                     [LANE_ULYSSES - LANE_WORLD] = 4,
+                                     [LANE_RING - LANE_WORLD] = 2,
+                                     [LANE_EP - LANE_WORLD] = 6,
+                                     [LANE_EXPERTS - LANE_WORLD] = 2 * SHARING / 6,
+                                     [LANE_TP - LANE_WORLD] = 2,
+                                     [LANE_ZERO - LANE_WORLD] = SHARING,
+                                     [LANE_STAGE - LANE_WORLD] = 2 * SHARING,
+                                     [LANE_PP - LANE_WORLD] = 5,
+                                     [LANE_SEQUENCE - LANE_WORLD] = 8};
     const int strides[COMM_LANES] = {[LANE_WORLD - LANE_WORLD] = 1,        [LANE_ULYSSES - LANE_WORLD] = 2,
                                      [LANE_RING - LANE_WORLD] = 8,         [LANE_EP - LANE_WORLD] = 1,
                                      [LANE_EXPERTS - LANE_WORLD] = 6,      [LANE_TP - LANE_WORLD] = 1,
