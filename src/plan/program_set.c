@@ -32,23 +32,32 @@ static int evaluates(const struct plan_request *s)
     return s->eval_every > 0 || s->eval_before || s->scores;
 }
 
-/* Sets the duties of a pipeline's programs. */
-static void pipeline_duties(const struct model *m, const struct plan_request *s, int duties[PLAN_PROGRAMS])
+/* Sets the duties of the programs by which stages train. */
+static void training_duties(const struct plan_request *s, int duties[PLAN_PROGRAMS])
 {
     const int both = DUTY_FORWARD | DUTY_BACKWARD;
-    memset(duties, 0, sizeof(int) * PLAN_PROGRAMS);
-    duties[PLAN_UPDATE_STEP] = plan_first_duties(s);
-    duties[PLAN_FLUSH] = DUTY_UPDATE;
     duties[PLAN_FORWARD] = both | DUTY_FIRST | DUTY_HALF_FORWARD;
-    duties[PLAN_EMBED] = DUTY_EMBED;
-    duties[PLAN_PASS_FORWARD] = DUTY_PASS_FORWARD;
-    duties[PLAN_PASS_BACKWARD] = DUTY_PASS_BACKWARD;
     set_three(s, &duties[PLAN_HEAD_FIRST], DUTY_HEAD);
     set_three(s, &duties[PLAN_BACKWARD_FIRST], both | DUTY_HALF_BACKWARD);
     if (s->grad_accum > 1 && mesh_degree(&s->mesh, MESH_SLICES) > 1)
         duties[PLAN_BACKWARD_NEXT] = both | DUTY_HALF_BACKWARD | DUTY_NEXT;
     set_three(s, &duties[PLAN_EMBED_GRAD_FIRST], DUTY_EMBED_GRAD);
-    if (evaluates(s))
+}
+
+/* Sets the duties of a pipeline's programs. */
+static void pipeline_duties(const struct model *m, const struct plan_request *s, int duties[PLAN_PROGRAMS])
+{
+    memset(duties, 0, sizeof(int) * PLAN_PROGRAMS);
+    duties[PLAN_UPDATE_STEP] = plan_first_duties(s);
+    duties[PLAN_FLUSH] = DUTY_UPDATE;
+    duties[PLAN_EMBED] = DUTY_EMBED;
+    duties[PLAN_PASS_FORWARD] = DUTY_PASS_FORWARD;
+    duties[PLAN_PASS_BACKWARD] = DUTY_PASS_BACKWARD;
+    if (s->evaluation)
+        duties[PLAN_FORWARD] = DUTY_FORWARD;
+    else
+        training_duties(s, duties);
+    if (s->evaluation || evaluates(s))
         duties[PLAN_EVAL] = DUTY_HEAD | DUTY_EVALUATE;
     for (int i = PLAN_EMBED; model_first_embeds(m) && i <= PLAN_EMBED_GRAD_LAST; i++) /* only the norm is left of them */
         if ((duties[i] & (DUTY_EMBED | DUTY_EMBED_GRAD)) && !(duties[i] & DUTY_LAST))

@@ -189,7 +189,7 @@ static enum status try_gradients(const struct model *m, const struct model_part 
                                  struct plan_request *s, struct plan **out)
 {
     struct plan_request other = *s;
-    if (s->grads != OFFLOAD_AUTO || plan_pieces_of(s) == 1 || (*out)->strategy.placement.grads == RES_DEVICE)
+    if (s->grads != OFFLOAD_AUTO || plan_pieces_of(s) == 1 || s->evaluation || (*out)->strategy.placement.grads == RES_DEVICE)
         return OK;
     other.grads = OFFLOAD_NONE;
     TRY(try_other(m, part, own, &other, limit, s, out));

@@ -5,7 +5,9 @@
 struct ticks plan_ticks(const struct plan *p)
 {
     const struct strategy *s = &p->strategy;
-    return (struct ticks){strategy_stages(s), strategy_slices(s), strategy_lag(s), p->micro_batches, 0, !p->programs[PLAN_EMBED]};
+    return (struct ticks){
+        strategy_stages(s),      strategy_slices(s), strategy_lag(s), p->micro_batches, !p->programs[PLAN_HEAD_FIRST],
+        !p->programs[PLAN_EMBED]};
 }
 
 struct ticks plan_evaluation_ticks(const struct plan *p, int64_t micro_batches)

@@ -30,6 +30,7 @@ struct ticks {
     int first_embeds;
 };
 
+/* Returns the ticks of a step, or of a plan that evaluates only, those of its micro-batches. */
 struct ticks plan_ticks(const struct plan *p);
 /* Returns the ticks of an evaluation of as many micro-batches, whose losses (PLAN_EVAL) follow the last stage's forward passes. */
 struct ticks plan_evaluation_ticks(const struct plan *p, int64_t micro_batches);

@@ -42,13 +42,18 @@ static void summarise(const struct sums *x, double sum, const struct tally *all,
 }
 
 /* An evaluation's sums so far, and counts of the sequences that are done. */
-struct evaluating {
-    struct run *r;
-    const struct sequence_source *source;
-    int64_t n; /* sequences */
+struct evaluated {
     double sum;
     struct sums sums;
     struct tally done;
+};
+
+/* An evaluation of n sequences. whole: in a pipeline, what is found of the micro-batches whose slices are all done. */
+struct evaluating {
+    struct run *r;
+    const struct sequence_source *source;
+    int64_t n;
+    struct evaluated now, whole;
 };
 
 /* Evaluates the micro-batches one after another. *cut: a signal ended this. */
@@ -57,7 +62,7 @@ static enum status run_each(struct evaluating *x, int *cut)
     struct run *r = x->r;
     const enum plan_program which = r->session->plan->programs[PLAN_EVAL] ? PLAN_EVAL : PLAN_UPDATE_STEP;
     for (int64_t i = 0; i < sequences_micro_batches(r, x->n); i++) {
-        struct tally done = x->done;
+        struct tally done = x->now.done;
         const enum status st = sequences_publish(r, x->source, sequences_own(r, x->n, i), x->n, &done);
         *cut = st == ERR_STOPPED;
         if (*cut)
@@ -69,9 +74,9 @@ static enum status run_each(struct evaluating *x, int *cut)
         TRY(comm_section_end(r->comm, cut));
         if (*cut)
             return OK;
-        x->done = done;
-        x->sum += session_loss(r->session);
-        add_tokens(r, &x->sums);
+        x->now.done = done;
+        x->now.sum += session_loss(r->session);
+        add_tokens(r, &x->now.sums);
     }
     return OK;
 }
@@ -79,22 +84,28 @@ static enum status run_each(struct evaluating *x, int *cut)
 static enum status run_half(void *user, const struct tick_work *w, int64_t micro_batch, const struct half_run *half)
 {
     struct evaluating *x = user;
+    const int slices = strategy_slices(&x->r->session->plan->strategy);
     (void)micro_batch;
     TRY(session_run_half(x->r->session, w->program, half, NULL));
-    if (w->program == PLAN_EVAL) {
-        x->sum += session_loss(x->r->session);
-        add_tokens(x->r, &x->sums);
-    }
+    if (w->program != PLAN_EVAL || comm_is_cut(x->r->comm))
+        return OK;
+    x->now.sum += session_loss(x->r->session);
+    add_tokens(x->r, &x->now.sums);
+    if (w->piece % slices == slices - 1)
+        x->whole = x->now;
     return OK;
 }
 
-/* Passes all micro-batches through a pipeline. *cut: a signal ended this, and the sums are incomplete. */
+/* Passes all micro-batches through a pipeline. *cut: a signal ended this. */
 static enum status run_stages(struct evaluating *x, int *cut)
 {
     const struct ticks t = plan_evaluation_ticks(x->r->session->plan, sequences_micro_batches(x->r, x->n));
-    const struct pipeline_pass pass = {x->source, x->n, 1, 0, run_half, x, &x->done};
+    const struct pipeline_pass pass = {x->source, x->n, 1, 0, run_half, x, &x->now.done};
     TRY(pipeline_run(x->r, &t, &pass));
-    return comm_section_end(x->r->comm, cut);
+    TRY(comm_section_end(x->r->comm, cut));
+    if (*cut)
+        x->now = x->whole;
+    return OK;
 }
 
 enum status run_evaluate_source(struct run *r, const struct sequence_source *source, int64_t n, struct evaluation *out, int *cut)
@@ -107,9 +118,9 @@ enum status run_evaluate_source(struct run *r, const struct sequence_source *sou
         r->inputs.rereading.stop = NULL;
     TRY((strategy_stages(&r->session->plan->strategy) > 1 ? run_stages : run_each)(&x, cut));
     r->inputs.rereading.stop = stop;
-    TRY(sequences_add_up(r, &x.done, &all));
-    TRY(comm_sum(r->comm, (double *)&x.sums, sizeof x.sums / sizeof(double)));
-    summarise(&x.sums, x.sum, &all, out);
+    TRY(sequences_add_up(r, &x.now.done, &all));
+    TRY(comm_sum(r->comm, (double *)&x.now.sums, sizeof x.now.sums / sizeof(double)));
+    summarise(&x.now.sums, x.now.sum, &all, out);
     return OK;
 }
 

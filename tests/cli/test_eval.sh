@@ -31,13 +31,17 @@ read -r n mean <buckets
 near "mean of the buckets" "$mean" "$(value one loss)"
 
 # With everything on drives and device memory that the host cannot reach, results are the same: alone, on two ranks that share each
-# sequence, and on two that do not.
+# sequence, on two that do not, and on two with a layer each.
 evaluate far --model tiny --lengths 128 --json --device cpu:discrete --offload nvme
 cmp -s one far || fail "placement changed what was found"
 evaluate ring --model tiny --lengths 128 --json --ranks 2 --mesh ring=2
 near "a ring of two" "$(value ring loss)" "$(value one loss)"
 evaluate dp --model tiny --lengths 128 --json --ranks 2 --mesh dp=2
 near "two ranks with sequences of their own" "$(value dp loss)" "$(value one loss)"
+evaluate stages --model tiny --lengths 128 --json --ranks 2 --mesh pp=2,slices=2
+near "two stages" "$(value stages loss)" "$(value one loss)"
+tr -d ' \n' <one | sed 's/.*"seen":\[//; s/"loss":[-0-9.e]*//g' >seen # predictions of each bucket
+tr -d ' \n' <stages | sed 's/.*"seen":\[//; s/"loss":[-0-9.e]*//g' | cmp -s - seen || fail "two stages: what predictions see"
 
 # Overlapping windows predict every token once, too.
 evaluate overlap --model tiny --lengths 128 --stride 50 --tasks ppl --json

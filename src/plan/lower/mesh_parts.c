@@ -61,9 +61,6 @@ enum status mesh_check_stages(const struct model *m, const struct plan_request *
         TRY(check_islands(mesh_islands(s), pp));
     if (pp == 1)
         return OK;
-    if (s->evaluation)
-        return status_fail(ERR_INVALID,
-                           "--mesh: pp=%d: stages evaluate only while they train: leave pp out, any mesh loads their state", pp);
     if (model_has_rows(m))
         return status_fail(ERR_INVALID,
                            "--mesh: pp=%d: stages do not train rows of tokens (--lora tokens=...): leave out one of them", pp);
