@@ -259,18 +259,23 @@ static void shift_positions(const struct batch *b, int32_t *positions)
         positions[i] += first;
 }
 
-/* Publishes each row's link to the row before it. A document goes on where positions do. whole: scratch for the links of all tokens. */
+/* Returns the link of a token of the micro-batch to the one before it. A document goes on where positions do. */
+static int32_t link_of(const struct batch *b, int64_t i)
+{
+    const int32_t *positions = b->whole.positions;
+    const int64_t n = i / b->each, at = i % b->each;
+    if (n >= b->s->plan->strategy.key.packed || at >= b->used[n])
+        return ROW_NONE;
+    return at > 0 && positions[i] == positions[i - 1] + 1 ? ROW_FOLLOWS : ROW_BEGINS;
+}
+
+/* Publishes each row's link to the row before it. whole: scratch for the links of all tokens. */
 static void publish_links(struct batch *b, int32_t *whole)
 {
     const struct io_buffers *io = &b->s->plan->io;
-    const int32_t *positions = b->whole.positions;
-    const int64_t packed = b->s->plan->strategy.key.packed;
     int32_t *links = io->links >= 0 ? session_io(b->s, io->links) : NULL, *all = b->memory ? whole : links;
-    for (int64_t i = 0; links && i < b->shape.padded; i++) {
-        const int64_t n = i / b->each, at = i % b->each;
-        const int follows = at > 0 && positions[i] == positions[i - 1] + 1;
-        all[i] = n >= packed || at >= b->used[n] ? ROW_NONE : follows ? ROW_FOLLOWS : ROW_BEGINS;
-    }
+    for (int64_t i = 0; links && i < b->shape.padded; i++)
+        all[i] = link_of(b, i);
     if (links && b->memory)
         seq_gather(b->layout, b->ring, b->ulysses, all, links);
     if (io->order >= 0)
@@ -299,7 +304,8 @@ void batch_take_slice(struct batch *b, int64_t slice)
     const struct model *m = b->s->model;
     const struct io_buffers *io = &b->s->plan->io;
     const int64_t n = b->shape.padded, rows = b->s->plan->strategy.rows, first = slice * n, own = first + b->ulysses * rows;
-    int32_t *const index = session_io(b->s, io->index), *const numbers = io->numbers >= 0 ? session_io(b->s, io->numbers) : NULL;
+    int32_t *const index = session_io(b->s, io->index), *const numbers = io->numbers >= 0 ? session_io(b->s, io->numbers) : NULL,
+                   *const links = io->links >= 0 ? session_io(b->s, io->links) : NULL;
     const struct sequence in = inputs(b->s);
     b->first_token = first;
     b->first_row = 0;
@@ -316,6 +322,8 @@ void batch_take_slice(struct batch *b, int64_t slice)
         index[i] = (int32_t)(first + i);
     for (int64_t i = 0; numbers && i < rows; i++)
         numbers[i] = (int32_t)(own + i);
+    for (int64_t i = 0; links && i < rows; i++)
+        links[i] = link_of(b, own + i);
     for (int k = 0; k < m->n_masks; k++) {
         int32_t *const lo = session_io(b->s, io->lo[k]), *const hi = session_io(b->s, io->hi[k]);
         const int64_t window = m->mask_window[k];

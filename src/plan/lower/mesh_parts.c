@@ -87,7 +87,7 @@ static int choose_slices(const struct model *m, const struct plan_request *s)
     int slices = 1;
     while (slices * s->grad_accum < fill && rows / (2 * slices) >= SLICE_ROWS)
         slices *= 2;
-    return s->mesh.degree[MESH_RING] > 1 || has_states(m) ? 1 : slices;
+    return s->mesh.degree[MESH_RING] > 1 || (has_states(m) && s->mesh.degree[MESH_ULYSSES] > 1) ? 1 : slices;
 }
 
 enum status mesh_settle_slices(const struct model *m, struct plan_request *s)
@@ -101,10 +101,11 @@ enum status mesh_settle_slices(const struct model *m, struct plan_request *s)
     if (pp == 1)
         return status_fail(ERR_INVALID, "--mesh: slices=%d: only stages take a sequence in slices: give pp, too, or leave it out",
                            *slices);
-    if (has_states(m))
-        return status_fail(
-            ERR_INVALID, "--mesh: slices=%d: the model has blocks whose states do not pass from slice to slice: leave slices out",
-            *slices);
+    if (has_states(m) && ulysses > 1)
+        return status_fail(ERR_INVALID,
+                           "--mesh: slices=%d and ulysses=%d: the model has blocks whose states pass from slice to slice on one "
+                           "rank only: take ulysses=1, or leave slices out",
+                           *slices, ulysses);
     if (ring > 1)
         return status_fail(ERR_INVALID, "--mesh: slices=%d and ring=%d: the ranks of a stage share a slice by heads: take ring=1",
                            *slices, ring);
@@ -117,8 +118,8 @@ enum status mesh_settle_slices(const struct model *m, struct plan_request *s)
 int mesh_may_slice(const struct model *m, const struct plan_request *s, const struct mesh *mesh)
 {
     const int64_t rows = s->micro_batch * s->seq_len / mesh_degree(mesh, MESH_ULYSSES), slices = mesh_degree(mesh, MESH_SLICES);
-    return slices == 1 ||
-           (!has_states(m) && mesh_degree(mesh, MESH_PP) > 1 && mesh_degree(mesh, MESH_RING) == 1 && rows / slices >= SLICE_ROWS);
+    return slices == 1 || ((!has_states(m) || mesh_degree(mesh, MESH_ULYSSES) == 1) && mesh_degree(mesh, MESH_PP) > 1 &&
+                           mesh_degree(mesh, MESH_RING) == 1 && rows / slices >= SLICE_ROWS);
 }
 
 unsigned mesh_open_parts(const struct plan_request *s, int ranks, int per_host)

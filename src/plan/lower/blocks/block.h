@@ -50,6 +50,10 @@ struct block_lowering {
      * and bind them at the start (end = 0) or the end (1) of a program. NULL: nothing is cached. */
     void (*cache_create)(struct lowering *L, struct block *b);
     void (*cache_bind)(struct lowering *L, const struct block *b, int end);
+    /* Create the persistent values that pass from slice to slice of a sequence forward, or (gradients = 1) backward, and bind them like
+     * cache_bind. NULL: nothing passes. */
+    void (*carry_create)(struct lowering *L, struct block *b, int gradients);
+    void (*carry_bind)(struct lowering *L, const struct block *b, int end);
 };
 
 #define BLOCK(KIND, name, ...) extern const struct block_lowering name##_lowering;

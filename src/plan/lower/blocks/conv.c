@@ -40,6 +40,13 @@ static void produce_x(struct lowering *L, struct value *v, int c)
     produce(L, v, c, &conv_of(v->block)->x);
 }
 
+static void forward(struct lowering *L, struct block *b)
+{
+    struct conv_layer *v = b->values;
+    passing_enter(L, &v->tail);
+    conv_ranks_forward(L, b);
+}
+
 static void produce_output(struct lowering *L, struct value *out, int c)
 {
     const struct block *b = out->block;
@@ -72,15 +79,15 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
 static void backward(struct lowering *L, struct block *b)
 {
     struct value *dtail = &conv_work(L)->dtail;
+    struct conv_layer *v = b->values;
     if (passing_is_shared(L)) {
         conv_ranks_backward(L, b);
         return;
     }
-    value_new(L, dtail, 0);
-    pieces_fill(L, dtail, 0, 1);
+    passing_enter_gradient(L, &v->tail, dtail);
     for (int c = L->n_chunks - 1; c >= 0; c--)
         backward_chunk(L, b, c);
-    value_drop(L, dtail, 0);
+    passing_leave_gradient(L, &v->tail, dtail);
 }
 
 /* --- Creation --- */
@@ -142,6 +149,20 @@ static void cache_bind(struct lowering *L, const struct block *b, int end)
     passing_bind(L, b, &v->tail, end);
 }
 
+static void carry_create(struct lowering *L, struct block *b, int gradients)
+{
+    const struct convolution k = conv_convolution(conv_of(b));
+    struct conv_layer *v = b->values ? b->values : (b->values = memory_new(L, 1, sizeof *v));
+    if (v)
+        passing_create_carry(L, b, &v->tail, "tail", convolution_tail(&k, gradients ? F32 : L->s.key.dtype), gradients);
+}
+
+static void carry_bind(struct lowering *L, const struct block *b, int end)
+{
+    struct conv_layer *v = b->values;
+    passing_bind_carry(L, &v->tail, end);
+}
+
 /* Cuts the gradient of the matrix that holds the first maps, since each map writes its own part. */
 static int grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
 {
@@ -155,7 +176,9 @@ const struct block_lowering conv_lowering = {.grad_cuts = grad_cuts,
                                              .layer_values = layer_values,
                                              .chunk_values = chunk_values,
                                              .produce = produce_output,
-                                             .forward = conv_ranks_forward,
+                                             .forward = forward,
                                              .backward = backward,
                                              .cache_create = cache_create,
-                                             .cache_bind = cache_bind};
+                                             .cache_bind = cache_bind,
+                                             .carry_create = carry_create,
+                                             .carry_bind = carry_bind};

@@ -50,6 +50,22 @@ static void of_layers(struct lowering *L, void (*create_of)(struct lowering *L, 
     }
 }
 
+/* Creates what passes from slice to slice in blocks without keys. */
+static void create_carried(struct lowering *L, int gradients)
+{
+    for (int l = 0; l < (int)L->m->config.layers; l++)
+        for (int i = 0; L->st == OK && i < L->layers[l].n_blocks; i++)
+            if (L->layers[l].blocks[i].lowering->carry_create)
+                L->layers[l].blocks[i].lowering->carry_create(L, &L->layers[l].blocks[i], gradients);
+}
+
+static void bind_carried(struct lowering *L, int l, int end)
+{
+    for (int i = 0; i < L->layers[l].n_blocks; i++)
+        if (L->layers[l].blocks[i].lowering->carry_bind)
+            L->layers[l].blocks[i].lowering->carry_bind(L, &L->layers[l].blocks[i], end);
+}
+
 void kept_create(struct lowering *L)
 {
     const int first = L->p->n_buffers;
@@ -58,19 +74,23 @@ void kept_create(struct lowering *L)
     L->kept = memory_new(L, (int)L->m->config.layers, sizeof *L->kept);
     if (L->st == OK)
         of_layers(L, create_keys);
+    create_carried(L, 0);
     program_add_copies(L->p, COPIES_KEYS, first, strategy_open_micro_batches(&L->s));
     if (L->st == OK)
         of_layers(L, create_gradients);
+    create_carried(L, 1);
 }
 
 void kept_bind(struct lowering *L, int end)
 {
-    for (int l = 0; L->kept && (L->duties & DUTY_FORWARD) && l < (int)L->m->config.layers; l++)
+    for (int l = 0; L->kept && (L->duties & DUTY_FORWARD) && l < (int)L->m->config.layers; l++) {
         for (int t = 0; t < L->kept[l].n; t++) {
             struct value *const all[] = {&L->kept[l].k[t], &L->kept[l].v[t], &L->kept[l].dk[t], &L->kept[l].dv[t]};
             for (int i = 0; i < 4; i++)
                 value_bind(L, all[i], end);
         }
+        bind_carried(L, l, end);
+    }
 }
 
 /* --- Passes --- */

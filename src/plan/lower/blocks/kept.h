@@ -2,6 +2,8 @@
  * backward, from the last slice to the first, each slice adds to the gradients of all keys and values that it attends. Private to
  * src/plan/lower.
  *
+ * States of recurrences and last rows before convolutions pass from slice to slice likewise (passing.h).
+ *
  * Keys, values and gradients are persistent, in the heads layout, a row for each token of the sequence. All slices run one program: the
  * rows' numbers (io_buffers.index) and the masks alone tell a slice from others. */
 #ifndef LTRAIN_PLAN_LOWER_BLOCKS_KEPT_H

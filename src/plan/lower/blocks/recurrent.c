@@ -110,6 +110,14 @@ static void fetch(struct lowering *L, const struct block *b, int c)
     value_get(L, &v->ab, c);
 }
 
+static void forward(struct lowering *L, struct block *b)
+{
+    struct recurrent_layer *v = b->values;
+    passing_enter(L, &v->state);
+    passing_enter(L, &v->tail);
+    recurrent_ranks_forward(L, b);
+}
+
 static void produce_output(struct lowering *L, struct value *out, int c)
 {
     const struct block *b = out->block;
@@ -123,14 +131,6 @@ static void produce_output(struct lowering *L, struct value *out, int c)
 }
 
 /* --- Backward --- */
-
-static void fill(struct lowering *L, struct value *v)
-{
-    struct op_attrs *a = emit(L, OP_FILL, LANE_COMPUTE);
-    a->fill.bytes = v->row_bytes;
-    arg_write(L, 0, v, 0, 1, DEV);
-    emit_done(L, 0);
-}
 
 static void backward_chunk(struct lowering *L, const struct block *b, int c)
 {
@@ -154,19 +154,17 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
 static void backward(struct lowering *L, struct block *b)
 {
     struct recurrent_work *W = recurrent_work(L);
-    struct value *const passing[] = {&W->dstate, &W->dtail};
+    struct recurrent_layer *v = b->values;
     if (passing_is_shared(L)) {
         recurrent_ranks_backward(L, b);
         return;
     }
-    for (int i = 0; i < 2; i++) {
-        value_new(L, passing[i], 0);
-        fill(L, passing[i]);
-    }
+    passing_enter_gradient(L, &v->state, &W->dstate);
+    passing_enter_gradient(L, &v->tail, &W->dtail);
     for (int c = L->n_chunks - 1; c >= 0; c--)
         backward_chunk(L, b, c);
-    for (int i = 0; i < 2; i++)
-        value_drop(L, passing[i], 0);
+    passing_leave_gradient(L, &v->state, &W->dstate);
+    passing_leave_gradient(L, &v->tail, &W->dtail);
 }
 
 /* --- Creation --- */
@@ -267,6 +265,24 @@ static void cache_bind(struct lowering *L, const struct block *b, int end)
     passing_bind(L, b, &v->tail, end);
 }
 
+static void carry_create(struct lowering *L, struct block *b, int gradients)
+{
+    const struct recurrent_block *r = recurrent_of(b);
+    const struct convolution k = recurrent_convolution(r);
+    struct recurrent_layer *v = b->values ? b->values : (b->values = memory_new(L, 1, sizeof *v));
+    if (!v)
+        return;
+    passing_create_carry(L, b, &v->state, "state", state_bytes(r), gradients);
+    passing_create_carry(L, b, &v->tail, "tail", convolution_tail(&k, gradients ? F32 : L->s.key.dtype), gradients);
+}
+
+static void carry_bind(struct lowering *L, const struct block *b, int end)
+{
+    struct recurrent_layer *v = b->values;
+    passing_bind_carry(L, &v->state, end);
+    passing_bind_carry(L, &v->tail, end);
+}
+
 /* Cuts the gradient of a matrix that holds several of the first maps, since each map writes its own part. */
 static int grad_cuts(const struct lowering *L, const struct block *b, int64_t *cuts, int n, int max)
 {
@@ -287,7 +303,9 @@ const struct block_lowering recurrent_lowering = {.grad_cuts = grad_cuts,
                                                   .layer_values = layer_values,
                                                   .chunk_values = chunk_values,
                                                   .produce = produce_output,
-                                                  .forward = recurrent_ranks_forward,
+                                                  .forward = forward,
                                                   .backward = backward,
                                                   .cache_create = cache_create,
-                                                  .cache_bind = cache_bind};
+                                                  .cache_bind = cache_bind,
+                                                  .carry_create = carry_create,
+                                                  .carry_bind = carry_bind};
