@@ -255,6 +255,17 @@ static enum status read_rows(struct input *in, uint8_t *buf, size_t n, size_t *g
     return OK;
 }
 
+void input_select(struct input *in, int (*reads)(void *user, const char *name), void *user)
+{
+    if (in->parquet)
+        parquet_select(in->parquet, reads, user);
+}
+
+int input_has_column(const struct input *in, const char *name)
+{
+    return in->parquet && parquet_has(in->parquet, name);
+}
+
 enum status input_check_column(const struct input *in, const char *name)
 {
     return in->parquet ? parquet_check(in->parquet, name) : OK;

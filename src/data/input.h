@@ -26,6 +26,10 @@ int input_is_parquet(const char *path);
 enum status input_open(const char *path, struct fingerprint *print, struct input **out);
 /* Reads n bytes; fewer only at the end. ERR_INVALID: an archive is damaged or cut off. */
 enum status input_read(struct input *in, uint8_t *buf, size_t n, size_t *got);
+/* Leaves out the columns of a .parquet whose names `reads` denies; before anything is read. */
+void input_select(struct input *in, int (*reads)(void *user, const char *name), void *user);
+/* Tells whether a .parquet has a column of that name. */
+int input_has_column(const struct input *in, const char *name);
 /* Refuses a column of a .parquet whose values have a type that rows do not have (parquet_check). */
 enum status input_check_column(const struct input *in, const char *name);
 /* Finishes the fingerprint after all was read. ERR_CORRUPT: the file has changed meanwhile. */

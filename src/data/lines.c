@@ -6,6 +6,7 @@
 #include "chat/chat.h"
 #include "data/id_row.h"
 #include "data/input.h"
+#include "data/row_members.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -165,6 +166,26 @@ static enum status check_columns(const struct input *in, const char *column)
     for (size_t i = 0; i < sizeof read / sizeof *read; i++)
         TRY(input_check_column(in, read[i]));
     return input_check_column(in, name_of(column));
+}
+
+/* Rows, of which some members are read. */
+struct reader {
+    enum lines_kind kind;
+    const char *column;
+};
+
+static int reads(void *reader, const char *name)
+{
+    const struct reader *r = reader;
+    return row_members_are_read(r->kind, r->column, name);
+}
+
+void lines_select(struct input *in, enum lines_kind kind, const char *column)
+{
+    struct reader r = {kind, column};
+    /* a file without the text keeps its columns: a message names the first one */
+    if (kind != LINES_TEXT || input_has_column(in, name_of(column)))
+        input_select(in, reads, &r);
 }
 
 enum status lines_look(const char *path, const char *column, enum lines_kind *out)

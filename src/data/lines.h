@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct input;
+
 enum lines_kind { LINES_NONE, LINES_TEXT, LINES_CHATS, LINES_IDS };
 
 /* Most bytes of a row in an archive: a small archive might hold a row that fills the memory. */
@@ -24,6 +26,9 @@ int lines_are_in(const char *path);
  * If `column` was given and the row has that member, rows are texts. Otherwise they are conversations if they have the keys of
  * one (chat/chat.h), ids if they have input_ids, and else texts. ERR_IO, ERR_CORRUPT. */
 enum status lines_look(const char *path, const char *column, enum lines_kind *out);
+
+/* Leaves out the columns of a .parquet that reading rows of that kind does not look at; column: as in lines_look. */
+void lines_select(struct input *in, enum lines_kind kind, const char *column);
 
 /* Called with each row and its number. */
 typedef enum status lines_visitor(void *user, const char *row, size_t n, int64_t line);

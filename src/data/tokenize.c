@@ -76,6 +76,7 @@ static enum status open_file(struct job *j)
     TRY(input_open(path, print, &j->input));
     j->begun = 0;
     j->place = j->kind[j->file].lines == LINES_NONE ? 0 : 1;
+    lines_select(j->input, j->kind[j->file].lines, j->config->column);
     if (print->bytes != documents_end(j->d, j->file) - documents_first(j->d, j->file))
         return status_fail(ERR_CORRUPT, "%s changes while it is read: start once nothing writes to it any more", path);
     return OK;

@@ -108,18 +108,36 @@ void parquet_close(struct parquet *p)
 
 /* ---- rows ---- */
 
+/* Returns the column of that name; NULL: there is none. */
+static const struct node *find(const struct parquet *p, const char *name)
+{
+    const struct node *n = p->schema.nodes->child;
+    while (n && strcmp(n->name, name) != 0)
+        n = n->next;
+    return n;
+}
+
+int parquet_has(const struct parquet *p, const char *name)
+{
+    return find(p, name) != NULL;
+}
+
 enum status parquet_check(const struct parquet *p, const char *name)
 {
     char full[200];
-    for (const struct node *n = p->schema.nodes->child; n; n = n->next) {
-        const char *type = strcmp(n->name, name) == 0 ? schema_unread(n, full, sizeof full) : NULL;
-        if (type)
-            return status_fail(ERR_INVALID,
-                               "%s: its column %s is %s, which is not read: write the file anew with a text in its place, or "
-                               "without it",
-                               p->file.path, full, type);
-    }
-    return OK;
+    const struct node *n = find(p, name);
+    const char *type = n ? schema_unread(n, full, sizeof full) : NULL;
+    return type ? status_fail(ERR_INVALID,
+                              "%s: its column %s is %s, which is not read: write the file anew with a text in its place, or "
+                              "without it",
+                              p->file.path, full, type)
+                : OK;
+}
+
+void parquet_select(struct parquet *p, int (*reads)(void *user, const char *name), void *user)
+{
+    for (struct node *n = p->schema.nodes->child; n; n = n->next)
+        n->is_left_out |= !reads(user, n->name);
 }
 
 /* Goes to the next group that has rows; *got 0: there is none. */

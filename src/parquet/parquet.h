@@ -34,6 +34,10 @@ void parquet_close(struct parquet *p);
  * Members of structs that are null are left out, as are columns with a type that JSON does not have (parquet_check); a map is an
  * object. Numbers that are not finite are null. ERR_INVALID, as above. */
 enum status parquet_row(struct parquet *p, struct text_buffer *out, int *got);
+/* Leaves out the columns whose names `reads` denies: their pages are neither read nor decoded. Between opening and the first row. */
+void parquet_select(struct parquet *p, int (*reads)(void *user, const char *name), void *user);
+/* Tells whether rows may have a member of that name. */
+int parquet_has(const struct parquet *p, const char *name);
 /* Refuses a column of that name, if there is one, whose values have a type that rows leave out. */
 enum status parquet_check(const struct parquet *p, const char *name);
 

@@ -19,8 +19,8 @@ struct node {
     int64_t first_leaf, leaves;           /* leaves below */
     struct node *child, *next;            /* first member, or the element, or a map's key with its value; the next member */
     const struct footer_element *element; /* NODE_VALUE: stored type */
-    int is_left_out;                      /* members of the rows: 1: some value below is of a type that is not read */
-    const char *unread;                   /* type of a value that is not read, as "a timestamp"; NULL: it is read */
+    int is_left_out;    /* members of the rows: 1: some value below is of a type that is not read, or nobody asks for it */
+    const char *unread; /* type of a value that is not read, as "a timestamp"; NULL: it is read */
 };
 
 struct schema {

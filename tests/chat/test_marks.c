@@ -1,6 +1,7 @@
 /* Tests marks of rows and messages that say whether they are trained, as other trainers spell them, and members beside the
  * messages: each is obeyed or refused. */
 #include "chat_test.h"
+#include "data/row_members.h"
 
 static const char chatml[] =
     "{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content }}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ "
@@ -42,10 +43,31 @@ static void render(const char *row, enum chat_train train, char out[1000])
 #define BOTH "<user>Q<|e|><assistant>[A<|e|>]<user>Q<|e|><assistant>[B<|e|>]"
 #define SECOND "<user>Q<|e|><assistant>A<|e|><user>Q<|e|><assistant>[B<|e|>]"
 
+/* Checks that members that are not read of a .parquet change nothing. */
+static void expect_selected(const char *row, enum chat_train train, const char *want)
+{
+    char got[1000] = "", *selected;
+    const char *key;
+    json_t *object = json_loads(row, 0, NULL), *value;
+    void *next;
+    json_object_foreach_safe(object, next, key, value)
+    {
+        if (!row_members_are_read(LINES_CHATS, NULL, key))
+            json_object_del(object, key);
+    }
+    selected = json_dumps(object, 0);
+    render(selected, train, got);
+    if (strcmp(got, want) != 0)
+        fail_msg("%s\ngives    %s\nwhere %s gives %s", selected, got, row, want);
+    free(selected);
+    json_decref(object);
+}
+
 static void expect(const char *row, enum chat_train train, const char *want)
 {
     char got[1000] = "";
     render(row, train, got);
+    expect_selected(row, train, got);
     if (want[0] == '<' || want[0] == '[' ? strcmp(got, want) != 0 : !strstr(got, want) || strncmp(got, "r:7: ", 5) != 0)
         fail_msg("%s\ngives    %s\nexpected %s", row, got, want);
 }

@@ -2,6 +2,7 @@
 #include "base/sys.h"
 #include "build_config.h"
 #include "data/input.h"
+#include "data/lines.h"
 #include "data/stream.h"
 #include "parquet/delta.h"
 #include "parquet/schema.h"
@@ -202,6 +203,32 @@ static void test_capitals(void **state)
     assert_memory_equal(&got, &want, sizeof got);
 }
 
+/* Columns that nobody asks for are left out, and their pages are not read. */
+static void test_columns(void **state)
+{
+    (void)state;
+    static char got[LARGEST];
+    char want[200] = "";
+    size_t n;
+    int reads[2];
+    struct input *in;
+    for (int selects = 0; selects < 2; selects++) {
+        const int before = sys_count(SYS_PREAD);
+        assert_int_equal(input_open(golden("types.parquet"), NULL, &in), OK);
+        if (selects)
+            lines_select(in, LINES_TEXT, NULL);
+        assert_int_equal(input_read(in, (uint8_t *)got, sizeof got, &n), OK);
+        input_close(in);
+        reads[selects] = sys_count(SYS_PREAD) - before;
+    }
+    for (int i = 0; i < 9; i++)
+        snprintf(want + strlen(want), sizeof want - strlen(want), "{\"text\":\"row %d\"}\n", i);
+    assert_int_equal(n, strlen(want));
+    assert_memory_equal(got, want, n);
+    if (reads[1] * 4 > reads[0])
+        fail_msg("%d reads of %d", reads[1], reads[0]);
+}
+
 /* A map that has keys alone, a set, is a column that is not read: it hinders nobody who does not ask for it. */
 static void test_sets(void **state)
 {
@@ -392,9 +419,11 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),      cmocka_unit_test(test_tokens), cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_damage), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_capitals),  cmocka_unit_test(test_sets),   cmocka_unit_test(test_many_differences),
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_tokens),    cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_faults),    cmocka_unit_test(test_capitals),
+        cmocka_unit_test(test_sets),      cmocka_unit_test(test_many_differences),
 #ifdef HAVE_ZLIB
         cmocka_unit_test(test_checksums),
 #endif

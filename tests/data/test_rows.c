@@ -1,5 +1,5 @@
 /* Tests rows of token ids as other trainers write them: trained ids, several documents in one row, names of files with rows. */
-#include "data/lines.h"
+#include "data/row_members.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,10 +25,34 @@ static void read_row(const char *more, char out[400])
     free(ids.id);
 }
 
+/* Checks that the members that are not read of a .parquet change nothing. */
+static void expect_selected(const char *more, const char *want)
+{
+    char row[400], got[400] = "", *selected;
+    const char *key;
+    void *next;
+    json_t *value;
+    snprintf(row, sizeof row, "{%s}", more + strspn(more, ", "));
+    json_t *object = json_loads(row, 0, NULL);
+    json_object_foreach_safe(object, next, key, value)
+    {
+        if (!row_members_are_read(LINES_IDS, NULL, key))
+            json_object_del(object, key);
+    }
+    selected = json_dumps(object, 0);
+    snprintf(row, sizeof row, "%s%.*s", json_object_size(object) ? ", " : "", (int)strlen(selected) - 2, selected + 1);
+    read_row(row, got);
+    if (strcmp(got, want) != 0)
+        fail_msg("%s gives %s, and %s %s", more, want, row, got);
+    free(selected);
+    json_decref(object);
+}
+
 static void expect(const char *more, const char *want)
 {
     char got[400] = "";
     read_row(more, got);
+    expect_selected(more, got);
     if (want[0] == '1' || want[0] == '(' ? strcmp(got, want) != 0 : !strstr(got, want) || strncmp(got, "f:3: ", 5) != 0)
         fail_msg("%s gives %s, expected %s", more, got, want);
 }
@@ -103,6 +127,26 @@ static void test_packed(void **state)
     expect(", \"attention_mask\": [1, 1, 2, 2]", "is neither 0 nor 1");
 }
 
+/* Members that no reader looks at are left out of tables. */
+static void test_members(void **state)
+{
+    (void)state;
+    static const char *const unread[] = {"id", "url", "embedding", "token_count", "language_score"};
+    static const char *const read[][6] = {
+        [LINES_TEXT] = {"text", "weight", "train_on_inputs", "metadata", "skip", "completion_mask"},
+        [LINES_CHATS] = {"messages", "tools", "system", "history", "images", "chat_template_kwargs"},
+        [LINES_IDS] = {"input_ids", "labels", "attention_mask", "position_ids", "cu_seqlens", "prompt_len"}};
+    for (enum lines_kind k = LINES_TEXT; k <= LINES_IDS; k++) {
+        for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
+            assert_false(row_members_are_read(k, NULL, unread[i]));
+        for (size_t i = 0; i < 6; i++)
+            if (!row_members_are_read(k, NULL, read[k][i]))
+                fail_msg("%s is not read", read[k][i]);
+    }
+    assert_true(row_members_are_read(LINES_TEXT, "abstract", "abstract"));
+    assert_false(row_members_are_read(LINES_TEXT, "abstract", "text") || row_members_are_read(LINES_TEXT, NULL, "messages"));
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -118,6 +162,6 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_trained), cmocka_unit_test(test_packed),
-                                       cmocka_unit_test(test_names)};
+                                       cmocka_unit_test(test_members), cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
