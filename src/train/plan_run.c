@@ -39,10 +39,11 @@ void train_show_planning(const struct settings *s, const struct comm *comm)
 
 /* Resets the tiles of a resumed run if the mesh is another one: they were chosen for a rank's heads and tokens. The size of groups
  * stays. */
-static void adapt_tiles(struct settings *s)
+static void adapt_tiles(struct settings *s, const struct model *m)
 {
     char mesh[MESH_TEXT];
-    if (!mesh_is_decided(&s->tiles_mesh) || (s->plan.open_degrees == 0 && mesh_equal(&s->tiles_mesh, &s->plan.mesh)))
+    const int decided = s->plan.open_degrees == 0 || plan_meshes(m, &s->plan, NULL, 0) == 1;
+    if (!mesh_is_decided(&s->tiles_mesh) || (decided && mesh_equal(&s->tiles_mesh, &s->plan.mesh)))
         return;
     tell("resume: the tiles were those of %s: they are chosen anew\n", mesh_format(&s->tiles_mesh, mesh));
     s->plan.row_chunk = s->plan.head_tile = s->plan.loss_tile = AUTO;
@@ -146,7 +147,7 @@ static enum status plan_prepared(struct settings *s, const struct machine_ranks 
         return OK;
     }
     TRY(plan_mesh(m, &s->plan, p->ranks, p->per_host));
-    adapt_tiles(s);
+    adapt_tiles(s, m);
     enum status st = plan_lengths(s, p, m, out);
     if (st != OK)
         train_plans_destroy(out);
