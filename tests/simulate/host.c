@@ -1,11 +1,14 @@
-/* The simulated hosts: stand-ins for comm/peer.c and comm/lastword.c, and the C library's calls that see time, processes and
- * drives. */
+/* The simulated hosts: stand-ins for comm/peer.c and comm/lastword.c, and the C library's calls that see time, processes, signals
+ * and drives. */
 #include "comm/state.h"
 
 #include "world.h"
 
+#include "base/process.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,7 +123,106 @@ pid_t __wrap_getpid(void)
     return world_rank() < 0 ? __real_getpid() : WORLD_PID + world_rank();
 }
 
+char __real_process_state(int64_t pid, uint64_t *born);
+char __wrap_process_state(int64_t pid, uint64_t *born);
+char __wrap_process_state(int64_t pid, uint64_t *born)
+{
+    const int64_t rank = pid - WORLD_PID;
+    if (world_rank() < 0)
+        return __real_process_state(pid, born);
+    *born = (uint64_t)world_lives(); /* a rank of the life before had the same number */
+    return rank >= 0 && rank < world_ranks() && world_life((int)rank) == LIFE_RUNS ? 'R' : 0;
+}
+
+/* ---- signals ---- */
+
+static void (*handler[WORLD_MOST])(int number);
+
+void host_signal(int number)
+{
+    if (!handler[world_rank()])
+        world_die();
+    handler[world_rank()](number);
+}
+
+int __real_sigaction(int number, const struct sigaction *want, struct sigaction *had);
+int __wrap_sigaction(int number, const struct sigaction *want, struct sigaction *had);
+int __wrap_sigaction(int number, const struct sigaction *want, struct sigaction *had)
+{
+    if (world_rank() < 0)
+        return __real_sigaction(number, want, had);
+    if (had)
+        *had = (struct sigaction){.sa_handler = SIG_DFL};
+    if (want && number == SIGTERM)
+        handler[world_rank()] = want->sa_handler;
+    return 0;
+}
+
+int __real_raise(int number);
+int __wrap_raise(int number);
+int __wrap_raise(int number)
+{
+    if (world_rank() >= 0)
+        world_die();
+    return __real_raise(number);
+}
+
 /* ---- drives ---- */
+
+/* Files with bytes that were written and not synced. A power cut leaves them as long as they were at their last sync. */
+enum { UNSYNCED_MOST = 256 };
+static struct unsynced {
+    int fd; /* a descriptor of our own; 0: the entry is free */
+    ino_t inode;
+    off_t synced;
+} unsynced[UNSYNCED_MOST];
+
+static struct unsynced *find_unsynced(ino_t inode)
+{
+    for (int i = 0; i < UNSYNCED_MOST; i++)
+        if (unsynced[i].fd > 0 && unsynced[i].inode == inode)
+            return &unsynced[i];
+    return NULL;
+}
+
+/* Notes a file that is about to be written. */
+static void note_write(int fd)
+{
+    struct stat s;
+    if (world_rank() < 0 || fstat(fd, &s) != 0 || !S_ISREG(s.st_mode) || find_unsynced(s.st_ino))
+        return;
+    for (int i = 0; i < UNSYNCED_MOST; i++)
+        if (unsynced[i].fd == 0) {
+            unsynced[i] = (struct unsynced){fcntl(fd, F_DUPFD_CLOEXEC, 0), s.st_ino, s.st_size};
+            return;
+        }
+}
+
+static void note_sync(int fd)
+{
+    struct stat s;
+    struct unsynced *u = fstat(fd, &s) == 0 ? find_unsynced(s.st_ino) : NULL;
+    if (!u || world_bug == BUG_RENAMES_FIRST)
+        return;
+    syscall(SYS_close, u->fd);
+    u->fd = 0;
+}
+
+void host_cut_power(void)
+{
+    for (int i = 0; i < UNSYNCED_MOST; i++)
+        if (unsynced[i].fd > 0 && ftruncate(unsynced[i].fd, unsynced[i].synced) != 0)
+            perror("simulate: a power cut");
+}
+
+void host_reset(void)
+{
+    memset(handler, 0, sizeof handler);
+    for (int i = 0; i < UNSYNCED_MOST; i++)
+        if (unsynced[i].fd > 0)
+            syscall(SYS_close, unsynced[i].fd);
+    memset(unsynced, 0, sizeof unsynced);
+}
 
 int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, ...);
@@ -158,27 +260,34 @@ int __wrap_close(int fd)
     return __real_close(fd);
 }
 
-/* Fails, or makes the call. */
-#define CALL(call) ((errno = world_drive()) ? -1 : (call))
-
-/* Returns the result of a write; the planted bug takes a failed one for done. */
-static ssize_t of_write(ssize_t result, size_t n)
-{
-    return result < 0 && world_rank() >= 0 && world_bug == BUG_IGNORES_ERRORS ? (ssize_t)n : result;
-}
+/* Fails, or makes the call; nothing but a write can be short. */
+#define CALL(call) ((errno = world_drive()) > 0 ? -1 : (call))
 
 ssize_t __real_pwrite64(int fd, const void *data, size_t n, off_t at);
 ssize_t __wrap_pwrite64(int fd, const void *data, size_t n, off_t at);
 ssize_t __wrap_pwrite64(int fd, const void *data, size_t n, off_t at)
 {
-    return of_write(CALL(__real_pwrite64(fd, data, n, at)), n);
+    const int fault = world_drive();
+    const ssize_t whole = (ssize_t)n;
+    if (fault > 0) {
+        errno = fault;
+        return world_bug == BUG_IGNORES_ERRORS ? whole : -1;
+    }
+    note_write(fd);
+    const ssize_t done = __real_pwrite64(fd, data, fault == SHORT_WRITE ? (n + 1) / 2 : n, at);
+    return fault == SHORT_WRITE && world_bug == BUG_HALF_IS_WHOLE ? whole : done;
 }
 
 int __wrap_fsync(int fd);
 int __wrap_fsync(int fd)
 {
-    (void)fd;
-    return CALL(0);
+    const int error = world_drive();
+    if (error > 0) {
+        errno = error;
+        return -1;
+    }
+    note_sync(fd);
+    return 0;
 }
 
 int __real_rename(const char *from, const char *to);
@@ -195,21 +304,12 @@ int __wrap_unlink(const char *path)
     return CALL(__real_unlink(path));
 }
 
-/* Removes the older checkpoint when the next one's directory is made. */
-static void prune_first(const char *path)
-{
-    char old[4096];
-    const char *name = strstr(path, "/step-000004.partial");
-    if (name && snprintf(old, sizeof old, "%.*s/step-000002/manifest.json", (int)(name - path), path) < (int)sizeof old)
-        unlinkat(AT_FDCWD, old, 0);
-}
-
 int __real_mkdir(const char *path, mode_t mode);
 int __wrap_mkdir(const char *path, mode_t mode);
 int __wrap_mkdir(const char *path, mode_t mode)
 {
     if (world_rank() >= 0 && world_bug == BUG_PRUNES_FIRST)
-        prune_first(path);
+        bug_prune_first(path);
     return CALL(__real_mkdir(path, mode));
 }
 
@@ -226,40 +326,4 @@ enum status __wrap_exec_instr(const void *x, const void *p, const void *in)
 {
     world_point();
     return __real_exec_instr(x, p, in);
-}
-
-/* ---- planted bugs ---- */
-
-enum bug world_bug;
-const char *const world_bug_names[BUGS] = {"none",
-                                           "a rank's own failure is left out of what the ranks agree on",
-                                           "the older checkpoint is removed before the new one is there",
-                                           "a write that fails counts as done",
-                                           "a collective counts as done before it is",
-                                           "waits have neither a deadline nor an eye on dead ranks"};
-
-enum status __real_comm_agree(struct comm *c, enum status own);
-enum status __wrap_comm_agree(struct comm *c, enum status own);
-enum status __wrap_comm_agree(struct comm *c, enum status own)
-{
-    return __real_comm_agree(c, world_bug == BUG_AGREES_ALONE ? OK : own);
-}
-
-enum status __real_comm_poll(struct comm *c, enum lane lane, int *done);
-enum status __wrap_comm_poll(struct comm *c, enum lane lane, int *done);
-enum status __wrap_comm_poll(struct comm *c, enum lane lane, int *done)
-{
-    TRY(__real_comm_poll(c, lane, done));
-    if (world_bug == BUG_DONE_EARLY && !*done && world_draw(1000) == 0) {
-        comm_group(c, lane)->busy = 0;
-        *done = 1;
-    }
-    return OK;
-}
-
-enum status __real_patience_look(struct comm *c, struct patience *p, int missing, const char *what);
-enum status __wrap_patience_look(struct comm *c, struct patience *p, int missing, const char *what);
-enum status __wrap_patience_look(struct comm *c, struct patience *p, int missing, const char *what)
-{
-    return world_bug == BUG_WAITS_FOR_EVER ? OK : __real_patience_look(c, p, missing, what);
 }

@@ -118,7 +118,7 @@ enum status wire_send(struct wire *w, enum channel channel, int slot, int to, co
     int64_t *before = &last_at[channel][w->rank][to];
     *m = (struct message){.channel = channel, .from = w->rank, .to = to, .bytes = bytes, .slot = slot, .data = data};
     m->at = world_now() + draw_delay();
-    m->at = m->at > *before ? m->at : *before;
+    m->at = m->at > *before || world_bug == BUG_OVERTAKES ? m->at : *before;
     *before = m->at;
     struct slot *s = take(w, channel, slot, SENDING);
     if (bytes <= SMALL && world_draw(2)) { /* the sender's memory is free at once */
@@ -156,7 +156,7 @@ static struct message **find(const struct wire *w, int channel, int from)
     for (struct message **m = &flying; *m; m = &(*m)->next) {
         if ((*m)->to != w->rank || (*m)->channel != channel || (from >= 0 && (*m)->from != from) || seen >> (*m)->from & 1)
             continue;
-        seen |= 1u << (*m)->from;
+        seen |= world_bug == BUG_OVERTAKES ? 0 : 1u << (*m)->from;
         if ((*m)->at <= world_now())
             return m;
     }

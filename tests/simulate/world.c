@@ -6,6 +6,7 @@
 #include "base/status.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,15 +23,15 @@ struct member {
     ucontext_t context;
     char said[1024]; /* the sentence of its last failure, which a thread would have for itself */
     enum life life;
-    int64_t wake_ns, stopped_ns; /* stopped_ns: time until which the rank is stopped */
-    int64_t points, wire_calls, drive_calls;
+    int64_t wake_ns, stopped_ns;                   /* stopped_ns: time until which the rank is stopped */
+    int64_t points, wire_calls, drive_calls, next; /* next: the next point with a fault */
     char open[DESCRIPTORS];
 };
 
 static ucontext_t world;      /* the caller of world_run */
 static struct member *member; /* [n] */
 static struct faults faults;
-static int n, hangs;
+static int n, hangs, lives;
 static uint64_t seed, draws;
 static int64_t now_ns = 1000000000;
 static int (*rank_main)(int rank);
@@ -71,6 +72,31 @@ int64_t world_points(int rank)
     return member[rank].points;
 }
 
+int world_lives(void)
+{
+    return lives;
+}
+
+/* Returns a fault of a rank of that kind, due at that place or call; NULL: there is none. */
+static const struct fault *due(enum fault_kind kind, int rank, int64_t at)
+{
+    for (int i = 0; i < faults.n; i++)
+        if (faults.fault[i].kind == kind && faults.fault[i].rank == rank && faults.fault[i].at == at)
+            return &faults.fault[i];
+    return NULL;
+}
+
+/* Finds the next place of the rank with a fault. */
+static int64_t next_fault(int rank)
+{
+    int64_t next = INT64_MAX;
+    for (int i = 0; i < faults.n; i++)
+        if (faults.fault[i].kind <= FAULT_STOP && faults.fault[i].rank == rank && faults.fault[i].at > member[rank].points &&
+            faults.fault[i].at < next)
+            next = faults.fault[i].at;
+    return next;
+}
+
 /* Chooses who runs next; lets time pass until somebody can. NOBODY: all have ended. */
 static int choose(void)
 {
@@ -97,13 +123,17 @@ static void hand_on(ucontext_t *from)
     hangs |= now_ns > LONGEST;
     if (next == me)
         return;
-    if (me >= 0)
+    if (me >= 0) {
         snprintf(member[me].said, sizeof member[me].said, "%s", status_message());
+        signals_keep(me);
+    }
     self = next;
     swapcontext(from, next == NOBODY ? &world : &member[next].context);
     self = me;
-    if (me >= 0)
+    if (me >= 0) {
         status_fail(OK, "%s", member[me].said);
+        signals_bring(me);
+    }
     errno = error;
 }
 
@@ -115,21 +145,48 @@ static void close_all(struct member *m)
     memset(m->open, 0, sizeof m->open);
 }
 
+/* Kills a rank: its stack and memory stay until the process ends. */
+static void kill_rank(int rank)
+{
+    if (member[rank].life != LIFE_RUNS)
+        return;
+    member[rank].life = LIFE_KILLED;
+    close_all(&member[rank]);
+    wire_forget(rank);
+}
+
+void world_die(void)
+{
+    kill_rank(self);
+    hand_on(&member[self].context);
+    abort(); /* who is dead is not chosen */
+}
+
+static void cut_power(void)
+{
+    host_cut_power();
+    for (int r = 0; r < n; r++)
+        kill_rank(r);
+}
+
 void world_sleep(int64_t ns)
 {
     if (self < 0)
         return;
     struct member *m = &member[self];
-    m->points++;
-    if (m->points == faults.kill_at[self]) { /* its stack and memory stay until the process ends */
-        m->life = LIFE_KILLED;
-        close_all(m);
-        wire_forget(self);
-    }
+    const int64_t at = ++m->points;
+    const struct fault *stop = due(FAULT_STOP, self, at);
+    m->next = next_fault(self);
+    if (due(FAULT_KILL, self, at))
+        kill_rank(self);
+    if (due(FAULT_POWER, self, at))
+        cut_power();
     m->wake_ns = now_ns + ns;
-    if (m->points == faults.stop_at[self])
-        m->wake_ns = m->stopped_ns = now_ns + faults.stopped_ns[self];
+    if (stop)
+        m->wake_ns = m->stopped_ns = now_ns + stop->value;
     hand_on(&m->context);
+    if (due(FAULT_SIGNAL, self, at))
+        host_signal(SIGTERM);
 }
 
 void world_point(void)
@@ -137,8 +194,7 @@ void world_point(void)
     if (self < 0)
         return;
     const int64_t ns = 1 + world_draw(20 * US);
-    const int64_t next = member[self].points + 1;
-    if (next == faults.kill_at[self] || next == faults.stop_at[self] || world_draw(4) == 0) {
+    if (member[self].points + 1 == member[self].next || world_draw(4) == 0) {
         world_sleep(ns);
         return;
     }
@@ -148,18 +204,31 @@ void world_point(void)
 
 int world_is_cut(void)
 {
-    return faults.cut_at[self] && ++member[self].wire_calls >= faults.cut_at[self];
+    const int64_t call = ++member[self].wire_calls;
+    for (int i = 0; i < faults.n; i++)
+        if (faults.fault[i].kind == FAULT_CUT && faults.fault[i].rank == self && call >= faults.fault[i].at)
+            return 1;
+    return 0;
+}
+
+static int is_slow(void)
+{
+    int slow = 0;
+    for (int i = 0; i < faults.n; i++)
+        slow |= faults.fault[i].kind == FAULT_SLOW;
+    return slow;
 }
 
 int world_drive(void)
 {
     if (self < 0)
         return 0;
-    if (faults.slow && world_draw(4) == 0)
+    if (is_slow() && world_draw(4) == 0)
         world_sleep(world_draw(SECOND / 5));
     else
         world_point();
-    return ++member[self].drive_calls == faults.fail_at[self] ? faults.fail_with[self] : 0;
+    const struct fault *f = due(FAULT_DRIVE, self, ++member[self].drive_calls);
+    return f ? (int)f->value : 0;
 }
 
 void world_opened(int fd)
@@ -177,6 +246,7 @@ void world_closed(int fd)
 static void live(void)
 {
     struct member *m = &member[self];
+    signals_bring(self);
     const int failed = rank_main(self);
     m->life = failed ? LIFE_FAILED : LIFE_ENDED;
     hand_on(&m->context);
@@ -194,9 +264,13 @@ int world_run(uint64_t with_seed, int ranks, const struct faults *with_faults, i
     draws = 0;
     now_ns = SECOND;
     hangs = 0;
+    lives++;
     wire_reset();
+    host_reset();
+    signals_reset(ranks);
     for (int r = 0; r < n; r++) {
         ucontext_t *c = &member[r].context;
+        member[r].next = next_fault(r);
         void *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
         if (stack == MAP_FAILED || getcontext(c) != 0)
             abort();
