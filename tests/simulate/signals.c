@@ -4,7 +4,8 @@
 #include "../../src/train/signals.c"
 
 /* All variables there that change. */
-#define EACH(X) X(first) X(first_ns) X(asked_ns) X(done) X(early_remark) X(stop_remark) X(stop_fd) X(failing) X(left) X(together) X(answered)
+#define EACH(X) \
+    X(first) X(first_ns) X(asked_ns) X(done) X(early_remark) X(stop_remark) X(stop_fd) X(failing) X(left) X(together) X(answered)
 
 static struct {
 #define FIELD(v) __typeof__(v) v;

@@ -15,11 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SECONDS = 120 /* real time after which a story counts as hanging */ };
+enum { SECONDS = 60 /* processor time after which a story counts as hanging */ };
 
 struct shared *story_shared;
 int story_tells;
@@ -74,9 +75,9 @@ static int apart(void (*run)(const void *), const void *arg)
     fflush(stdout);
     const pid_t pid = fork();
     if (pid == 0) {
-        alarm(SECONDS);
+        setrlimit(RLIMIT_CPU, &(struct rlimit){SECONDS, SECONDS});
         const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        tell_to(fdopen(nowhere, "w")); /* what runs say */
+        tell_to(fdopen(nowhere, "w"));                                          /* what runs say */
         for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO && !story_tells; fd++) /* their signals, and ranks that stand still */
             dup2(nowhere, fd);
         clear();
@@ -241,7 +242,7 @@ void story_draw(uint64_t seed, struct story *out)
 
 void story_print(const struct story *x)
 {
-    static const char *const words[FAULT_KINDS] = {"is killed at", "loses power at",        "gets SIGTERM at", "is stopped at",
+    static const char *const words[FAULT_KINDS] = {"is killed at",  "loses power at",          "gets SIGTERM at", "is stopped at",
                                                    "is cut off at", "cannot use its drive at", "has a slow drive"};
     printf("story of seed %llu:\n", (unsigned long long)x->seed);
     for (int l = 0; l < x->n; l++) {
