@@ -26,7 +26,7 @@ struct outcome {
 
 /* Numbers of a run at each of its steps, and its model's hash at the end. */
 struct course {
-    enum { COURSE_UNKNOWN, COURSE_OF_SOME, COURSE_OF_ALL } known; /* OF_SOME: only every other step was saved */
+    enum { COURSE_UNKNOWN, COURSE_OF_SOME, COURSE_OF_ALL } known; /* SOME: only every other step was saved */
     uint64_t state[CLUSTER_STEPS + 1];                            /* hashes of checkpoints; 0: there is none */
     double loss[CLUSTER_STEPS + 1], evaluated[CLUSTER_STEPS + 1]; /* NaN: the log has none */
     uint64_t model;

@@ -1,4 +1,4 @@
-/* What lives do without: measuring this machine, planning the same again, and the thread that shows that a run's owner is alive. */
+/* Parts of a run that lives do without: measuring this machine, planning the same again, and the thread that shows that a run's owner is alive. */
 #include "cluster.h"
 
 #include "plan/plan.h"

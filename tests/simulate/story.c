@@ -77,7 +77,7 @@ static int apart(void (*run)(const void *), const void *arg)
     if (pid == 0) {
         setrlimit(RLIMIT_CPU, &(struct rlimit){SECONDS, SECONDS});
         const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        tell_to(fdopen(nowhere, "w"));                                          /* what runs say */
+        tell_to(fdopen(nowhere, "w"));                                          /* runs' output */
         for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO && !story_tells; fd++) /* their signals, and ranks that stand still */
             dup2(nowhere, fd);
         clear();
