@@ -29,9 +29,10 @@ static int take_text(struct line *l, const char **text, size_t *length)
 {
     if (!take(l, '"'))
         return 0;
-    *text = l->at;
-    while (l->at < l->end && *l->at != '"')
-        l->at += *l->at == '\\' && l->at + 1 < l->end ? 2 : 1;
+    const char *at = *text = l->at;
+    while (at < l->end && *at != '"')
+        at += *at == '\\' && at + 1 < l->end ? 2 : 1;
+    l->at = at;
     *length = (size_t)(l->at - *text);
     return take(l, '"');
 }
@@ -39,12 +40,16 @@ static int take_text(struct line *l, const char **text, size_t *length)
 /* Skips an object or a list. Returns 0 if its closing bracket is missing, or if it is nested too deeply. */
 static int skip_nested(struct line *l)
 {
+    static const unsigned char counts[256] = {['"'] = 1, ['{'] = 1, ['}'] = 1, ['['] = 1, [']'] = 1};
     char open[DEPTH_MAX];
     int depth = 0;
     do {
         const char *text;
         size_t length;
-        skip_blanks(l);
+        const char *at = l->at;
+        while (at < l->end && !counts[(unsigned char)*at])
+            at++;
+        l->at = at;
         if (l->at == l->end)
             return 0;
         if (*l->at == '"') {
@@ -56,7 +61,7 @@ static int skip_nested(struct line *l)
             if (depth == DEPTH_MAX)
                 return 0;
             open[depth++] = *l->at == '{' ? '}' : ']';
-        } else if ((*l->at == '}' || *l->at == ']') && *l->at != open[--depth]) {
+        } else if (*l->at != open[--depth]) {
             return 0;
         }
         l->at++;
@@ -64,7 +69,8 @@ static int skip_nested(struct line *l)
     return 1;
 }
 
-/* Converts a number as JSON writes it. Mantissas of up to 19 digits are exact; the power of ten rounds once, to 64 bits. */
+/* Converts a number as JSON writes it; NaN: the text is none. Mantissas of up to 19 digits are exact; the power of ten rounds once,
+ * to 64 bits. */
 static double number_of(const char *s, size_t n)
 {
     static const long double tens[] = {1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L,  1e8L,  1e9L,
@@ -75,7 +81,6 @@ static double number_of(const char *s, size_t n)
     uint64_t mantissa = 0;
     long power = 0;
     int digits = 0, point = 0;
-    char copy[NUMBER_MAX + 1];
     for (; i < n && ((s[i] >= '0' && s[i] <= '9') || s[i] == '.'); i++) {
         if (s[i] == '.') {
             point = 1;
@@ -85,12 +90,17 @@ static double number_of(const char *s, size_t n)
         digits += mantissa > 0;
         power -= point;
     }
-    memcpy(copy, s, n);
-    copy[n] = 0;
-    if (i < n)
-        power += strtol(copy + i + 1, NULL, 10);
-    if (digits > 19 || labs(power) >= (long)most)
-        return strtod(copy, NULL);
+    if (i < n || digits > 19 || power <= -(long)most) {
+        char copy[NUMBER_MAX + 1], *end = copy;
+        memcpy(copy, s, n);
+        copy[n] = 0;
+        if (i < n && (s[i] == 'e' || s[i] == 'E'))
+            power += strtol(copy + i + 1, &end, 10);
+        if (i < n && end != copy + n)
+            return NAN;
+        if (digits > 19 || labs(power) >= (long)most)
+            return strtod(copy, NULL);
+    }
     const long double x = power < 0 ? (long double)mantissa / tens[-power] : (long double)mantissa * tens[power];
     return (double)(s[0] == '-' ? -x : x);
 }
@@ -117,11 +127,13 @@ static int take_value(struct line *l, struct line_field *out)
         out->length = (size_t)(l->at - out->value);
         return whole;
     }
-    while (l->at<l->end && * l->at> ' ' && *l->at != ',' && *l->at != '}' && *l->at != ']')
-        l->at++;
+    const char *at = l->at;
+    while (at != l->end && *at > ' ' && *at != ',' && *at != '}' && *at != ']')
+        at++;
+    l->at = at;
     out->length = (size_t)(l->at - out->value);
     out->kind = first == '-' || (first >= '0' && first <= '9') ? LINE_NUMBER : LINE_WORD;
-    if (out->kind == LINE_NUMBER && out->length <= NUMBER_MAX && strspn(out->value, "+-.0123456789eE") >= out->length)
+    if (out->kind == LINE_NUMBER && out->length <= NUMBER_MAX)
         out->number = number_of(out->value, out->length);
     return out->length > 0 && (out->kind == LINE_WORD || isfinite(out->number));
 }

@@ -10,9 +10,11 @@ fold -w 60 "$LTRAIN_SOURCE_ROOT/README.md" >text.txt
     --device cpu:discrete --steps 6 --eval-fraction 0.2 --eval-every 2 --trace 3 --save-every 3 --out run >log 2>&1 || { cat log; exit 1; }
 echo '{"model": "m", "results": [{"task": "needle", "length": 512, "depth": 25, "score": 0.5, "answers": [{}]}]}' >scores.json
 
-# Prints the page as it is after its script has run; what goes wrong there is on the console.
+# Prints the page as it is after its script has run, with the number of tables that are cut off and of figures on two lines; what goes wrong there is on the console.
 page() { # FILE
-    "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$dir/profile" --enable-logging=stderr --dump-dom "file://$dir/$1" 2>console
+    echo '<script>document.body.append([...document.querySelectorAll(".card, td.number")].filter((c) => c.scrollWidth > c.clientWidth || (c.matches("td") && c.clientHeight > 35)).length + " misfits")</script>' |
+        cat "$1" - >drawn.html
+    "$browser" --headless --no-sandbox --disable-gpu --window-size=1100,900 --user-data-dir="$dir/profile" --enable-logging=stderr --dump-dom "file://$dir/drawn.html" 2>console
 }
 failures=0
 for runs in "run" "run run scores.json"; do
@@ -25,6 +27,7 @@ for runs in "run" "run run scores.json"; do
         grep -q "<h2>$part</h2>" dom || { echo "not ok: $runs: no section $part"; failures=$((failures + 1)); }
     done
     if grep -E 'CONSOLE|Uncaught' console; then failures=$((failures + 1)); fi
+    grep -q '[^0-9]0 misfits' dom || { echo "not ok: $runs: $(grep -o '[0-9]\{1,\} misfits' dom)"; failures=$((failures + 1)); }
     if grep -q 'NaN' dom; then echo "not ok: $runs: NaN on the page"; failures=$((failures + 1)); fi
 done
 [ "$failures" = 0 ]

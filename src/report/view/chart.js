@@ -101,6 +101,11 @@ function drawAxes(svg, x, y, chart) {
   }
 }
 
+/** Makes the sign of a line in legends. */
+function makeKey(line) {
+  return line.dash ? make("i", { class: "dash", style: `color:${line.color}` }) : make("i", { style: `background:${line.color}` });
+}
+
 /** Shows the values nearest to the pointer in the legend, and a line where they are. */
 function follow(svg, legend, chart, x) {
   const cursor = makeSvg("line", { class: "axis", y1: chart.plot.top, y2: chart.plot.height - chart.plot.bottom, visibility: "hidden" });
@@ -127,7 +132,7 @@ function follow(svg, legend, chart, x) {
       where ??= line.x[i];
       const band = line.low && !line.solid ? ` (${chart.format(line.low[i])} to ${chart.format(line.high[i])})` : "";
       const value = line.solid ? line.high[i] - line.low[i] : line.y[i];
-      entries.push(make("span", {}, make("i", { style: `background:${line.color}` }), `${line.name} ${chart.format(value)}${band}`));
+      entries.push(make("span", {}, makeKey(line), `${line.name} ${chart.format(value)}${band}`));
     }
     if (where === null) return;
     cursor.setAttribute("x1", x.at(where));
@@ -155,7 +160,7 @@ function drawChart(chart) {
   if (!x || !y) return null;
   const svg = makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": chart.title });
   const names = chart.lines.length > 1 || chart.named
-    ? chart.lines.map((l) => make("span", {}, make("i", { style: `background:${l.color}` }), l.name)) : [];
+    ? chart.lines.map((l) => make("span", {}, makeKey(l), l.name)) : [];
   const legend = make("div", { class: "legend" }, ...names);
   drawAxes(svg, x, y, chart);
   for (const line of chart.lines) drawLine(svg, line, x, y);

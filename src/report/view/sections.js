@@ -215,8 +215,8 @@ function showStalls(runs, state) {
     const rows = lanes.map(([name, s]) => make("tr", {}, make("td", {}, name), ...classes.map((c) =>
       make("td", { class: "number" }, s.classes[c] ? seconds(s.classes[c]) : "")), make("td", { class: "number" }, seconds(total(Object.values(s.classes))))));
     const head = make("tr", {}, make("th", {}, "waited for"), ...classes.map((c) => make("th", { class: "number" }, c)), make("th", { class: "number" }, "all"));
-    return [drawChart({ ...axes[state.axis], title: run.label, unit: "seconds a step during which compute waits, by lane", lines, named: true, zero: true, format: seconds }),
-      make("div", { class: "card scroll" }, make("h3", {}, run.label, make("small", {}, " seconds waited in all steps")), make("table", {}, head, ...rows))];
+    return [drawChart({ ...axes[state.axis], title: run.label, unit: "seconds a step during which compute waits, by lane", lines, wide: true, named: true, zero: true, format: seconds }),
+      make("div", { class: "card wide scroll" }, make("h3", {}, run.label, make("small", {}, " seconds waited in all steps")), make("table", {}, head, ...rows))];
   });
   return cards.length ? make("div", { class: "charts" }, ...cards) : null;
 }
