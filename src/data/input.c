@@ -28,7 +28,7 @@ struct input {
     struct fingerprint *print; /* fingerprint to fill in, or NULL */
     enum packed_by by;
     int fd;
-    int64_t bytes, at; /* bytes: length of the file; at: number of the next byte to read */
+    int64_t bytes, at; /* bytes: length of the file; at: number of the next byte to read; of a .parquet, bytes that were read */
     XXH3_state_t *hash;
     uint8_t *raw; /* bytes of an archive that were read and not yet decompressed */
     size_t raw_at, raw_n;
@@ -214,9 +214,19 @@ static enum status unpack(struct input *in, uint8_t *buf, size_t n, size_t *got)
 
 /* ---- rows of Parquet files ---- */
 
+/* Counts bytes of a .parquet as progress; all that were counted are at most the file's. */
+static void count_part(struct input *in, int64_t n)
+{
+    const int64_t counted = min_i64(n, in->bytes - in->at);
+    in->at += counted;
+    if (in->print)
+        progress_read(counted);
+}
+
 static enum status read_part(void *input, void *buf, size_t n, int64_t at)
 {
-    const struct input *in = input;
+    struct input *in = input;
+    count_part(in, (int64_t)n);
     return file_read(in->fd, in->path, buf, n, at);
 }
 
@@ -229,8 +239,10 @@ static enum status refuse_changed(const char *path)
 static enum status begin_parquet(struct input *in)
 {
     uint64_t stamp;
-    if (in->print)
+    if (in->print) {
         TRY(fingerprint_take(in->path, NULL, NULL, in->print));
+        progress_read(-in->print->bytes); /* the same bytes count when rows are made of them */
+    }
     TRY(file_open(in->path, &in->fd, &in->bytes));
     TRY(fingerprint_stamp_of(in->fd, in->path, &stamp, NULL));
     if (in->print && stamp != in->print->stamp)
@@ -323,6 +335,8 @@ enum status input_end(struct input *in)
     TRY(fingerprint_stamp_of(in->fd, in->path, &stamp, NULL));
     if (in->hash)
         in->print->xxh3 = XXH3_64bits_digest(in->hash);
+    if (in->parquet)
+        count_part(in, in->bytes); /* columns that were left out */
     return stamp == in->print->stamp ? OK : refuse_changed(in->path);
 }
 
