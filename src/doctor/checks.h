@@ -8,8 +8,9 @@
 
 #include <stdint.h>
 
-/* Checks cores and vector instructions; doctor_memory: the memory that limits leave free. */
+/* Checks cores and vector instructions; doctor_load: other programs on the cores; doctor_memory: the memory that limits leave free. */
 void doctor_cores(struct findings *f);
+void doctor_load(struct findings *f, const char *root);
 void doctor_memory(struct findings *f, const char *root);
 /* Checks the process's limits: locked memory, open files, the size of a file. */
 void doctor_limits(struct findings *f);

@@ -15,6 +15,7 @@ static void look(struct findings *f, const struct doctor *d, const struct needs 
     const char *root = process_system_root();
     struct drive_rates rates = {0};
     doctor_cores(f);
+    doctor_load(f, root);
     doctor_memory(f, root);
     doctor_limits(f);
     if (needs)

@@ -9,6 +9,8 @@
 #include "base/units.h"
 #include "offload/places.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -46,6 +48,23 @@ void doctor_cores(struct findings *f)
             "this processor has no vector instructions that there are kernels for: training on it takes several times as long");
     else
         findings_add(f, VERDICT_OK, "kernels", "", "%s%s", isa_name(isa), isa_has_amx() ? " and AMX" : "");
+}
+
+void doctor_load(struct findings *f, const char *root)
+{
+    const int usable = cgroup_cores(), all = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    char line[100], *end;
+    const double load = strtod(doctor_read_line(root, "/proc/loadavg", line, sizeof line), &end);
+    if (end == line)
+        return;
+    if (load > all - usable + fmax(1, all / 4))
+        findings_add(f, VERDICT_WARNING, "load", "end other programs, or wait for them",
+                     "%.3g threads of other programs have run or waited on %d cores in the last minute: steps take longer than "
+                     "planned",
+                     load, all);
+    else
+        findings_add(f, VERDICT_OK, "load", "", "%.3g threads of other programs have run on %d cores in the last minute", load,
+                     all);
 }
 
 /* Returns the limit that leaves the least memory; NULL: no limit is known. */

@@ -111,9 +111,10 @@ void places_describe(char *text, int size)
     }
     hwloc_bitmap_list_snprintf(compute, sizeof compute, places.cores[PLACE_COMPUTE]);
     hwloc_bitmap_list_snprintf(transfer, sizeof transfer, places.cores[PLACE_TRANSFER]);
+    const int packages = hwloc_get_nbobjs_by_type(places.topology, HWLOC_OBJ_PACKAGE);
     snprintf(text, (size_t)size,
-             "%d packages, %d NUMA nodes, %d cores; compute and host lanes on cpus %s, copy and I/O lanes on cpus %s%s",
-             hwloc_get_nbobjs_by_type(places.topology, HWLOC_OBJ_PACKAGE), places.nodes,
+             "%d package%s, %d NUMA node%s, %d cores; compute and host lanes on cpus %s, copy and I/O lanes on cpus %s%s",
+             packages, packages == 1 ? "" : "s", places.nodes, places.nodes == 1 ? "" : "s",
              hwloc_get_nbobjs_by_type(places.topology, HWLOC_OBJ_CORE), compute, transfer,
              places.nodes > 1 ? "" : " (one NUMA node: not bound)");
 }

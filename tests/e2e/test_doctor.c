@@ -151,6 +151,17 @@ static void a_small_cgroup(void **state)
     finds(0, "grants 1.0 GiB of the machine's 4.0 GiB", e2e_in_tree, "");
 }
 
+/* Other programs on the cores. */
+static void a_busy_machine(void **state)
+{
+    (void)state;
+    assert_int_equal(system("mkdir -p tree/proc"), 0);
+    e2e_write("tree/proc/loadavg", "1e6 3.00 2.00 9/999 4711\n");
+    finds(0, "warning load 1e+06 threads of other programs have run or waited on ", e2e_in_tree, "");
+    e2e_write("tree/proc/loadavg", "0.04 3.00 2.00 1/999 4711\n");
+    finds(0, "ok load 0.04 threads of other programs have run on ", e2e_in_tree, "");
+}
+
 static int no_path(void)
 {
     return setenv("PATH", "/nowhere", 1);
@@ -313,6 +324,7 @@ int main(void)
                                        TEST(directories),
                                        TEST(a_gpu_without_driver),
                                        TEST(a_small_cgroup),
+                                       TEST(a_busy_machine),
                                        TEST(launchers),
                                        TEST(plans),
                                        TEST(a_bundle),
