@@ -184,19 +184,60 @@ enum { TOKENS = 96 };
 static int32_t tokens[TOKENS];
 static double expected[TOKENS];
 
-static void read_golden(char path[4096])
+static json_t *load_golden(void)
 {
+    char path[4096];
     const char *root = getenv("LTRAIN_SOURCE_ROOT");
     assert_non_null(root);
-    snprintf(path, 4096, "%s/tests/golden/logprobs.json", root);
+    snprintf(path, sizeof path, "%s/tests/golden/logprobs.json", root);
     json_t *o = json_load_file(path, 0, NULL);
     assert_non_null(o);
-    for (int i = 0; i < TOKENS; i++) {
-        tokens[i] = (int32_t)json_integer_value(json_array_get(json_object_get(o, "tokens"), (size_t)i));
-        expected[i] = json_number_value(json_array_get(json_object_get(o, "logprobs"), (size_t)i));
+    return o;
+}
+
+/* Reads a model's path, its tokens and their scores; returns their number. */
+static int read_case(const json_t *o, char path[4096], int32_t *ids, double *scores)
+{
+    const json_t *all = json_object_get(o, "tokens");
+    const int n = (int)json_array_size(all);
+    assert_in_range(n, 1, TOKENS);
+    for (int i = 0; i < n; i++) {
+        ids[i] = (int32_t)json_integer_value(json_array_get(all, (size_t)i));
+        scores[i] = json_number_value(json_array_get(json_object_get(o, "logprobs"), (size_t)i));
     }
-    snprintf(path, 4096, "%s/tests/golden/%s", root, json_string_value(json_object_get(o, "model")));
+    snprintf(path, 4096, "%s/tests/golden/%s", getenv("LTRAIN_SOURCE_ROOT"), json_string_value(json_object_get(o, "model")));
+    return n;
+}
+
+static void read_golden(char path[4096])
+{
+    json_t *o = load_golden();
+    assert_int_equal(read_case(o, path, tokens, expected), TOKENS);
     json_decref(o);
+}
+
+/* Models of experts and hybrids score as transformers does. */
+static void check_other_models(const char *more)
+{
+    json_t *all = load_golden(), *o;
+    size_t k;
+    json_array_foreach(json_object_get(all, "others"), k, o)
+    {
+        char model[4096], text[8192];
+        int32_t ids[TOKENS];
+        double scores[TOKENS];
+        float got[TOKENS];
+        const int n = read_case(o, model, ids, scores);
+        snprintf(text, sizeof text, "model = %s\nseq-len = %d\nthreads = 1\neffort = quick\n%s", model, n, more);
+        ltrain *s = opens(text, LTRAIN_FROZEN);
+        works(ltrain_logprobs(s, 1, &(int64_t){n}, (const int32_t *[]){ids}, (float *[]){got}));
+        works(ltrain_close(s));
+        for (int i = 0; i < n; i++)
+            if (!(fabs((double)got[i] - scores[i]) < 1e-5))
+                fail_msg("%s, token %d: %.7f, transformers' %.7f", model, i, (double)got[i], scores[i]);
+    }
+    assert_int_equal(k, 2);
+    json_decref(all);
 }
 
 /* Log-probabilities of a whole sequence and of a shorter one equal transformers' in fp64. */
@@ -244,6 +285,7 @@ static void test_logprobs(void **state)
     check_logprobs(frozen);
     refuses(ltrain_train(frozen, 1, NULL, NULL, NULL), LTRAIN_INVALID, "LTRAIN_FROZEN");
     works(ltrain_close(frozen));
+    check_other_models("");
 }
 
 /* ---- parameters ---- */
@@ -390,6 +432,7 @@ static void test_ranks(void **state)
     check_logprobs(s);
     refuses(ltrain_read(s, "lm_head.weight", 0, 1, mine), LTRAIN_INVALID, "export it");
     works(ltrain_close(s));
+    check_other_models("sp = ring");
     check_stages();
     snprintf(out, sizeof out, "steps = 2\nzero = 3\nsp = ulysses\nout = %s", getenv("LTRAIN_TEST_OUT"));
     s = open_golden(out, LTRAIN_BATCHES | LTRAIN_WEIGHTS | LTRAIN_LOGPROBS);
