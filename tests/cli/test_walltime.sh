@@ -22,18 +22,23 @@ export PATH="$home/bin:$PATH" RUN=run SLURM_JOB_ID=17
 fold -w 60 "$LTRAIN_SOURCE_ROOT/README.md" >text.txt
 set -- --model tiny --data text.txt --seq-len 256 --tiles rows=64,loss=64,group=4096 --threads 1 --effort quick
 
-# The first job has two seconds, and more steps than fit.
+# The first job has two seconds, and more steps than fit; so has another job of its array, at the same time.
+RUN=other SLURM_JOB_ID=18 "$LTRAIN_SOURCE_ROOT/tools/jobs/slurm.sh" "$@" --seed 2 --steps 1000000 >array 2>&1 &
 "$LTRAIN_SOURCE_ROOT/tools/jobs/slurm.sh" "$@" --steps 1000000 >first 2>&1 || bad "the first job: $(tail -n 2 first)"
+wait $! || bad "the array's other job: $(tail -n 2 array)"
 grep -q '^walltime: 0:00:0[0-2] left' first || bad "the run does not say what is left: $(grep walltime first)"
 grep -q "^stopped by the walltime's end at step [0-9]* of 1000000, saved" first || bad "it ends otherwise: $(tail -n 1 first)"
-[ "$(cat queued 2>/dev/null)" = "requeue 17" ] || bad "the job is not queued again"
+[ "$(sort queued 2>/dev/null | tr '\n' ' ')" = "requeue 17 requeue 18 " ] || bad "the jobs are not queued again: $(cat queued)"
 
 # The second job has time for two more steps.
 last=$(sed -n "s/^stopped by the walltime's end at step \([0-9]*\) .*/\1/p" first)
 "$LTRAIN_SOURCE_ROOT/tools/jobs/slurm.sh" --steps $((last + 2)) --walltime none >second 2>&1 || bad "the second job: $(tail -n 2 second)"
-[ "$(wc -l <queued)" = 1 ] || bad "a job that is done is queued again"
+[ "$(wc -l <queued)" = 2 ] || bad "a job that is done is queued again"
 "$LTRAIN" "$@" --steps $((last + 2)) --out whole >whole.log 2>&1 || bad "the run in one piece: $(tail -n 2 whole.log)"
 cmp -s run/hf/model.safetensors whole/hf/model.safetensors || bad "the models differ"
+other=$(sed -n "s/^stopped by the walltime's end at step \([0-9]*\) .*/\1/p" array)
+RUN=other SLURM_JOB_ID=18 "$LTRAIN_SOURCE_ROOT/tools/jobs/slurm.sh" --steps $((other + 2)) --walltime none >array 2>&1 || bad "the other job, again: $(tail -n 2 array)"
+[ "$(sed -n '$s/.*"step":\([0-9]*\),.*/\1/p' other/metrics.jsonl)" = $((other + 2)) ] || bad "the other job of the array does not go on where it stopped"
 
 # Slurm's own word, and what is refused.
 status=0
