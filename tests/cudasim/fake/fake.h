@@ -75,6 +75,7 @@ struct CUevent_st {
     int alive, flags, device;
     int64_t recorded, done; /* number of times */
     int64_t done_ns;
+    int waiting; /* threads that wait for the event */
     struct CUevent_st *next;
 };
 

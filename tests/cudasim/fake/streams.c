@@ -26,6 +26,7 @@ struct CUstream_st {
     int alive, device, priority, used;
     struct node *head, *tail;
     int queued;
+    int waiting; /* threads that wait until nothing is queued */
     uint32_t speed;
     struct CUstream_st *next;
 };
@@ -33,8 +34,8 @@ struct CUstream_st {
 static struct CUstream_st *streams; /* destroyed ones stay in the list, so that stale handles are recognised */
 static struct CUevent_st *events;
 static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, moved = PTHREAD_COND_INITIALIZER;
-static int running, blocked, nudges;
-static long begun, executed; /* numbers of pieces of work that were started and ended */
+static int running, blocked, draining, nudges; /* draining: threads that wait until no stream has queued work */
+static long begun, executed;                   /* numbers of pieces of work that were started and ended */
 static uint64_t random_state;
 
 static int64_t now_ns(void)
@@ -135,16 +136,19 @@ static struct CUstream_st *draw_stream(void)
     return s;
 }
 
+/* Removes a stream's first node, and wakes the threads that may have waited for that: each wake costs two switches between threads. */
 static void pop(struct CUstream_st *s)
 {
     struct node *n = s->head;
+    const int waiting = n->kind == RECORD ? n->event->waiting : 0;
     s->head = n->next;
     if (!s->head)
         s->tail = NULL;
     s->queued--;
     free(n->work.closure);
     free(n);
-    pthread_cond_broadcast(&moved);
+    if (waiting || (!s->head && (s->waiting || draining)))
+        pthread_cond_broadcast(&moved);
 }
 
 static void end_work(struct CUstream_st *s)
@@ -278,13 +282,15 @@ cudaError_t fake_enqueue(cudaStream_t stream, const struct fake_work *work)
     return error;
 }
 
-/* Waits until the condition is false or the device is dead. */
-#define BLOCK_WHILE(condition)                     \
+/* Waits while the condition is true; `waiting` counts such threads. */
+#define BLOCK_WHILE(waiting, condition)            \
     do {                                           \
         blocked++;                                 \
+        (waiting)++;                               \
         pthread_cond_signal(&queued);              \
-        while ((condition) && !fake_sticky)        \
+        while (condition)                          \
             pthread_cond_wait(&moved, &fake_lock); \
+        (waiting)--;                               \
         blocked--;                                 \
     } while (0)
 
@@ -333,11 +339,7 @@ static cudaError_t destroy_stream(cudaStream_t stream)
         return error;
     if (stream->queued > 0 && !fake_sticky)
         error = fake_misuse(cudaErrorInvalidValue, "a stream is destroyed while it runs");
-    blocked++;
-    pthread_cond_signal(&queued);
-    while (stream->queued > 0) /* also on a dead device */
-        pthread_cond_wait(&moved, &fake_lock);
-    blocked--;
+    BLOCK_WHILE(stream->waiting, stream->queued > 0); /* also on a dead device */
     stream->alive = 0;
     return error;
 }
@@ -352,7 +354,7 @@ static cudaError_t synchronize_stream(cudaStream_t stream)
     cudaError_t error = check_stream(stream);
     if (error != cudaSuccess)
         return error;
-    BLOCK_WHILE(stream->queued > 0);
+    BLOCK_WHILE(stream->waiting, stream->queued > 0 && !fake_sticky);
     return (cudaError_t)fake_sticky;
 }
 
@@ -440,7 +442,7 @@ static cudaError_t synchronize_event(cudaEvent_t event)
         return fake_misuse(cudaErrorInvalidValue, "a thread waits for an event that was never recorded");
     if (!(event->flags & cudaEventBlockingSync))
         return fake_misuse(cudaErrorInvalidValue, "who waits for the event would spin: no cudaEventBlockingSync");
-    BLOCK_WHILE(event->done < which);
+    BLOCK_WHILE(event->waiting, event->done < which && !fake_sticky);
     return (cudaError_t)fake_sticky;
 }
 
@@ -575,11 +577,7 @@ int fake_streams_left(char *text, size_t size)
 void fake_streams_reset(void)
 {
     pthread_mutex_lock(&fake_lock);
-    blocked++;
-    pthread_cond_signal(&queued);
-    while (total_queued() > 0)
-        pthread_cond_wait(&moved, &fake_lock);
-    blocked--;
+    BLOCK_WHILE(draining, total_queued() > 0);
     while (streams) {
         struct CUstream_st *next = streams->next;
         free(streams);
