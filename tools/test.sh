@@ -45,12 +45,14 @@ release)
 asan)
     options='-Dbuildtype=debugoptimized -Doptimization=1 -Db_sanitize=address,undefined -Dcuda=disabled' slower=4
     suites='--no-suite slow'
+    export LTRAIN_TEST_ALL_CORES=1 # lanes in parallel, too, where the release build has them on one core
     export ASAN_OPTIONS="${ASAN_OPTIONS:-strict_string_checks=1:detect_stack_use_after_return=1}"
     export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}" ;;
 tsan)
     options='-Dbuildtype=debugoptimized -Doptimization=1 -Db_sanitize=thread -Dcuda=disabled' slower=8
     suites='--suite offload --suite device --suite comm --suite engine --suite checkpoint --suite profile --suite train'
     export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:suppressions=$PWD/tests/comm/tsan.supp}"
+    export LTRAIN_TEST_ALL_CORES=1
     export OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 # the sanitizer does not know OpenMP's locks; the limit covers calls that ask for a number of threads
     if setarch "$(uname -m)" -R true 2>/dev/null; then # gcc 12's thread sanitizer fails under strong address randomisation
         within="setarch $(uname -m) -R"
