@@ -14,10 +14,34 @@ for file in Dockerfile ltrain.def; do
 done
 sed -n 's/^RUN //p' tools/containers/Dockerfile | while read -r line; do sh -n -c "$line" || fail "$line"; done
 # The recipe has a dependency for each library that meson.build asks for, and a variant for each option that it sets.
+grep -qx '  namespace: ltrain' tools/spack/spack_repo/ltrain/repo.yaml && grep -qx '  api: v2.0' tools/spack/spack_repo/ltrain/repo.yaml || fail "tools/spack: repo.yaml"
 python3 - <<'END' || fail "tools/spack"
-import ast, re
-recipe = open("tools/spack/packages/ltrain/package.py").read()
-ast.parse(recipe)
+import re, sys, types
+path = "tools/spack/spack_repo/ltrain/packages/ltrain/package.py"
+recipe = open(path).read()
+
+# Stand-ins for what Spack 1.0 documents of its modules; each directive takes its documented words and no other.
+def module(name, **members):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__dict__.update(members)
+given = []
+def depends_on(spec, when=None, type=None): given.append(spec)
+def variant(name, default=None, description="", values=None, multi=None, when=None): assert description; given.append("+" + name)
+def version(name, sha256=None, branch=None, preferred=None): given.append("@" + name)
+class MesonPackage: pass
+class CudaPackage: pass
+for name in ("spack", "spack_repo", "spack_repo.builtin", "spack_repo.builtin.build_systems"): module(name)
+module("spack_repo.builtin.build_systems.cuda", CudaPackage=CudaPackage)
+module("spack_repo.builtin.build_systems.meson", MesonPackage=MesonPackage)
+module("spack.package", depends_on=depends_on, variant=variant, version=version)
+scope = {}
+exec(compile(recipe, path, "exec"), scope)
+assert {"@main", "+mpi", "+uring", "+hwloc", "jansson", "cuda@13:"} <= set(given), given
+class Spec:
+    def satisfies(self, text): return text in ("+mpi", "+cuda")
+package = scope["Ltrain"]()
+package.spec = Spec()
+assert package.meson_args() == ["-Dmpi=auto", "-During=disabled", "-Dhwloc=disabled", "-Dcuda=auto", "-Dtests=disabled"], package.meson_args()
 spack = {"yaml-0.1": "libyaml", "libxxhash": "xxhash", "libpcre2-8": "pcre2", "libutf8proc": "utf8proc", "zlib": "zlib-api", "libzstd": "zstd", "ompi-c": "mpi", "mpich": "mpi", "cmocka": None, "threads": None, "openmp": None, "dl": None}
 asked = set(re.findall(r"dependency\('([^']+)'", open("meson.build").read()))
 assert len(asked) > 8, asked

@@ -1,4 +1,8 @@
-"""Spack package of ltrain, from a tree on this machine: `spack repo add tools/spack`, then `spack dev-build ltrain@main` in the tree's root."""
+"""Spack package of ltrain, from a tree on this machine: `spack repo add tools/spack/spack_repo/ltrain`, then `spack dev-build ltrain@main` in
+the tree's root. Spack 1.0 or later, whose build systems are in spack_repo.builtin."""
+from spack_repo.builtin.build_systems.cuda import CudaPackage
+from spack_repo.builtin.build_systems.meson import MesonPackage
+
 from spack.package import *
 
 
