@@ -13,8 +13,8 @@ from kernels import BF16
 
 # name: kind, rows of a chunk, heads, key heads, columns of a key, of a value
 LAYERS = {"qwen3.5-0.8b": (0, 8192, 16, 16, 128, 128), "qwen3.5-9b": (0, 4096, 32, 16, 128, 128), "qwen3.5-27b": (0, 4096, 48, 16, 128, 128),
-          "granite-4-h": (1, 4096, 128, 1, 128, 64)}
-DELTA, CHUNK, WIDTH, PIECES = 0, 64, 4, 16
+          "granite-4-h": (1, 4096, 128, 1, 128, 64), "kimi-linear-48b": (2, 4096, 32, 32, 128, 128)}
+DELTA, SSD, CHANNELS, CHUNK, WIDTH, PIECES = 0, 1, 2, 64, 4, 16
 WORST = 0.02  # norm-wise: operands of products are bf16
 
 
@@ -25,9 +25,10 @@ class Layer:
         self.lib, self.kind, self.rows, self.heads, self.groups, self.key, self.value = lib, kind, rows, heads, groups, key, value
         ld = 2 * groups * key + heads * value
         self.a = attrs("scan", rows=rows, kind=kind, heads=heads, groups=groups, key_dim=key, value_dim=value, q_first=0, k_first=groups * key,
-                       v_first=2 * groups * key, ld=ld, dtype=BF16, scale=key**-0.5 if kind == DELTA else 1.0, eps=1e-6 if kind == DELTA else 0.0)
-        self.qkv, self.g, self.beta = bf16(rows, ld), -fp32(rows, heads).abs() * 0.1, fp32(rows, heads).sigmoid()
-        if kind != DELTA:
+                       v_first=2 * groups * key, ld=ld, dtype=BF16, scale=1.0 if kind == SSD else key**-0.5, eps=0.0 if kind == SSD else 1e-6)
+        decays = (heads, key) if kind == CHANNELS else (heads,)
+        self.qkv, self.g, self.beta = bf16(rows, ld), -fp32(rows, *decays).abs() * 0.1, fp32(rows, heads).sigmoid()
+        if kind == SSD:
             self.qkv *= 0.2
         self.links = torch.zeros(rows, device="cuda", dtype=torch.int32)
         self.links[::291] = 1
@@ -50,7 +51,7 @@ class Layer:
 
     def flops(self):
         token = 2 * CHUNK * (3 * self.key + 2 * self.value) + 6 * self.key * self.value
-        return self.rows * self.heads * (token if self.kind == DELTA else 2 * CHUNK * (self.key + self.value) + 4 * self.key * self.value)
+        return self.rows * self.heads * (token if self.kind != SSD else 2 * CHUNK * (self.key + self.value) + 4 * self.key * self.value)
 
 
 def recurrence(layer, qkv, g, beta, before):
@@ -63,9 +64,9 @@ def recurrence(layer, qkv, g, beta, before):
     q, key = (x.repeat_interleave(per, 1) for x in (q * layer.a.scan.scale, key))
     state, out = before, []
     for t in range(layer.rows):
-        state = state * (0.0 if layer.links[t] == 1 else g[t].exp()[:, None, None])
+        state = state * (0.0 if layer.links[t] == 1 else g[t].exp().view(h, -1, 1))
         u = value[t].view(h, v)
-        if layer.kind == DELTA:
+        if layer.kind != SSD:
             u = u - torch.einsum("hkv,hk->hv", state, key[t])
         state = state + key[t][:, :, None] * (beta[t][:, None] * u)[:, None, :]
         out.append(torch.einsum("hkv,hk->hv", state, q[t]).flatten())
@@ -124,7 +125,8 @@ def main():
     options = parser.parse_args()
     lib = kernels.Kernels()
     result = {"machine_before": timing.machine(), "layers": {}}
-    bad = check(lib, "delta", DELTA, 4, 2, 128, 128) + check(lib, "delta, 256", DELTA, 1, 1, 256, 256) + check(lib, "Mamba-2", 1, 4, 1, 128, 64)
+    bad = check(lib, "delta", DELTA, 4, 2, 128, 128) + check(lib, "delta, 256", DELTA, 1, 1, 256, 256) + check(lib, "Mamba-2", SSD, 4, 1, 128, 64)
+    bad += check(lib, "channels", CHANNELS, 2, 2, 128, 128)
     x, y = bf16(8192, 8192), bf16(8192, 8192)
     for name, shape in LAYERS.items():
         layer = Layer(lib, *shape)

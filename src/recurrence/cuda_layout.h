@@ -8,7 +8,7 @@
 enum { CUDA_SCAN_ALIGN = 16 }; /* alignment of all parts of scratch, which kernels see to themselves */
 
 /* Gates of a chunk's rows, of one head: G, beta, f and r of recurrence.h, and the row's document within the chunk. Rows without a token
- * have a beta of 0. */
+ * have a beta of 0. SCAN_CHANNELS: without decays, so that f and r are 1 or 0. */
 struct chunk_gates {
     double sum[SCAN_CHUNK];
     float beta[SCAN_CHUNK], enter[SCAN_CHUNK], leave[SCAN_CHUNK];
@@ -27,6 +27,8 @@ struct scan_layout {
     int64_t dz;                /* R' dO, then dZ; laid out as z */
     int64_t dstates;           /* gradients after each chunk; laid out as states */
     int64_t dskips;            /* double [units] */
+    int64_t sums;              /* double [units,SCAN_CHUNK,key]: G of each channel; SCAN_CHANNELS only, as the next */
+    int64_t pairs;             /* float [units,2,SCAN_CHUNK,SCAN_CHUNK]: KK' L and QK' L */
     int64_t bytes;             /* bytes of all parts */
 };
 
@@ -46,7 +48,7 @@ static inline int64_t take_part(int64_t *at, int is_there, int64_t bytes)
 static inline struct scan_layout scan_layout_of(enum op_kind kind, const struct op_attrs *a)
 {
     const int64_t rows = a->scan.rows, side = SCAN_CHUNK;
-    const int is_delta = a->scan.kind == SCAN_DELTA, gradient = kind == OP_SCAN_GRAD, whole = kind == OP_SCAN || gradient;
+    const int is_delta = a->scan.kind != SCAN_SSD, gradient = kind == OP_SCAN_GRAD, whole = kind == OP_SCAN || gradient;
     struct scan_layout l;
     l.units = ceil_div(rows, side) * a->scan.heads;
     l.key = round_up(a->scan.key_dim, side);
@@ -61,6 +63,8 @@ static inline struct scan_layout scan_layout_of(enum op_kind kind, const struct 
     l.dz = take_part(&l.bytes, gradient || kind == OP_SCAN_GRAD_SUM, l.units * side * l.value * 4);
     l.dstates = take_part(&l.bytes, gradient, l.units * l.key * l.value * 4);
     l.dskips = take_part(&l.bytes, gradient, l.units * 8);
+    l.sums = take_part(&l.bytes, a->scan.kind == SCAN_CHANNELS, l.units * side * l.key * 8);
+    l.pairs = take_part(&l.bytes, a->scan.kind == SCAN_CHANNELS, l.units * 2 * side * side * 4);
     return l;
 }
 

@@ -19,7 +19,8 @@ struct scan_args {
     float *after, *dstate, *dskip, *move; /* move: of OP_SCAN_SUM, whose `own` is before and after */
     struct chunk_gates *gates;
     float *norms, *y, *z, *states, *inverse, *dz, *dstates;
-    double *dskips;
+    double *dskips, *sums;
+    float *pairs;
 };
 
 /* Refuses shapes that no kernel takes. */
@@ -30,6 +31,10 @@ enum status scan_cuda_prepare(const struct op_attrs *attrs, const struct scan_ar
 enum status scan_cuda_states(const struct op_attrs *attrs, const struct scan_args *a, void *stream);
 /* Computes R' dO of all chunks, the states' gradients after them, if a has room for them, and a->dstate before the first. */
 enum status scan_cuda_dstates(const struct op_attrs *attrs, const struct scan_args *a, void *stream);
+/* Computes a's sums and pairs, of SCAN_CHANNELS. is_half: rows are bf16, and products take operands rounded to it. */
+enum status channels_cuda_prepare(const struct scan_args &a, bool is_half, void *stream);
+/* Computes the gradients of a chunk's rows, of SCAN_CHANNELS: of values, g and beta, and of each head's keys and queries. */
+enum status channels_cuda_gradients(const struct scan_args &a, bool is_half, void *stream);
 
 namespace
 {
@@ -83,6 +88,25 @@ template <typename T> __device__ __forceinline__ float query_at(const scan_args 
     return get((const T *)a.qkv, row * a.ld + a.q_first + group * a.key + j) * a.norms[(row * a.groups + group) * 2 + 1];
 }
 
+/* Returns the decay of channel j of a key from row `before` to row i of a unit: SCAN_CHANNELS. */
+__device__ __forceinline__ float channel_decay(const scan_args &a, const unit &u, int i, int before, int j)
+{
+    const double *const sum = a.sums + u.at * SIDE * a.key_wide + j;
+    return expf((float)(sum[i * a.key_wide] - sum[before * a.key_wide]));
+}
+
+/* Returns the decay of a channel from the chunk's beginning to row i; 1 of other kinds, whose gates have it. */
+__device__ __forceinline__ float entering(const scan_args &a, const unit &u, int i, int j)
+{
+    return a.sums ? expf((float)a.sums[(u.at * SIDE + i) * a.key_wide + j]) : 1.0f;
+}
+
+/* Returns the decay of a channel from row i to the chunk's end; 1 of other kinds. */
+__device__ __forceinline__ float leaving(const scan_args &a, const unit &u, int i, int j)
+{
+    return a.sums ? channel_decay(a, u, SIDE - 1, i, j) : 1.0f;
+}
+
 template <typename T> __device__ __forceinline__ float value_at(const scan_args &a, const unit &u, int i, int j)
 {
     if (j >= a.value || !has_token(a, u, i))
@@ -128,6 +152,10 @@ struct pair_space {
 template <typename T, bool TENSOR> __device__ __forceinline__ void weigh_pairs(const scan_args &a, const unit &u, pair_space &s)
 {
     gates_load(s.gates, a.gates[u.at]);
+    if (a.pairs) {
+        fill(s.r, {u.tall, u.tall}, [&](int i, int j) { return a.pairs[((u.at * 2 + 1) * SIDE + i) * SIDE + j]; });
+        return;
+    }
     sums<4> c;
     clear(c);
     for (int k = 0; k < a.key; k += SIDE) {

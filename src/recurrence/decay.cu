@@ -14,7 +14,7 @@ __device__ __forceinline__ float softplus(float x)
 
 struct decay_args {
     int64_t rows, ld;
-    int heads, a_first, b_first, adds;
+    int heads, per, a_first, b_first, adds;
     float least, factor;
     void *x;
     const void *a_log, *dt_bias;
@@ -25,56 +25,78 @@ struct decay_args {
 template <typename X, typename P> __global__ void __launch_bounds__(DECAY_THREADS) decay(decay_args a)
 {
     const int64_t at = (int64_t)blockIdx.x * DECAY_THREADS + threadIdx.x;
-    if (at >= a.rows * a.heads)
+    const int64_t decays = (int64_t)a.heads * a.per, row = at / decays;
+    if (row >= a.rows)
         return;
-    const int64_t row = at / a.heads;
-    const int h = (int)(at % a.heads);
+    const int k = (int)(at % decays), h = k / a.per;
     const X *x = (const X *)a.x + row * a.ld;
-    const float u = get(x, a.a_first + h) + get((const P *)a.dt_bias, h), step = fmaxf(softplus(u), a.least);
+    const float u = get(x, a.a_first + k) + get((const P *)a.dt_bias, k), step = fmaxf(softplus(u), a.least);
     a.g[at] = -expf(get((const P *)a.a_log, h)) * step;
-    a.beta[at] = a.b_first < 0 ? step : a.factor * sigmoid(get(x, a.b_first + h));
+    if (k % a.per == a.per - 1)
+        a.beta[row * a.heads + h] = a.b_first < 0 ? step : a.factor * sigmoid(get(x, a.b_first + h));
 }
 
 struct decay_space {
-    double part[2][DECAY_THREADS / LT_WARP];
+    double part[DECAY_THREADS / LT_WARP];
 };
+
+/* Returns the sum of v over the thread block, in its first thread; parts: scratch. */
+__device__ __forceinline__ double block_sum(double v, double *parts)
+{
+    const int lane = threadIdx.x % LT_WARP, warp = threadIdx.x / LT_WARP;
+    const double part = warp_sum(v);
+    if (lane == 0)
+        parts[warp] = part;
+    __syncthreads();
+    double all = 0;
+    for (int w = 0; w < DECAY_THREADS / LT_WARP && threadIdx.x == 0; w++)
+        all += parts[w];
+    __syncthreads();
+    return all;
+}
+
+/* Writes a gradient, or adds it to the one that is there. */
+__device__ __forceinline__ void put_sum(const decay_args &a, float *to, int at, double sum)
+{
+    if (threadIdx.x == 0 && to)
+        to[at] = (a.adds ? to[at] : 0.0f) + (float)sum;
+}
+
+/* Replaces this thread's rows of column k of a, a decay of head h, by their gradient. Returns its parts of the sums of da_log and
+ * ddt_bias. */
+template <typename X, typename P> __device__ __forceinline__ void column_grad(const decay_args &a, int h, int k, double (&sum)[2])
+{
+    const float rate = expf(get((const P *)a.a_log, h)), bias = get((const P *)a.dt_bias, k);
+    for (int64_t row = threadIdx.x; row < a.rows; row += DECAY_THREADS) {
+        X *x = (X *)a.x + row * a.ld;
+        const float dg = a.g[row * a.heads * a.per + k], u = get(x, a.a_first + k) + bias;
+        const float plus = softplus(u), step = fmaxf(plus, a.least);
+        const float dstep = -rate * dg + (a.b_first < 0 ? a.beta[row * a.heads + h] : 0.0f);
+        const float du = plus < a.least ? 0.0f : sigmoid(u) * dstep;
+        put(x, a.a_first + k, du);
+        sum[0] += (double)(-rate * step * dg);
+        sum[1] += (double)du;
+    }
+}
 
 /* Computes the gradients of a head, one a block. Sums over the rows are fp64. */
 template <typename X, typename P> __global__ void __launch_bounds__(DECAY_THREADS) decay_grad(decay_args a)
 {
     LT_SHARED(decay_space, space);
-    const int h = blockIdx.x, lane = threadIdx.x % LT_WARP, warp = threadIdx.x / LT_WARP;
-    const float rate = expf(get((const P *)a.a_log, h)), bias = get((const P *)a.dt_bias, h);
-    double sum[2] = {0, 0};
-    for (int64_t row = threadIdx.x; row < a.rows; row += DECAY_THREADS) {
+    const int h = blockIdx.x;
+    double of_rate = 0;
+    for (int k = h * a.per; k < (h + 1) * a.per; k++) {
+        double sum[2] = {0, 0};
+        column_grad<X, P>(a, h, k, sum);
+        of_rate += sum[0];
+        put_sum(a, a.ddt_bias, k, block_sum(sum[1], space.part));
+    }
+    put_sum(a, a.da_log, h, block_sum(of_rate, space.part));
+    for (int64_t row = threadIdx.x; row < a.rows && a.b_first >= 0; row += DECAY_THREADS) {
         X *x = (X *)a.x + row * a.ld;
-        const float dg = a.g[row * a.heads + h], dbeta = a.beta[row * a.heads + h];
-        const float u = get(x, a.a_first + h) + bias, plus = softplus(u), step = fmaxf(plus, a.least);
-        float dstep = -rate * dg;
-        if (a.b_first < 0) {
-            dstep += dbeta;
-        } else {
-            const float s = sigmoid(get(x, a.b_first + h));
-            put(x, a.b_first + h, a.factor * s * (1.0f - s) * dbeta);
-        }
-        const float du = plus < a.least ? 0.0f : sigmoid(u) * dstep;
-        put(x, a.a_first + h, du);
-        sum[0] += (double)(-rate * step * dg);
-        sum[1] += (double)du;
+        const float s = sigmoid(get(x, a.b_first + h));
+        put(x, a.b_first + h, a.factor * s * (1.0f - s) * a.beta[row * a.heads + h]);
     }
-    for (int k = 0; k < 2; k++) {
-        const double part = warp_sum(sum[k]);
-        if (lane == 0)
-            space.part[k][warp] = part;
-    }
-    __syncthreads();
-    float *const to = threadIdx.x == 0 ? a.da_log : a.ddt_bias;
-    if (threadIdx.x >= 2 || !to)
-        return;
-    double all = 0;
-    for (int w = 0; w < DECAY_THREADS / LT_WARP; w++)
-        all += space.part[threadIdx.x][w];
-    to[h] = (a.adds ? to[h] : 0.0f) + (float)all;
 }
 
 enum status args_of(const char *op, const struct op_attrs *attrs, decay_args *a)
@@ -82,12 +104,13 @@ enum status args_of(const char *op, const struct op_attrs *attrs, decay_args *a)
     const auto &d = attrs->decay;
     TRY(check_storage(op, d.dtype));
     TRY(check_storage(op, d.x_type));
-    if (d.rows < 0 || d.heads < 1 || d.rows * d.heads / DECAY_THREADS > INT32_MAX)
+    if (d.rows < 0 || d.heads < 1 || d.per < 0 || d.rows * d.heads * max_i64(d.per, 1) / DECAY_THREADS > INT32_MAX)
         return status_fail(ERR_INVALID, "%s on cuda: %lld rows of %d heads", op, (long long)d.rows, d.heads);
     *a = {};
     a->rows = d.rows;
     a->ld = d.ld;
     a->heads = d.heads;
+    a->per = d.per > 0 ? d.per : 1;
     a->a_first = d.a_first;
     a->b_first = d.b_first;
     a->adds = d.accumulate;
@@ -109,7 +132,7 @@ enum status ops_cuda_decay(const struct op_attrs *attrs, void *const *arg, void 
     a.dt_bias = arg[4];
     const int x = attrs->decay.x_type, p = attrs->decay.dtype;
     return launch(
-        dim3((unsigned)ceil_div(a.rows * a.heads, DECAY_THREADS)), dim3(DECAY_THREADS), 0, stream,
+        dim3((unsigned)ceil_div(a.rows * a.heads * a.per, DECAY_THREADS)), dim3(DECAY_THREADS), 0, stream,
         x == F32 ? (p == F32 ? decay<float, float> : decay<float, bf16>) : (p == F32 ? decay<bf16, float> : decay<bf16, bf16>),
         a);
 }

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(THREADS) find_gates(scan_args a)
         const int i = lane + half * LT_WARP;
         const int32_t link = i < u.n ? a.links[u.first + i] : ROW_NONE;
         const int64_t gate = (u.first + i) * a.heads + u.head;
-        sum[half] = before + sum_before(link == ROW_FOLLOWS ? (double)a.g[gate] : 0.0, lane);
+        sum[half] = before + sum_before(link == ROW_FOLLOWS && !a.sums ? (double)a.g[gate] : 0.0, lane);
         before = __shfl_sync(LT_FULL_MASK, sum[half], LT_WARP - 1);
         const unsigned begins = __ballot_sync(LT_FULL_MASK, link == ROW_BEGINS);
         document[half] = documents + __popc(begins & (LT_FULL_MASK >> (LT_WARP - 1 - lane)));
@@ -131,7 +131,7 @@ __device__ __forceinline__ void find_system(const scan_args &a, const unit &u, p
 {
     sums<4> kk;
     clear(kk);
-    for (int k = 0; k < a.key; k += SIDE) {
+    for (int k = 0; k < (a.pairs ? 0 : a.key); k += SIDE) {
         const int cols = slice_columns(a.key, k);
         fill(s.x, {u.tall, cols}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
         __syncthreads();
@@ -139,6 +139,8 @@ __device__ __forceinline__ void find_system(const scan_args &a, const unit &u, p
         __syncthreads();
     }
     each({SIDE, SIDE}, kk, [&](int i, int j, float &value) {
+        if (a.pairs)
+            value = i < u.tall ? a.pairs[(u.at * 2 * SIDE + i) * SIDE + j] : 0.0f;
         s.system.x[i][j] = j < i ? s.gates.beta[i] * value * decay_between(s.gates, i, j) : 0.0f;
     });
     __syncthreads();
@@ -180,7 +182,9 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) pr
     }
     for (int k = 0; k < a.key; k += SIDE) {
         const area in = {u.tall, slice_columns(a.key, k)};
-        fill(s.x, in, [&](int i, int j) { return scaled(s.gates.beta[i] * s.gates.enter[i], key_at<T>(a, u, i, k + j)); });
+        fill(s.x, in, [&](int i, int j) {
+            return scaled(s.gates.beta[i] * s.gates.enter[i], key_at<T>(a, u, i, k + j) * entering(a, u, i, k + j));
+        });
         put_solved<TENSOR>(s, in, y + k, a.key_wide);
     }
 }
@@ -266,9 +270,11 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
             const area in = {slice_columns(a.key, k), COLUMNS};
             sums<2> c;
             __syncthreads();
-            fill(s.x, {u.tall, in.rows}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
+            fill(s.x, {u.tall, in.rows}, [&](int i, int j) { return key_at<T>(a, u, i, k + j) * leaving(a, u, i, k + j); });
             __syncthreads();
-            each(in, c, [&](int i, int j, float &value) { value = scaled(keep, s.state[k / SIDE].x[i][j]); });
+            each(in, c, [&](int i, int j, float &value) {
+                value = scaled(keep, s.state[k / SIDE].x[i][j] * entering(a, u, SIDE - 1, k + i));
+            });
             multiply<TENSOR, ACROSS, PLAIN>(in, c, s.x, s.z, 0, u.tall);
             store(s.state[k / SIDE], in, c);
         }
@@ -296,7 +302,7 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
         for (int k = 0; k < a.key; k += SIDE) {
             const int cols = slice_columns(a.key, k);
             __syncthreads();
-            fill(s.x, {u.tall, cols}, [&](int i, int j) { return query_at<T>(a, u, i, k + j); });
+            fill(s.x, {u.tall, cols}, [&](int i, int j) { return query_at<T>(a, u, i, k + j) * entering(a, u, i, k + j); });
             fill(s.y, {cols, in.cols}, [&](int i, int j) { return state[(k + i) * a.value_wide + v + j]; });
             __syncthreads();
             multiply<TENSOR, PLAIN, PLAIN>(in, c, s.x, s.y, 0, cols);
@@ -324,6 +330,8 @@ template <typename T, bool TENSOR> enum status launch_prepare(const scan_args &a
 {
     TRY(launch(dim3((unsigned)ceil_div(a.units * LT_WARP, THREADS)), dim3(THREADS), 0, stream, find_gates, a));
     TRY(launch(dim3((unsigned)ceil_div(a.rows * a.groups * LT_WARP, THREADS)), dim3(THREADS), 0, stream, find_norms<T>, a));
+    if (a.sums)
+        TRY(channels_cuda_prepare(a, TENSOR, stream));
     return launch(dim3((unsigned)a.units), dim3(THREADS), sizeof(prepare_space), stream, prepare<T, TENSOR>, a);
 }
 
@@ -338,7 +346,7 @@ static enum status check_shapes(const char *op, const struct op_attrs *attrs, in
 {
     const auto &s = attrs->scan;
     TRY(check_storage(op, s.dtype));
-    if (s.kind != SCAN_DELTA && s.kind != SCAN_SSD)
+    if (s.kind < SCAN_DELTA || s.kind > SCAN_CHANNELS)
         return status_fail(ERR_INVALID, "%s on cuda: recurrence %d has no kernel", op, s.kind);
     if (s.key_dim < 1 || s.value_dim < 1 || s.key_dim > CUDA_SCAN_DIM || s.value_dim > CUDA_SCAN_DIM)
         return status_fail(ERR_INVALID, "%s on cuda: keys of %d and values of %d columns; at most %d are possible", op, s.key_dim,
@@ -372,7 +380,7 @@ enum status scan_cuda_args(const char *op, enum op_kind kind, const struct op_at
     a->q_first = s.q_first;
     a->k_first = s.k_first;
     a->v_first = s.v_first;
-    a->is_delta = s.kind == SCAN_DELTA;
+    a->is_delta = s.kind != SCAN_SSD;
     a->adds = s.accumulate;
     a->scale = s.scale;
     a->eps = s.eps;
@@ -385,6 +393,8 @@ enum status scan_cuda_args(const char *op, enum op_kind kind, const struct op_at
     a->dz = part(l.dz);
     a->dstates = part(l.dstates);
     a->dskips = (double *)part(l.dskips);
+    a->sums = (double *)part(l.sums);
+    a->pairs = part(l.pairs);
     return OK;
 }
 

@@ -1,13 +1,12 @@
 /* The scan's backward pass: the states before all chunks again; R' dO of all chunks; the states' gradients, chunk after chunk from the
  * last; then all other gradients, those of keys and queries for each head, added up at the end. */
-#include "recurrence/cuda_scan.cuh"
+#include "recurrence/cuda_grad.cuh"
 
 namespace
 {
 
 constexpr int COLUMNS = 32; /* columns of a state's gradient that a thread block has */
 constexpr int TILES = CUDA_SCAN_DIM / SIDE;
-constexpr int TEAM = THREADS / SIDE; /* neighbouring threads that add up a row */
 
 /* --- Gradients of outputs, passed to values --- */
 
@@ -48,7 +47,7 @@ __device__ __forceinline__ void find_dvalues(const scan_args &a, const unit &u, 
     for (int k = 0; k < a.key; k += SIDE) {
         const int cols = slice_columns(a.key, k);
         __syncthreads();
-        fill(s.x, {u.tall, cols}, [&](int i, int j) { return key_at<T>(a, u, i, k + j); });
+        fill(s.x, {u.tall, cols}, [&](int i, int j) { return key_at<T>(a, u, i, k + j) * leaving(a, u, i, k + j); });
         __syncthreads();
         multiply<TENSOR, PLAIN, PLAIN>({u.tall, COLUMNS}, c, s.x, s.state[k / SIDE], 0, cols);
     }
@@ -84,9 +83,11 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
             const area in = {slice_columns(a.key, k), COLUMNS};
             sums<2> c;
             __syncthreads();
-            fill(s.x, {u.tall, in.rows}, [&](int i, int j) { return query_at<T>(a, u, i, k + j); });
+            fill(s.x, {u.tall, in.rows}, [&](int i, int j) { return query_at<T>(a, u, i, k + j) * entering(a, u, i, k + j); });
             __syncthreads();
-            each(in, c, [&](int i, int j, float &value) { value = scaled(keep, s.state[k / SIDE].x[i][j]); });
+            each(in, c, [&](int i, int j, float &value) {
+                value = scaled(keep, s.state[k / SIDE].x[i][j] * entering(a, u, SIDE - 1, k + i));
+            });
             multiply<TENSOR, ACROSS, PLAIN>(in, c, s.x, s.d, 0, u.tall);
             if (a.is_delta) {
                 __syncthreads();
@@ -105,97 +106,6 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
 }
 
 /* --- All other gradients --- */
-
-/* Working memory of a thread block for one unit (a chunk of a head): tiles, and gradients by row. sum: of the sums of g; leave: of the
- * decay from a row to the chunk's end, which goes to the last row's sum; part: sums of a slice by half of its columns. */
-struct gradient_space {
-    tile<SIDE> x, y, z, w;
-    chunk_gates gates;
-    double sum[SIDE];
-    float beta[SIDE], skip[SIDE], leave[SIDE], part[3][2][SIDE];
-    double keep[THREADS / LT_WARP];
-};
-
-/* Adds v over a row's team. */
-template <typename V> __device__ __forceinline__ V team_sum(V v)
-{
-#pragma unroll
-    for (int half = TEAM / 2; half > 0; half /= 2)
-        v += __shfl_xor_sync(LT_FULL_MASK, v, half);
-    return v;
-}
-
-/* Adds up a row for each team, f(i, j) over j below n; rows beyond n are 0. */
-template <typename F> __device__ __forceinline__ float row_sum(int i, int n, F f)
-{
-    float sum = 0;
-    for (int j = threadIdx.x % TEAM; j < n && i < n; j += TEAM)
-        sum += f(i, j);
-    return team_sum(sum);
-}
-
-/* Solves for D, the gradient of beta (V - f K S), of a slice of values: replaces dZ in global memory by D, and copies D to s.x. T of
- * recurrence.h is in s.w. */
-template <bool TENSOR> __device__ __forceinline__ void solve_slice(const scan_args &a, area in, float *dz, gradient_space &s)
-{
-    __syncthreads();
-    fill(s.x, in, [&](int i, int j) { return dz[i * a.value_wide + j]; });
-    __syncthreads();
-    if (!a.is_delta)
-        return;
-    sums<4> c;
-    clear(c);
-    multiply<TENSOR, ACROSS, PLAIN>(in, c, s.w, s.x, warp_row(), in.rows);
-    __syncthreads();
-    store(s.x, in, c);
-    each(in, c, [&](int i, int j, float &value) { dz[i * a.value_wide + j] = value; });
-    __syncthreads();
-}
-
-/* Writes the gradient of a slice of values, from D in s.x and dO in s.y, and adds to the gradients of beta and skip. */
-template <typename T> __device__ __forceinline__ void write_values(const scan_args &a, const unit &u, int from, gradient_space &s)
-{
-    const int i = threadIdx.x / TEAM;
-    const float beta = s.gates.beta[i], skip = a.skip ? get((const T *)a.skip, u.head) : 0.0f;
-    float of_beta = 0, of_skip = 0;
-    for (int j = threadIdx.x % TEAM; j < SIDE && i < u.n && from + j < a.value; j += TEAM) {
-        const float v = value_at<T>(a, u, i, from + j), d = s.x.x[i][j], d_out = s.y.x[i][j];
-        of_beta += d * v;
-        of_skip += d_out * v;
-        put((T *)a.qkv, (u.first + i) * a.ld + a.v_first + (int64_t)u.head * a.value + from + j, scaled(beta, d) + skip * d_out);
-    }
-    of_beta = team_sum(of_beta);
-    of_skip = team_sum(of_skip);
-    if (threadIdx.x % TEAM == 0) {
-        s.beta[i] += of_beta;
-        s.skip[i] += of_skip;
-    }
-}
-
-/* Computes dr = dO Z' and da = D Z', slice after slice of values, and writes the gradients of values on the way. D: the gradient of
- * beta (V - f K S). */
-template <typename T, bool TENSOR>
-__device__ __forceinline__ void find_weights(const scan_args &a, const unit &u, gradient_space &s, sums<4> &dr, sums<4> &da)
-{
-    const float *const z = a.z + u.at * SIDE * a.value_wide;
-    float *const dz = a.dz + u.at * SIDE * a.value_wide;
-    clear(dr);
-    clear(da);
-    if (a.is_delta)
-        fill(s.w, {u.tall, u.tall}, [&](int i, int j) { return a.inverse[u.at * SIDE * SIDE + i * SIDE + j]; });
-    for (int v = 0; v < a.value; v += SIDE) {
-        const area in = {u.tall, slice_columns(a.value, v)};
-        solve_slice<TENSOR>(a, in, dz + v, s);
-        fill(s.y, in, [&](int i, int j) { return d_out_at<T>(a, u, i, v + j); });
-        fill(s.z, in, [&](int i, int j) { return z[i * a.value_wide + v + j]; });
-        __syncthreads();
-        multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, dr, s.y, s.z, 0, in.cols);
-        if (a.is_delta)
-            multiply<TENSOR, PLAIN, ACROSS>({u.tall, u.tall}, da, s.x, s.z, 0, in.cols);
-        write_values<T>(a, u, v, s);
-    }
-    __syncthreads();
-}
 
 /* Turns dr and da, gradients of the weights of pairs of rows, into those of QK', in s.z, and of KK', both ways, in s.w; adds to those of
  * beta and of the sums of g. */
@@ -238,55 +148,6 @@ __device__ __forceinline__ void find_pairs(const scan_args &a, const unit &u, gr
     __syncthreads();
 }
 
-/* Adds up the threads' parts of sums of rows, two rows a thread, into part[half of the columns][row]. */
-__device__ __forceinline__ void put_rows(float (*part)[SIDE], const float (&row)[2])
-{
-    const int lane = threadIdx.x % LT_WARP, half = threadIdx.x / LT_WARP / 4;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float sum = row[r] + __shfl_xor_sync(LT_FULL_MASK, row[r], 1);
-        sum += __shfl_xor_sync(LT_FULL_MASK, sum, 2);
-        if (lane % 4 == 0)
-            part[half][warp_row() + lane / 4 + r * 8] = sum;
-    }
-}
-
-/* Computes dO S', D S' and Z dS' for a slice of keys from column k on. Returns this thread's part of the sum of S dS. */
-template <typename T, bool TENSOR>
-__device__ __forceinline__ double find_by_states(const scan_args &a, const unit &u, int k, gradient_space &s, sums<4> &dq,
-                                                 sums<4> &dk, sums<4> &error)
-{
-    const int64_t state = (u.at * a.key_wide + k) * a.value_wide, values = u.at * SIDE * a.value_wide;
-    double sum = 0;
-    clear(dq);
-    clear(dk);
-    clear(error);
-    for (int v = 0; v < a.value; v += SIDE) {
-        const int cols = slice_columns(a.value, v), rows = slice_columns(a.key, k);
-        __syncthreads();
-        fill(s.x, {rows, cols}, [&](int i, int j) { return a.states[state + i * a.value_wide + v + j]; });
-        fill(s.y, {u.tall, cols}, [&](int i, int j) { return d_out_at<T>(a, u, i, v + j); });
-        __syncthreads();
-        multiply<TENSOR, PLAIN, ACROSS>({u.tall, rows}, dq, s.y, s.x, 0, cols);
-        __syncthreads();
-        if (a.is_delta) {
-            fill(s.y, {u.tall, cols}, [&](int i, int j) { return a.dz[values + i * a.value_wide + v + j]; });
-            __syncthreads();
-            multiply<TENSOR, PLAIN, ACROSS>({u.tall, rows}, error, s.y, s.x, 0, cols);
-            __syncthreads();
-        }
-        fill(s.x, {rows, cols}, [&](int i, int j) {
-            const float d = a.dstates[state + i * a.value_wide + v + j];
-            sum += (double)d * (double)s.x.x[i][j];
-            return d;
-        });
-        fill(s.y, {u.tall, cols}, [&](int i, int j) { return a.z[values + i * a.value_wide + v + j]; });
-        __syncthreads();
-        multiply<TENSOR, PLAIN, ACROSS>({u.tall, rows}, dk, s.y, s.x, 0, cols);
-    }
-    return sum;
-}
-
 /* Turns the products that find_by_states computed into gradients of keys (dk) and queries (dq), and adds what they give to the gates'
  * gradients. */
 __device__ __forceinline__ void weigh_slice(area in, gradient_space &s, sums<4> &dq, sums<4> &dk, sums<4> &error)
@@ -311,13 +172,6 @@ __device__ __forceinline__ void weigh_slice(area in, gradient_space &s, sums<4> 
     s.sum[i] += (double)(s.part[0][0][i] + s.part[0][1][i]) - (double)leaving - (double)(s.gates.beta[i] * entering);
     s.beta[i] -= entering;
     s.leave[i] += leaving;
-}
-
-/* Returns the element of a.dstates at which a unit's gradients of keys stand, row i, column j: they take the place of the gradients of
- * states that made them. */
-__device__ __forceinline__ int64_t dkey_at(const scan_args &a, int64_t at, int i, int j)
-{
-    return (at * a.key_wide + j / SIDE * SIDE + i) * a.value_wide + j % SIDE;
 }
 
 /* Computes the gradients of a unit's keys and queries after their norm: those of queries take Y's place. Returns this thread's part of
@@ -348,20 +202,17 @@ __device__ __forceinline__ double find_keys(const scan_args &a, const unit &u, g
     return sum;
 }
 
-/* Writes the gradients of g and beta, and the unit's part of that of skip. */
-__device__ __forceinline__ void write_gates(const scan_args &a, const unit &u, gradient_space &s)
+/* Writes the gradients of g. */
+__device__ __forceinline__ void write_decays(const scan_args &a, const unit &u, gradient_space &s)
 {
     const float keep = s.gates.enter[SIDE - 1];
     if (threadIdx.x == 0) {
-        double states = 0, last = 0, skip = 0, sum = 0;
+        double states = 0, last = 0, sum = 0;
         for (int w = 0; w < THREADS / LT_WARP; w++)
             states += s.keep[w];
-        for (int i = 0; i < SIDE; i++) {
+        for (int i = 0; i < SIDE; i++)
             last += (double)s.leave[i];
-            skip += (double)s.skip[i];
-        }
         s.sum[SIDE - 1] += last + (keep == 0.0f ? 0.0 : (double)keep * states);
-        a.dskips[u.at] = skip;
         for (int i = SIDE - 1; i >= 0; i--) {
             const int32_t link = i < u.n ? a.links[u.first + i] : ROW_NONE;
             sum += s.sum[i];
@@ -370,11 +221,8 @@ __device__ __forceinline__ void write_gates(const scan_args &a, const unit &u, g
         }
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < u.n; i += THREADS) {
-        const int64_t gate = (u.first + i) * a.heads + u.head;
-        a.g[gate] = (float)s.sum[i];
-        a.beta[gate] = has_token(a, u, i) ? s.beta[i] : 0.0f;
-    }
+    for (int i = threadIdx.x; i < u.n; i += THREADS)
+        a.g[(u.first + i) * a.heads + u.head] = (float)s.sum[i];
 }
 
 template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) find_gradients(scan_args a)
@@ -382,18 +230,15 @@ template <typename T, bool TENSOR> __global__ void __launch_bounds__(THREADS) fi
     LT_SHARED(gradient_space, s);
     const unit u = unit_here(a);
     sums<4> dr, da;
-    gates_load(s.gates, a.gates[u.at]);
-    for (int i = threadIdx.x; i < SIDE; i += THREADS) {
-        s.sum[i] = 0;
-        s.beta[i] = s.skip[i] = s.leave[i] = 0;
-    }
+    gradients_clear(a, u, s);
     find_weights<T, TENSOR>(a, u, s, dr, da);
     find_pairs<T, TENSOR>(a, u, s, dr, da);
     const double states = warp_sum(find_keys<T, TENSOR>(a, u, s));
     if (threadIdx.x % LT_WARP == 0)
         s.keep[threadIdx.x / LT_WARP] = states;
     __syncthreads();
-    write_gates(a, u, s);
+    write_decays(a, u, s);
+    write_strengths(a, u, s);
 }
 
 /* Adds up the gradients of a row's key and query over the heads that read them, and writes those of their columns, by a warp. */
@@ -450,14 +295,16 @@ template <typename T, bool TENSOR> enum status launch_dstates(const scan_args &a
 template <typename T, bool TENSOR> enum status launch_gradients(const scan_args &a, void *stream)
 {
     const dim3 units((unsigned)a.units), block(THREADS);
-    TRY(launch(units, block, sizeof(gradient_space), stream, find_gradients<T, TENSOR>, a));
+    if (a.sums)
+        TRY(channels_cuda_gradients(a, TENSOR, stream));
+    else
+        TRY(launch(units, block, sizeof(gradient_space), stream, find_gradients<T, TENSOR>, a));
     TRY(launch(dim3((unsigned)ceil_div(a.rows * a.groups * LT_WARP, THREADS)), block, 0, stream, write_keys<T>, a));
     return a.dskip ? launch(dim3((unsigned)ceil_div(a.heads, LT_WARP)), dim3(LT_WARP), 0, stream, write_skips, a) : OK;
 }
 
 LT_SHARED_FITS(pair_space, LT_SHARED_SM86);
 LT_SHARED_FITS(dstates_space, LT_SHARED_SM86);
-LT_SHARED_FITS(gradient_space, LT_SHARED_SM86);
 
 } // namespace
 

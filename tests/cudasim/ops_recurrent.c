@@ -136,17 +136,19 @@ void test_convolutions(void)
 
 /* --- Decays --- */
 
-static void check_decay(int64_t rows, int heads, int with_b, enum dtype x, enum dtype type, int gradient)
+/* per: decays of a head; 0: one. */
+static void check_decay(int64_t rows, int heads, int per, int with_b, enum dtype x, enum dtype type, int gradient)
 {
-    const int ld = 2 * heads + 3;
+    const int decays = heads * (per > 0 ? per : 1), ld = decays + heads + 3;
     struct twin_case c;
-    case_start(&c, gradient ? OP_DECAY_GRAD : OP_DECAY, "decays of %lld rows, %d heads, %s, %s", (long long)rows, heads,
-               dtype_name(x), dtype_name(type));
+    case_start(&c, gradient ? OP_DECAY_GRAD : OP_DECAY, "decays of %lld rows, %d heads, %d each, %s, %s", (long long)rows, heads,
+               per, dtype_name(x), dtype_name(type));
     c.attrs.decay.rows = rows;
     c.attrs.decay.heads = heads;
+    c.attrs.decay.per = per;
     c.attrs.decay.ld = ld;
     c.attrs.decay.a_first = 1;
-    c.attrs.decay.b_first = with_b ? heads + 2 : -1;
+    c.attrs.decay.b_first = with_b ? decays + 2 : -1;
     c.attrs.decay.x_type = (int32_t)x;
     c.attrs.decay.dtype = (int32_t)type;
     c.attrs.decay.accumulate = with_b;
@@ -157,18 +159,18 @@ static void check_decay(int64_t rows, int heads, int with_b, enum dtype x, enum 
         close_to(case_arg(&c, array_random(rows * ld, x, 4.0), rows * ld, x, INOUT), 32, 1e-6);
         close_to(case_arg(&c, array_random(heads, F32, 1.0), heads, F32, mode), 32, 1e-3);
         if (with_b)
-            close_to(case_arg(&c, array_random(heads, F32, 1.0), heads, F32, mode), 32, 1e-3);
+            close_to(case_arg(&c, array_random(decays, F32, 1.0), decays, F32, mode), 32, 1e-3);
         else
             case_absent(&c);
-        case_arg(&c, array_random(rows * heads, F32, 1.0), rows * heads, F32, IN);
+        case_arg(&c, array_random(rows * decays, F32, 1.0), rows * decays, F32, IN);
         case_arg(&c, array_random(rows * heads, F32, 1.0), rows * heads, F32, IN);
     } else {
-        close_to(case_arg(&c, array_new(rows * heads * 4), rows * heads, F32, OUT), 32, 1e-7);
+        close_to(case_arg(&c, array_new(rows * decays * 4), rows * decays, F32, OUT), 32, 1e-7);
         close_to(case_arg(&c, array_new(rows * heads * 4), rows * heads, F32, OUT), 32, 1e-7);
         case_arg(&c, array_random(rows * ld, x, 12.0), rows * ld, x, IN); /* softplus is the identity from 20 on */
     }
     case_arg(&c, array_random(heads, type, 1.0), heads, type, IN);
-    case_arg(&c, array_random(heads, type, 1.0), heads, type, IN);
+    case_arg(&c, array_random(decays, type, 1.0), decays, type, IN);
     case_run(&c);
     arrays_free();
 }
@@ -178,9 +180,10 @@ void test_decays(void)
     static const int64_t rows[] = {0, 1, 33, 300};
     for (int i = 0; i < 4; i++)
         for (int gradient = 0; gradient < 2; gradient++) {
-            check_decay(rows[i], 3, 1, BF16, BF16, gradient);
-            check_decay(rows[i], 5, 0, i % 2 ? F32 : BF16, F32, gradient);
-            check_decay(rows[i], 1, 0, F32, BF16, gradient);
+            check_decay(rows[i], 3, 0, 1, BF16, BF16, gradient);
+            check_decay(rows[i], 5, 0, 0, i % 2 ? F32 : BF16, F32, gradient);
+            check_decay(rows[i], 1, 0, 0, F32, BF16, gradient);
+            check_decay(rows[i], 2, 7, 1, i % 2 ? F32 : BF16, BF16, gradient);
         }
 }
 
@@ -217,21 +220,25 @@ static struct op_attrs scan_attrs(const struct extent_of_rows *x, const struct s
 struct scan_rows {
     void *qkv;
     float *g, *beta;
-    int64_t n, of_heads, state, columns; /* elements of qkv, g, a state, and of rows of outputs */
+    int64_t n, decays, of_heads, state, columns; /* elements of qkv, g, beta, a state, and of rows of outputs */
 };
 
 static struct scan_rows rows_of(const struct op_attrs *a, const struct extent_of_rows *x, const struct scan_way *w)
 {
-    struct scan_rows r = {.n = x->rows * a->scan.ld, .of_heads = x->rows * w->heads, .columns = x->rows * w->heads * w->value};
+    const int each = w->kind == SCAN_CHANNELS ? w->heads * w->key : w->heads;
+    struct scan_rows r = {.n = x->rows * a->scan.ld,
+                          .decays = x->rows * each,
+                          .of_heads = x->rows * w->heads,
+                          .columns = x->rows * w->heads * w->value};
     r.state = (int64_t)w->heads * w->key * w->value;
     r.qkv = poisoned(array_random(r.n, w->dtype, w->eps > 0 ? 1.0 : 0.3), x, a->scan.ld, w->dtype);
-    r.g = array_random(r.of_heads, F32, 1.0);
+    r.g = array_random(r.decays, F32, 1.0);
     r.beta = array_random(r.of_heads, F32, 1.0);
-    for (int64_t i = 0; i < r.of_heads; i++) {
+    for (int64_t i = 0; i < r.decays; i++)
         r.g[i] = -w->decay * fabsf(r.g[i]);
+    for (int64_t i = 0; i < r.of_heads; i++)
         r.beta[i] = 1 / (1 + expf(-r.beta[i]));
-    }
-    poisoned(r.g, x, w->heads, F32);
+    poisoned(r.g, x, each, F32);
     poisoned(r.beta, x, w->heads, F32);
     return r;
 }
@@ -255,7 +262,7 @@ static void check_scan(const struct extent_of_rows *x, const struct scan_way *w)
     near(case_arg(&c, array_new(r.columns * 4), r.columns, w->dtype, OUT), w, 4e-6, 4e-2);
     near(case_arg(&c, array_new(r.state * 4), r.state, F32, OUT), w, 4e-6, 4e-2);
     case_arg(&c, r.qkv, r.n, w->dtype, IN);
-    case_arg(&c, r.g, r.of_heads, F32, IN);
+    case_arg(&c, r.g, r.decays, F32, IN);
     case_arg(&c, r.beta, r.of_heads, F32, IN);
     case_arg(&c, links_of(x), x->rows, I32, IN);
     arg_or_none(&c, w->enters, array_random(r.state, F32, 0.5), r.state, F32, IN);
@@ -276,7 +283,7 @@ static void check_scan_grad(const struct extent_of_rows *x, const struct scan_wa
     c.attrs = a;
     c.few = 1;
     near(case_arg(&c, r.qkv, r.n, w->dtype, INOUT), w, 2e-5, 0.1);
-    near(case_arg(&c, r.g, r.of_heads, F32, INOUT), w, 4e-5, 0.2);
+    near(case_arg(&c, r.g, r.decays, F32, INOUT), w, 4e-5, 0.2);
     near(case_arg(&c, r.beta, r.of_heads, F32, INOUT), w, 4e-5, 0.2);
     near(case_arg(&c, array_random(r.state, F32, 1.0), r.state, F32, INOUT), w, 1e-5, 0.1);
     arg_or_none(&c, w->skips, array_random(w->heads, F32, 1.0), w->heads, F32, w->enters ? INOUT : OUT);
@@ -293,12 +300,16 @@ static void check_scan_grad(const struct extent_of_rows *x, const struct scan_wa
 void test_scans(void)
 {
     static const struct scan_way ways[] = {
-        {SCAN_DELTA, 2, 1, 8, 5, 1, 0, 1e-6f, 0.7f, F32},    {SCAN_SSD, 3, 1, 16, 12, 1, 1, 0, 0.3f, F32},
-        {SCAN_DELTA, 2, 2, 16, 16, 0, 0, 1e-6f, 0.3f, BF16}, {SCAN_SSD, 2, 1, 8, 16, 1, 1, 0, 0.3f, BF16},
-        {SCAN_DELTA, 1, 1, 4, 8, 1, 1, 0, 0.7f, F32},
+        {SCAN_DELTA, 2, 1, 8, 5, 1, 0, 1e-6f, 0.7f, F32},       {SCAN_SSD, 3, 1, 16, 12, 1, 1, 0, 0.3f, F32},
+        {SCAN_DELTA, 2, 2, 16, 16, 0, 0, 1e-6f, 0.3f, BF16},    {SCAN_SSD, 2, 1, 8, 16, 1, 1, 0, 0.3f, BF16},
+        {SCAN_DELTA, 1, 1, 4, 8, 1, 1, 0, 0.7f, F32},           {SCAN_CHANNELS, 2, 1, 8, 5, 1, 0, 1e-6f, 0.7f, F32},
+        {SCAN_CHANNELS, 2, 2, 16, 16, 1, 0, 1e-6f, 0.3f, BF16},
     };
-    static const struct scan_way wide = {SCAN_DELTA, 1, 1, 72, 80, 1, 0, 1e-6f, 0.05f, F32};
-    static const struct scan_way strong = {SCAN_DELTA, 1, 1, 24, 8, 1, 0, 1e-6f, 30.0f, F32};
+    static const struct scan_way wide[] = {{SCAN_DELTA, 1, 1, 72, 80, 1, 0, 1e-6f, 0.05f, F32},
+                                           {SCAN_CHANNELS, 1, 1, 72, 80, 1, 0, 1e-6f, 0.05f, F32}};
+    /* e^G and its inverse overflow */
+    static const struct scan_way strong[] = {{SCAN_DELTA, 1, 1, 24, 8, 1, 0, 1e-6f, 30.0f, F32},
+                                             {SCAN_CHANNELS, 1, 1, 24, 8, 1, 0, 1e-6f, 30.0f, F32}};
     enum { WAYS = sizeof ways / sizeof *ways };
     for (int x = 0; x < N_EXTENTS; x++) {
         check_scan(&EXTENTS[x], &ways[x % WAYS]);
@@ -308,9 +319,12 @@ void test_scans(void)
         check_scan(&EXTENTS[7], &ways[k]);
         check_scan_grad(&EXTENTS[7], &ways[k]);
     }
-    check_scan(&EXTENTS[6], &wide);
-    check_scan_grad(&EXTENTS[6], &wide);
-    check_scan_grad(&EXTENTS[7], &strong);
+    for (int k = 0; k < 2; k++) {
+        check_scan(&EXTENTS[6], &wide[k]);
+        check_scan_grad(&EXTENTS[8], &wide[k]); /* the state passes both chunks' borders */
+        check_scan(&EXTENTS[7], &strong[k]);
+        check_scan_grad(&EXTENTS[7], &strong[k]);
+    }
 }
 
 /* --- Between ranks --- */
@@ -329,7 +343,7 @@ static void check_sum(const struct extent_of_rows *x, const struct scan_way *w)
     near(case_arg(&c, array_random(move, F32, 0.5), move, F32, w->enters ? INOUT : OUT), w, 4e-6, 4e-2);
     near(case_arg(&c, array_random(r.state, F32, 0.5), r.state, F32, w->enters ? INOUT : OUT), w, 4e-6, 4e-2);
     case_arg(&c, r.qkv, r.n, w->dtype, IN);
-    case_arg(&c, r.g, r.of_heads, F32, IN);
+    case_arg(&c, r.g, r.decays, F32, IN);
     case_arg(&c, r.beta, r.of_heads, F32, IN);
     case_arg(&c, links_of(x), x->rows, I32, IN);
     case_work(&c);
@@ -348,7 +362,7 @@ static void check_grad_sum(const struct extent_of_rows *x, const struct scan_way
     c.few = 1;
     near(case_arg(&c, array_random(r.state, F32, 1.0), r.state, F32, INOUT), w, 1e-5, 0.1);
     case_arg(&c, r.qkv, r.n, w->dtype, IN);
-    case_arg(&c, r.g, r.of_heads, F32, IN);
+    case_arg(&c, r.g, r.decays, F32, IN);
     case_arg(&c, r.beta, r.of_heads, F32, IN);
     case_arg(&c, poisoned(array_random(r.columns, w->dtype, 1.0), x, w->heads * w->value, w->dtype), r.columns, w->dtype, IN);
     case_arg(&c, links_of(x), x->rows, I32, IN);
@@ -413,7 +427,8 @@ void test_summaries(void)
     static const struct scan_way ways[] = {{SCAN_DELTA, 2, 1, 8, 5, 1, 0, 1e-6f, 0.7f, F32},
                                            {SCAN_SSD, 3, 1, 16, 12, 0, 0, 0, 0.3f, F32},
                                            {SCAN_DELTA, 2, 2, 16, 40, 0, 0, 1e-6f, 0.3f, BF16},
-                                           {SCAN_SSD, 2, 1, 40, 16, 1, 0, 0, 0.3f, BF16}};
+                                           {SCAN_SSD, 2, 1, 40, 16, 1, 0, 0, 0.3f, BF16},
+                                           {SCAN_CHANNELS, 2, 2, 12, 5, 1, 0, 1e-6f, 0.7f, F32}};
     static const struct scan_way wide = {SCAN_DELTA, 1, 1, 72, 36, 1, 0, 1e-6f, 0.05f, F32};
     enum { WAYS = sizeof ways / sizeof *ways };
     for (int x = 0; x < N_EXTENTS; x++) {

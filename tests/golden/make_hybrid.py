@@ -29,7 +29,7 @@ FLOAT = torch.Tensor.float
 LINEAR, FULL = "linear_attention", golden.FULL
 ALIKE = dict(vocab_size=32, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24, max_position_embeddings=256,
              rope_parameters=dict(golden.DEFAULT_ROPE, partial_rotary_factor=0.5), tie_word_embeddings=True, pad_token_id=None, bos_token_id=None, eos_token_id=None)
-LATENT = dict(kv_lora_rank=14, q_lora_rank=None, qk_rope_head_dim=8, qk_nope_head_dim=12, v_head_dim=10)
+LATENT = dict(kv_lora_rank=14, q_lora_rank=None, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16)
 DELTA = dict(linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4)
 MAMBA = dict(mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=8, mamba_expand=2, mamba_chunk_size=16, rms_norm_eps=1e-5)
 FACTORS = dict(embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.25, logits_scaling=2.0)

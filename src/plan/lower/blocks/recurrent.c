@@ -182,12 +182,6 @@ static void layer_values(struct lowering *L, struct block *b)
     struct recurrent_layer *v = b->values ? b->values : (b->values = memory_new(L, 1, sizeof *v));
     if (!v)
         return;
-    if (r->kind == RECURRENT_CHANNELS && L->s.target->capability > 0 && L->st == OK)
-        L->st =
-            status_fail(ERR_INVALID,
-                        "--model %s: its blocks of %s have a decay of each channel (Kimi delta attention), for which GPUs have "
-                        "no kernels yet: --device cpu computes them",
-                        L->m->config.name, block_name(BLOCK_RECURRENT));
     activation_of_layer(L, b, -1, &(struct activation){&v->pre, "pre", r->channels, T, CHUNKS, produce_pre});
     activation_of_layer(L, b, -1, &(struct activation){&v->z, "z", recurrent_values(r), T, CHUNKS, produce_z});
     activation_of_layer(L, b, -1, &(struct activation){&v->ab, "ab", recurrent_numbers(r), T, CHUNKS, produce_ab});
