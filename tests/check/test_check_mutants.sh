@@ -4,6 +4,7 @@ set -eu
 command -v mpiexec >/dev/null 2>&1 || exit 77
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1 ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 program=$(realpath "$1") list=$2 model=$LTRAIN_SOURCE_ROOT/tests/golden/gpt-oss llama=$LTRAIN_SOURCE_ROOT/tests/golden/llama-gqa mixtral=$LTRAIN_SOURCE_ROOT/tests/golden/moe/mixtral-aux
+hybrid=$LTRAIN_SOURCE_ROOT/tests/golden/hybrid/qwen3_5
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -95,6 +96,10 @@ printf "$(head -c 2000 data.txt | od -An -v -tu1 -w1 | awk '{printf "\\%03o\\000
         later 0 shared-0 '^check: pass' $routed --mesh dp=2,ep=2 --batch 2
         later 14 shared-14 'check: step 1: in layer 2 of the 2 with experts, .* choices of an expert differ' $routed --mesh dp=2,ep=2 --batch 2
         later 13 routed-13 'check: step 1: in layer 1 of the 2 with experts, .* choices of an expert differ' $routed
+        subject=$hybrid
+        later 0 states-0 '^check: pass' $routed
+        later 16 states-16 'check: step 1: the gradient of .* differs' $routed
+        later 17 states-17 'check: step 1: the gradient of .* differs' $routed
     }
     wait
 } &
@@ -112,7 +117,7 @@ two="--steps 1 --ranks 2 --offload none --zero 3"
 }
 wait
 failures=$((failures + $(find . -name failed | wc -l)))
-n=$((n + 4 + 4 + 1))
+n=$((n + 4 + 4 + 1 + 2))
 [ "$n" = "$(grep -c '^\[' "$list")" ] || { echo "not ok: $n faults are tried, $list has others"; failures=$((failures + 1)); }
 echo "$n faults, $failures not named"
 [ "$failures" = 0 ]

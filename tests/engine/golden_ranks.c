@@ -8,6 +8,7 @@
 #include "comm/launch.h"
 #include "extent.h"
 #include "model/part.h"
+#include "seqpar/seqpar.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,18 +27,21 @@ static void must(enum status st, const char *what)
     _exit(1);
 }
 
+/* nvme: everything on drives and computed again; keep_inputs: every how many layers keep their input then; 0: all. */
 struct layout {
     struct mesh mesh;
-    int zero, nvme;
+    int zero, nvme, keep_inputs;
 };
+
+enum { LONG = 8192 }; /* tokens from which on two members have the balanced layout, also where states pass */
 
 static void settle(struct settings *s, const struct golden *g, const struct layout *l)
 {
     /* chunks that divide the pieces of all meshes: 28 and 56 tokens of 2 ranks, 16 and 28 of 4; of shorter sequences 20 and 36 */
     if (strstr(g->path, "/hybrid/")) {
         const int narrow = strstr(g->path, "lfm2") != NULL; /* a convolution of 3 tokens: 14 and 28, 10 and 18 */
-        s->plan.row_chunk = size == 2 && g->seq_len > 80 ? 14 : narrow ? 2 : 4;
-        s->plan.loss_tile = size == 2 && g->seq_len > 80 ? 7 : narrow ? 2 : 4;
+        s->plan.row_chunk = g->seq_len >= LONG ? 256 : size == 2 && g->seq_len > 80 ? 14 : narrow ? 2 : 4;
+        s->plan.loss_tile = g->seq_len >= LONG ? 256 : size == 2 && g->seq_len > 80 ? 7 : narrow ? 2 : 4;
     }
     s->plan.mesh = l->mesh;
     s->plan.zero = l->zero;
@@ -47,6 +51,7 @@ static void settle(struct settings *s, const struct golden *g, const struct layo
         s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = s->plan.passing = OFFLOAD_NVME;
         s->plan.device = DEVICE_CPU_DISCRETE;
         s->plan.alpha = 0;
+        s->plan.keep_inputs = l->keep_inputs ? l->keep_inputs : 1;
     }
 }
 
@@ -331,6 +336,72 @@ static void check_kinds(const char *only)
     }
 }
 
+/* ---- hybrids in the balanced layout ---- */
+
+/* Makes documents of a token, of a few and longer than a rank's share. Makes sure that chunks lie elsewhere than in zigzag. */
+static void long_documents(struct sequence *q, const struct mesh *mesh)
+{
+    static const int64_t documents[] = {1, 700, 30, 1, 1300, 0};
+    const int ring = mesh->degree[MESH_RING], ulysses = mesh->degree[MESH_ULYSSES];
+    struct seq_shape shape;
+    struct seq_layout *zigzag, *balanced;
+    int64_t moved = 0;
+    sequence_random(q, LONG, 32, 5, documents);
+    must(seq_shape_create_pieces(LONG, ulysses, ring, SEQ_AUTO, 3, 1, &shape), "shape");
+    must(seq_layout_create(&shape, &zigzag), "layout");
+    must(seq_layout_create(&shape, &balanced), "layout");
+    must(seq_layout_assign(balanced, q->lo), "assignment");
+    for (int64_t row = 0; row < seq_member_rows(&shape); row++)
+        moved += seq_token_of(zigzag, 0, row) != seq_token_of(balanced, 0, row);
+    if (ring > 1 && (shape.kind != SEQ_BALANCED || moved == 0)) {
+        failures++;
+        fprintf(stderr, "rank %d: not ok: the layout of %d tokens is zigzag's\n", rank, LONG);
+    }
+    seq_layout_destroy(zigzag);
+    seq_layout_destroy(balanced);
+}
+
+/* Takes steps on long documents. l NULL: alone. */
+static void take_long(struct golden *g, const struct layout *l, const struct mesh *mesh, double got[OTHER_STEPS][2])
+{
+    struct rig r;
+    struct sequence q;
+    g->seq_len = LONG;
+    start(&r, g, l);
+    long_documents(&q, mesh);
+    for (int step = 0; step < OTHER_STEPS; step++)
+        must(rig_step(&r, &q, 1, &got[step][0], &got[step][1]), "long step");
+    must(rig_flush(&r), "long flush");
+    rig_stop(&r);
+    sequence_free(&q);
+}
+
+/* Runs a hybrid whose pieces are scattered: as alone, and with the same bits if layers are computed again from every third's input. */
+static void check_balanced(void)
+{
+    const struct layout kept = {.mesh = {{1, size / 2, 2}}, .zero = 3}, again = {kept.mesh, 3, 1, 3};
+    double alone[OTHER_STEPS][2] = {{0}}, values[2][OTHER_STEPS][2];
+    struct golden g;
+    char what[160];
+    must(golden_open("hybrid/qwen3_5", &g), "golden data");
+    if (rank == 0)
+        take_long(&g, NULL, &kept.mesh, alone);
+    must(comm_sum(comm, &alone[0][0], OTHER_STEPS * 2), "results of one rank alone"); /* all but one are 0 */
+    take_long(&g, &kept, &kept.mesh, values[0]);
+    take_long(&g, &again, &kept.mesh, values[1]);
+    describe(&g, &kept, what);
+    for (int i = 0; i < OTHER_STEPS; i++)
+        if (!near(values[0][i][0], alone[i][0], GOLDEN_LOSS) || !near(values[0][i][1], alone[i][1], GOLDEN_NORM) ||
+            memcmp(values[0][i], values[1][i], sizeof *values[0]) != 0) {
+            failures++;
+            fprintf(stderr,
+                    "rank %d: not ok: %s, balanced: step %d: loss %.9g, again %.9g, alone %.9g; norm %.9g, again %.9g, "
+                    "alone %.9g\n",
+                    rank, what, i, values[0][i][0], values[1][i][0], alone[i][0], values[0][i][1], values[1][i][1], alone[i][1]);
+        }
+    golden_close(&g);
+}
+
 /* Runs models whose experts are shared out: by all ranks, or as many as divide the experts, each with sequences of its own; and by two
  * that share a sequence's heads or tokens. ZeRO stages and placements take turns. */
 static void check_shared(void)
@@ -386,7 +457,7 @@ static void check_slices(const char *only)
     }
 }
 
-/* Runs all cases, the kind of layer that is named, or all kinds in slices ("slices"). */
+/* Runs all cases, the kind of layer that is named, all kinds in slices ("slices"), or the balanced layout ("balanced"). */
 int main(int argc, char **argv)
 {
     const char *only = argc > 1 ? argv[1] : NULL;
@@ -410,6 +481,9 @@ int main(int argc, char **argv)
         check_kinds(only);
     if (size > 1 && !only)
         check_shared();
+    const int scattered = only && strcmp(only, "balanced") == 0;
+    if ((scattered || !only) && (size == 2 || (size == 4 && (scattered || extent_is_long()))) && extent(0, 1, 1))
+        check_balanced();
     double all = failures;
     must(comm_sum(comm, &all, 1), "sum");
     comm_destroy(comm);
