@@ -123,7 +123,7 @@ section_experts() {
 section_hybrid() {
     "$build/test_cuda_ops" convolutions decays scans summaries && "$python" bench/gpu/bench_scans.py --seconds "$(($1 > 60 ? $1 - 50 : 10))" || return 1
     local name
-    for name in ${golden_program:+hybrid/qwen3_5 hybrid/bamba hybrid/kimi-linear}; do
+    for name in ${golden_program:+hybrid/qwen3_5 hybrid/qwen3_next hybrid/bamba hybrid/nemotron-h hybrid/kimi-linear}; do
         LTRAIN_GOLDEN=$golden $golden_program "$name" || return 1
     done
 }

@@ -1,11 +1,9 @@
-/* Precision at length: outputs, state and gradients of a document of 2^14 tokens against fp64, visited in parts; of
- * 2^20 tokens with LTRAIN_LONG. */
+/* Precision at length: outputs, state and gradients of a document of 2^14 tokens against fp64, visited in parts; with
+ * LTRAIN_LONG of 2^20 tokens, with each set of instructions. */
 #include "base/rng.h"
 #include "extent.h"
 #include "oracle.h"
-#include "recurrence/recurrence.h"
-
-#include "device/cpu_stream.h"
+#include "recurrence/heads.h"
 
 #include <stdio.h>
 
@@ -82,12 +80,10 @@ static double error_of(const float *got, const double *want, int64_t n)
 }
 
 /* Returns the greatest error of the outputs and states of all parts; keeps the state before each part. */
-static double forward(struct part *x, int kind, float *states, double *wide_states, void *work)
+static double forward(struct part *x, int kind, enum isa isa, float *states, double *wide_states, void *work)
 {
     const struct op_attrs a = attrs_of(kind);
     double worst = 0;
-    op_kernel *table[OP_COUNT];
-    recurrence_cpu_kernels(table);
     for (int64_t p = 0; p < tokens / PART; p++) {
         float *before = states + p * STATE;
         fill(x, p, kind);
@@ -100,7 +96,7 @@ static double forward(struct part *x, int kind, float *states, double *wide_stat
                            .before = wide_states + p * STATE,
                            .after = wide_states + (p + 1) * STATE,
                            .o = x->wide_o};
-        assert_int_equal(table[OP_SCAN](&a, arg, &(struct cpu_stream){.threads = 2}), OK);
+        scan_run(gemm_tile_for(isa), &a, arg, &(struct cpu_stream){.threads = 2});
         oracle_scan(&o);
         worst = fmax(worst, error_of(x->o, x->wide_o, PART * HEADS * DIM));
         worst = fmax(worst, error_of(before + STATE, o.after, STATE));
@@ -109,13 +105,11 @@ static double forward(struct part *x, int kind, float *states, double *wide_stat
 }
 
 /* Returns the greatest error of the gradients of all parts. */
-static double backward(struct part *x, int kind, const float *states, double *wide_states, void *work)
+static double backward(struct part *x, int kind, enum isa isa, const float *states, double *wide_states, void *work)
 {
     struct op_attrs a = attrs_of(kind);
     double worst = 0, wide_dstate[STATE] = {0};
     float dstate[STATE] = {0};
-    op_kernel *table[OP_COUNT];
-    recurrence_cpu_kernels(table);
     for (int64_t p = tokens / PART - 1; p >= 0; p--) {
         fill(x, p, kind);
         struct oracle o = {.a = a,
@@ -131,7 +125,7 @@ static double backward(struct part *x, int kind, const float *states, double *wi
                            .dbeta = x->dbeta};
         void *arg[] = {x->qkv, x->g, x->beta, dstate, NULL, x->d_out, links, (void *)(uintptr_t)(states + p * STATE), NULL, work};
         oracle_scan_grad(&o);
-        assert_int_equal(table[OP_SCAN_GRAD](&a, arg, &(struct cpu_stream){.threads = 2}), OK);
+        scan_grad_run(gemm_tile_for(isa), &a, arg, &(struct cpu_stream){.threads = 2});
         worst = fmax(worst, error_of(x->qkv, x->dqkv, PART * LD));
         worst = fmax(worst, error_of(x->g, x->dg, PART * decays_of(kind)));
         worst = fmax(worst, error_of(x->beta, x->dbeta, PART * HEADS));
@@ -140,26 +134,33 @@ static double backward(struct part *x, int kind, const float *states, double *wi
     return worst;
 }
 
-static void long_documents_are_exact(void **state)
+/* Compares a document with fp64. */
+static void check_document(int kind, enum isa isa)
 {
     static const char *const names[] = {"delta", "ssd", "channels"};
+    const struct op_attrs a = attrs_of(kind);
+    const int64_t n = (tokens / PART + 1) * STATE;
+    struct part *x = malloc(sizeof *x);
+    float *states = calloc((size_t)n, sizeof *states);
+    double *wide_states = calloc((size_t)n, sizeof *wide_states);
+    void *work = malloc((size_t)recurrence_workspace_bytes(OP_SCAN_GRAD, &a, 2));
+    const double there = forward(x, kind, isa, states, wide_states, work),
+                 back = backward(x, kind, isa, states, wide_states, work);
+    printf("%s, %s, %lld tokens: outputs and states within %.1e, gradients within %.1e\n", names[kind], isa_name(isa),
+           (long long)tokens, there, back);
+    assert_true(there < 3e-6 && back < 3e-5); /* measured at 2^20 tokens: 6e-7 and 1.0e-5 */
+    free(x);
+    free(states);
+    free(wide_states);
+    free(work);
+}
+
+static void long_documents_are_exact(void **state)
+{
     (void)state;
-    for (int kind = SCAN_DELTA; kind <= SCAN_CHANNELS; kind++) {
-        const struct op_attrs a = attrs_of(kind);
-        const int64_t n = (tokens / PART + 1) * STATE;
-        struct part *x = malloc(sizeof *x);
-        float *states = calloc((size_t)n, sizeof *states);
-        double *wide_states = calloc((size_t)n, sizeof *wide_states);
-        void *work = malloc((size_t)recurrence_workspace_bytes(OP_SCAN_GRAD, &a, 2));
-        const double there = forward(x, kind, states, wide_states, work), back = backward(x, kind, states, wide_states, work);
-        printf("%s, %lld tokens: outputs and states within %.1e, gradients within %.1e\n", names[kind], (long long)tokens, there,
-               back);
-        assert_true(there < 3e-6 && back < 3e-5); /* measured at 2^20 tokens: 6e-7 and 1.0e-5 */
-        free(x);
-        free(states);
-        free(wide_states);
-        free(work);
-    }
+    for (int kind = SCAN_DELTA; kind <= SCAN_CHANNELS; kind++)
+        for (enum isa isa = extent_is_long() ? ISA_PORTABLE : isa_of_processor(); isa <= isa_of_processor(); isa++)
+            check_document(kind, isa);
 }
 
 int main(void)
