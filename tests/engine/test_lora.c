@@ -164,6 +164,7 @@ CASE(nf4, "qlora-gqa")
 CASE(nf4_hybrid, "hybrid/qlora")
 CASE(nf4_by_key_head, "hybrid/qlora-next")
 CASE(hybrid_moe, "hybrid/lora-moe")
+CASE(hybrid_next, "hybrid/lora-next")
 CASE(hybrid_kimi, "hybrid/lora-kimi")
 CASE(hybrid_lfm2, "hybrid/lora-lfm2")
 CASE(hybrid_nemotron, "hybrid/lora-nemotron")
@@ -450,6 +451,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(latent),
                                        cmocka_unit_test(nf4_latent),
                                        cmocka_unit_test(hybrid_moe),
+                                       cmocka_unit_test(hybrid_next),
                                        cmocka_unit_test(hybrid_kimi),
                                        cmocka_unit_test(hybrid_lfm2),
                                        cmocka_unit_test(hybrid_nemotron),
