@@ -414,6 +414,7 @@ void batch_take_share(struct batch *b)
     const int64_t rows = s->rows / mesh_degree(&s->key.mesh, MESH_TP), share = batch_targets(b),
                   first = min_i64(rows, comm_member(b->s->comm, LANE_PP) * share), n = min_i64(share, rows - first);
     const struct sequence in = inputs(b->s);
+    int32_t *const numbers = b->s->plan->io.numbers >= 0 ? session_io(b->s, b->s->plan->io.numbers) : NULL;
     b->first_row = first;
     memmove(in.tokens, in.tokens + first, (size_t)n * sizeof *in.tokens);
     memmove(in.targets, in.targets + first, (size_t)n * sizeof *in.targets);
@@ -421,6 +422,8 @@ void batch_take_share(struct batch *b)
         in.positions[i] = in.positions[b->s->model->pos_embed >= 0 ? first + i : row_of_target(b, first + i)];
     if (in.weights)
         memmove(in.weights, in.weights + first, (size_t)n * sizeof *in.weights);
+    if (numbers)
+        memmove(numbers, numbers + first, (size_t)n * sizeof *numbers);
     for (int64_t i = n; i < share; i++) { /* rows that are no one's */
         in.tokens[i] = in.positions[i] = 0;
         in.targets[i] = -1;

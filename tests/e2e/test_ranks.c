@@ -609,6 +609,8 @@ static void stages(void **state)
                               "--seq-len 333" TILES DISCRETE)
                      .out,
                  "check: pass");
+    e2e_contains(e2e_succeeds(&patient, "check --ranks 2 --mesh pp=2 --lora r=4,dropout=0.25,targets=lm_head,down_proj" TINY).out,
+                 "check: pass"); /* each stage drops inputs of the head by its own rows' numbers */
     e2e_contains(
         e2e_succeeds(&patient, "check --steps 2 --ranks 4 --mesh tp=2,pp=2,slices=3 --zero 2 --batch 2" TINY DISCRETE).out,
         "check: pass");

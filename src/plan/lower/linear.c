@@ -154,7 +154,8 @@ static struct linear_side side_of(const struct lowering *L, struct value *v, int
 
 int adapter_drops(const struct lowering *L)
 {
-    return L->m->config.lora.dropout > 0 && L->duties & DUTY_BACKWARD;
+    const int trains = (L->duties & DUTY_BACKWARD) || ((L->duties & DUTY_HEAD) && !(L->duties & DUTY_EVALUATE));
+    return L->m->config.lora.dropout > 0 && trains;
 }
 
 /* Returns the transients of dropout for inputs of `cols` columns; the first call for a width creates them. */
