@@ -2,6 +2,10 @@
  * of it or fails with a message, leaves nothing behind, and no read returns wrong bytes. */
 #include "offload_test.h"
 
+#include "offload/files.h"
+#include "offload/io.h"
+#include "scratch_place.h"
+
 #include <errno.h>
 
 enum { BLOCK = 8192, BYTES = 6 * BLOCK + 100, TOTAL = 16 * BLOCK };
@@ -119,12 +123,47 @@ static void every_call_of_the_fall_back(void **state)
         }
 }
 
+/* Many more blocks are started than a ring has places for completions, before one is waited for: none is lost, and each has its bytes. */
+static void completions_that_overflow(void **state)
+{
+    enum { OPS = 64, EACH = 4096 };
+    static char data[2][OPS][EACH] __attribute__((aligned(4096)));
+    struct io_op op[OPS];
+    struct io *io;
+    char path[128];
+    (void)state;
+    snprintf(path, sizeof path, "%s/ltrain-overflow-XXXXXX", scratch_place());
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0 && unlink(path) == 0 && ftruncate(fd, FILES_HEADER + OPS * EACH) == 0);
+    if (io_open_uring(&(struct io_config){.fds = &fd, .n_fds = 1, .depth = 2}, &io) != 0)
+        skip();
+    for (int direction = STORE_WRITE; direction >= STORE_READ; direction--) {
+        for (int i = 0; i < OPS; i++) {
+            if (direction == STORE_WRITE)
+                memset(data[STORE_WRITE][i], 1 + i, EACH);
+            op[i] = (struct io_op){.direction = (enum store_direction)direction,
+                                   .memory = data[direction][i],
+                                   .bytes = EACH,
+                                   .at = FILES_HEADER + i * EACH};
+            assert_int_equal(io->way->start(io, &op[i]), 0);
+        }
+        for (int i = OPS - 1; i >= 0; i--) {
+            assert_int_equal(io->way->wait(io, &op[i]), 0);
+            assert_int_equal(op[i].result, EACH);
+        }
+    }
+    assert_memory_equal(data[STORE_READ], data[STORE_WRITE], sizeof data[0]);
+    io->way->close(io);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(every_call_with_io_uring, clear_faults),
         cmocka_unit_test_teardown(every_call_with_threads, clear_faults),
         cmocka_unit_test_teardown(every_call_of_the_fall_back, clear_faults),
+        cmocka_unit_test(completions_that_overflow),
     };
     return cmocka_run_group_tests(tests, make_folders, remove_folders);
 }
