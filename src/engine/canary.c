@@ -2,6 +2,7 @@
 #include "engine/canary.h"
 
 #include "base/sys.h"
+#include "engine/displace.h"
 
 #include <stdlib.h>
 
@@ -24,22 +25,34 @@ static int by_start(const void *a, const void *b)
     return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
+/* Lists the places of a program's buffers in a tier behind the first n of `s`. Returns the new n. */
+static int list_places(const struct plan *plan, const struct program *p, enum tier t, enum canary_places places, struct span *s,
+                       int n)
+{
+    const int64_t room = p ? displace_room(plan, p, t) : 0;
+    for (int b = 0; p && b < p->n_buffers; b++) {
+        const struct buffer *buf = &p->buffers[b];
+        const int used = b < p->n_persistent || buf->t1 > buf->t0;
+        if (buf->tier != t || !used)
+            continue;
+        s[n++] = (struct span){buf->address, buf->address + buf->bytes};
+        if (places == CANARY_DISPLACED && b >= p->n_persistent)
+            s[n++] = (struct span){buf->address + room, buf->address + room + buf->bytes};
+    }
+    return n;
+}
+
 /* Sorts the tier's buffers by address and turns them into the gaps between them, in place. */
-static enum status find_gaps(const struct plan *plan, enum tier t, struct canary *c)
+static enum status find_gaps(const struct plan *plan, enum tier t, enum canary_places places, struct canary *c)
 {
     int cap = 1, n = 0;
     for (int k = 0; k < PLAN_PROGRAMS; k++)
-        cap += plan->programs[k] ? plan->programs[k]->n_buffers : 0;
+        cap += plan->programs[k] ? 2 * plan->programs[k]->n_buffers : 0;
     struct span *s = sys_malloc(sizeof *s * (size_t)(cap + 1));
     if (!s)
         return status_fail(ERR_NOMEM, "out of memory for canaries");
     for (int k = 0; k < PLAN_PROGRAMS; k++)
-        for (int b = 0; plan->programs[k] && b < plan->programs[k]->n_buffers; b++) {
-            const struct buffer *buf = &plan->programs[k]->buffers[b];
-            int used = b < plan->programs[k]->n_persistent || buf->t1 > buf->t0;
-            if (buf->tier == t && used)
-                s[n++] = (struct span){buf->address, buf->address + buf->bytes};
-        }
+        n = list_places(plan, plan->programs[k], t, places, s, n);
     qsort(s, (size_t)n, sizeof *s, by_start);
     int64_t end = 0;
     int gaps = 0;
@@ -64,7 +77,7 @@ enum status canary_fill(const struct canary *c)
     return OK;
 }
 
-enum status canary_create(const struct plan *plan, const struct exec_context *x, struct canary **out)
+enum status canary_create(const struct plan *plan, const struct exec_context *x, enum canary_places places, struct canary **out)
 {
     enum status st = OK;
     struct canary *c = sys_calloc(1, sizeof *c);
@@ -72,7 +85,7 @@ enum status canary_create(const struct plan *plan, const struct exec_context *x,
         return status_fail(ERR_NOMEM, "out of memory for canaries");
     c->x = x;
     for (int t = TIER_DEVICE; t <= TIER_HOST && st == OK; t++)
-        st = find_gaps(plan, (enum tier)t, c);
+        st = find_gaps(plan, (enum tier)t, places, c);
     if (st != OK) {
         canary_destroy(c);
         return st;

@@ -7,8 +7,11 @@
 
 struct canary; /* the gaps of the device and host arenas under one plan */
 
+/* Places of buffers that are no gaps. */
+enum canary_places { CANARY_PLANNED, CANARY_DISPLACED /* as planned, and as displace.h moves them */ };
+
 /* Finds the gaps; the context must outlive it. */
-enum status canary_create(const struct plan *plan, const struct exec_context *x, struct canary **out);
+enum status canary_create(const struct plan *plan, const struct exec_context *x, enum canary_places places, struct canary **out);
 void canary_destroy(struct canary *c); /* NULL is fine */
 /* Writes the pattern into all gaps. */
 enum status canary_fill(const struct canary *c);

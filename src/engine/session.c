@@ -9,6 +9,7 @@
 #include "engine/backend_cpu.h"
 #include "engine/bounce.h"
 #include "engine/chaos.h"
+#include "engine/displace.h"
 #include "engine/packed.h"
 #include "engine/scrub.h"
 #include "engine/session_state.h"
@@ -218,10 +219,11 @@ static enum status open_store(struct session *x, const char *const *paths, int n
     return OK;
 }
 
-static enum status make_canaries(struct session *x)
+static enum status make_canaries(struct session *x, const struct settings *s)
 {
+    const enum canary_places places = s->verify_every > 0 ? CANARY_DISPLACED : CANARY_PLANNED;
     for (int i = 0; i < x->n_plans; i++)
-        TRY(canary_create(x->plans[i].plan, &x->context, &x->plans[i].canary));
+        TRY(canary_create(x->plans[i].plan, &x->context, places, &x->plans[i].canary));
     x->canary = x->plans[0].canary;
     return canary_fill(x->canary);
 }
@@ -274,7 +276,7 @@ enum status session_create(const struct model *m, struct plan *const *plans, int
     x->host_stream.threads = x->plan->strategy.target->threads;
     x->context.host_stream = &x->host_stream;
     TRY_GOTO(make_staging(x), fail);
-    TRY_GOTO(make_canaries(x), fail);
+    TRY_GOTO(make_canaries(x, s), fail);
     TRY_GOTO(make_checks(x, s), fail);
     TRY_GOTO(prepare_kernels(x), fail);
     TRY_GOTO(executor_create(&x->context, x->programs, x->n_programs, &x->executor), fail);
@@ -355,6 +357,13 @@ enum status session_run(struct session *s, enum plan_program which, struct trace
         return chaos_run(&s->context, s->plan->programs[which], s->chaos++);
     scrub_take(s->scrub);
     return executor_run(s->executor, s->plan->programs[which], trace);
+}
+
+void session_displace(struct session *s, int sign)
+{
+    for (int k = 0; k < PLAN_PROGRAMS; k++)
+        if (s->plan->programs[k])
+            displace_program(s->plan, s->plan->programs[k], sign);
 }
 
 enum status session_flush_checked(struct session *s, int64_t number)

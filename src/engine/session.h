@@ -88,6 +88,9 @@ void session_destroy(struct session *s); /* NULL is fine */
 /* Returns the host memory of an io buffer (plan->io), owned by the session. */
 void *session_io(struct session *s, int buffer);
 enum status session_run(struct session *s, enum plan_program which, struct trace_event *trace);
+/* Moves what the plan's programs hold only while they run up by as much as the arenas have room (sign 1; displace.h), or back (-1). The
+ * session was created with --verify-every. */
+void session_displace(struct session *s, int sign);
 /* Runs PLAN_FLUSH and computes one of its updates, the number-th counted round, a second time. ERR_CORRUPT: bits differ. The session
  * was created with --verify-every. */
 enum status session_flush_checked(struct session *s, int64_t number);

@@ -253,12 +253,28 @@ static enum status check_together(const struct run *r)
     return memory_check(&r->plans.memory, &all, beside, &r->s->plan);
 }
 
+/* Bytes of each arena by which a step's second computation lies elsewhere: other pages, and other sets of the caches. */
+#define ROOM_BYTES ((int64_t)1 << 20)
+
+/* Adds room for --verify-every to the memory of the plan's roles, as far as the budgets have it. */
+static void add_room(const struct run *r, struct plan *plan)
+{
+    for (int i = 0; i < plan_n_roles(plan) && r->s->verify_every > 0 && plan->fits; i++) {
+        int64_t *arena = plan->roles ? plan->roles->of[i].plan->arena : plan->arena;
+        for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
+            if (arena[t] > 0)
+                arena[t] += max_i64(0, min_i64(ROOM_BYTES, r->plans.limit[t] - arena[t])) / BUFFER_ALIGN * BUFFER_ALIGN;
+    }
+}
+
 enum status run_plan(struct run *r)
 {
     struct comm *c = r->comm;
     struct settings *s = r->s;
     TRY(comm_agree(c, train_plan(s, c, comm_size(c), r->model, &r->plans.all, r->plans.limit)));
     TRY(memory_part_find(c, 1, s->plan.threads, &r->plans.memory)); /* given budgets may exceed the memory */
+    for (int i = 0; i < r->plans.all.n; i++)
+        add_room(r, r->plans.all.plan[i]);
     for (int i = 0; i < r->plans.all.n; i++)
         TRY(check_plan(r, r->plans.all.plan[i]));
     TRY(comm_agree(c, check_together(r)));

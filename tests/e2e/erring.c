@@ -1,6 +1,8 @@
-/* A processor that errs once: linked into ltrain in place of the gate's and the update's kernels, flips a bit of what one call of them
- * computes. LTRAIN_ERRS="forward N", "backward N" or "update N" says of which call; calls.txt gets the number of forward calls at the end. */
+/* A machine that errs: linked into ltrain in place of the gate's and the update's kernels and of copies, flips a bit of what one call
+ * computes, or leaves out one copy. LTRAIN_ERRS="forward N", "backward N", "update N" or "copy N" says which; "stuck 1": each gate's
+ * result at the address of the first one is wrong. calls.txt gets the numbers of forward calls and copies at the end. */
 #include "base/status.h"
+#include "engine/backend_cpu.h"
 #include "program/op.h"
 
 #include <stdatomic.h>
@@ -21,13 +23,13 @@ enum status __real_ops_cpu_adamw(const struct op_attrs *a, void *const *arg, voi
 enum status __wrap_ops_cpu_adamw(const struct op_attrs *a, void *const *arg, void *stream);
 
 static long forward, backward;
-static atomic_long update; /* called by two lanes */
+static atomic_long update, copies; /* of two lanes */
 
 __attribute__((destructor)) static void write_calls(void)
 {
     FILE *f = getenv("LTRAIN_ERRS") ? fopen("calls.txt", "we") : NULL;
     if (f) {
-        fprintf(f, "%ld\n", forward);
+        fprintf(f, "%ld %ld\n", forward, atomic_load(&copies));
         fclose(f);
     }
 }
@@ -46,8 +48,11 @@ static void err(const char *kind, long call, void *result)
 
 enum status __wrap_ops_cpu_swiglu(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    static const void *stuck;
     const enum status st = __real_ops_cpu_swiglu(a, arg, stream);
+    stuck = stuck ? stuck : arg[0];
     err("forward", ++forward, arg[0]);
+    err("stuck", arg[0] == stuck, arg[0]);
     return st;
 }
 
@@ -63,4 +68,26 @@ enum status __wrap_ops_cpu_adamw(const struct op_attrs *a, void *const *arg, voi
     const enum status st = __real_ops_cpu_adamw(a, arg, stream);
     err("update", atomic_fetch_add(&update, 1) + 1, arg[0]);
     return st;
+}
+
+enum status __real_backend_cpu_create(const struct backend_cpu_config *c, struct backend **out);
+enum status __wrap_backend_cpu_create(const struct backend_cpu_config *c, struct backend **out);
+
+static enum status (*right_copy)(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes);
+
+static enum status copy(struct backend *b, enum lane lane, void *dst, const void *src, int64_t bytes)
+{
+    const char *text = getenv("LTRAIN_ERRS");
+    const long call = atomic_fetch_add(&copies, 1) + 1;
+    if (text && strncmp(text, "copy", 4) == 0 && strtol(text + 4, NULL, 10) == call)
+        return OK;
+    return right_copy(b, lane, dst, src, bytes);
+}
+
+enum status __wrap_backend_cpu_create(const struct backend_cpu_config *c, struct backend **out)
+{
+    TRY(__real_backend_cpu_create(c, out));
+    right_copy = (*out)->copy;
+    (*out)->copy = copy;
+    return OK;
 }
