@@ -1,5 +1,5 @@
-/* The n-th call of each kind fails in commands with adapters, a quantised base and experts: success, or one sentence. Under
- * sanitizers nothing leaks on the way out. */
+/* The n-th call of each kind fails in commands with adapters, a quantised base, experts, and chats read by a tokenizer: success, or one
+ * sentence. Under sanitizers nothing leaks on the way out. */
 #include "harness.h"
 
 #include "extent.h"
@@ -27,6 +27,8 @@ static const struct {
     {"sampling", "sample --model run --prompt ab --max-new-tokens 4 --json"},
     {"exporting", "export --model run --to new"},
     {"training experts", "--model experts --steps 2 --save-every 1 --out new" IDS},
+    {"training on chats", "--model chatty --lora r=2 --steps 2 --save-every 1 --out new --data chats.jsonl --chat-template chatml"
+                          " --token-cache cache --seq-len 128" TILES},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -38,6 +40,10 @@ static int prepare(void **state)
     if (rename("first/hf", "base") != 0)
         return -1;
     e2e_experts_model("glm4-moe", "experts");
+    e2e_copy("base", "chatty");
+    if (system("cp $LTRAIN_SOURCE_ROOT/tests/text/families/nfkd.json chatty/tokenizer.json && "
+               "cp $LTRAIN_SOURCE_ROOT/examples/chats.jsonl .") != 0)
+        return -1;
     e2e_succeeds(NULL, "--model base --lora r=2 --base nf4 --steps 2 --save-every 1 --out run" DATA);
     return 0;
 }
@@ -45,6 +51,7 @@ static int prepare(void **state)
 static struct result run_with(const char *fault, const char *arguments)
 {
     e2e_remove("new");
+    e2e_remove("cache");
     e2e_copy("run", "fresh");
     return e2e_run(&(struct launch){.fault = fault}, "%s", arguments);
 }
@@ -66,7 +73,8 @@ static void the_nth_call_fails(void **state)
 {
     (void)state;
     const int tries = extent(1, 1, 40),
-              apart = extent(5, 1, 1); /* sanitizers take ten times as long: every fifth kind, others of each command */
+              apart =
+                  extent(5, 2, 1); /* every second kind, others of each command; sanitizers take ten times as long: every fifth */
     for (int c = 0; c < COMMANDS; c++) {
         int refused = 0, absorbed = 0;
         for (int k = c % apart; k < KINDS; k += apart) {
