@@ -285,6 +285,22 @@ static void look_elsewhere(int form, const struct sought *t)
     }
 }
 
+/* Fails if ranks fail in a life in which nothing but signals came. Before the first step a signal kills a rank, which others say. */
+static void check_signalled(int form, const struct faults *f, const struct outcome *o)
+{
+    int failed = 0;
+    for (int i = 0; i < f->n; i++)
+        if (f->fault[i].kind != FAULT_SIGNAL)
+            return;
+    for (int r = 0; r < cluster_ranks(form); r++) {
+        if (o->life[r] == LIFE_KILLED)
+            return;
+        failed += o->life[r] == LIFE_FAILED;
+    }
+    if (failed)
+        fail("%s: %d ranks fail after a signal: %s", cluster_name(form), failed, o->said[0]);
+}
+
 /* Checks one life's end: nobody hangs, who fails says why, and a checkpoint is there. Returns the step that is found. */
 static int check(int form, const struct outcome *o, const struct sought *t, int64_t saved)
 {
@@ -366,6 +382,7 @@ static void live_story(const void *arg)
         for (int r = 0; r < cluster_ranks(form) && l == x->n - 1; r++)
             if (o.hangs || o.life[r] != LIFE_ENDED)
                 fail("%s, undisturbed after faults: rank %d: %s", cluster_name(form), r, o.hangs ? "hangs" : o.said[r]);
+        check_signalled(form, &x->life[l].faults, &o);
         step = check(form, &o, &t, saved);
         saved = saved > step ? saved : step;
         if (l > 0)
