@@ -8,7 +8,7 @@
 struct canary; /* the gaps of the device and host arenas under one plan */
 
 /* Places of buffers that are no gaps. */
-enum canary_places { CANARY_PLANNED, CANARY_DISPLACED /* as planned, and as displace.h moves them */ };
+enum canary_places { CANARY_PLANNED, CANARY_DISPLACED /* planned ones, and those that displace.h makes of them */ };
 
 /* Finds the gaps; the context must outlive it. */
 enum status canary_create(const struct plan *plan, const struct exec_context *x, enum canary_places places, struct canary **out);

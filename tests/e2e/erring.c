@@ -23,7 +23,7 @@ enum status __real_ops_cpu_adamw(const struct op_attrs *a, void *const *arg, voi
 enum status __wrap_ops_cpu_adamw(const struct op_attrs *a, void *const *arg, void *stream);
 
 static long forward, backward;
-static atomic_long update, copies; /* of two lanes */
+static atomic_long update, copies; /* two lanes call */
 
 __attribute__((destructor)) static void write_calls(void)
 {
