@@ -88,12 +88,16 @@ static enum status try_slices(const struct model *m, const struct plan_request *
     return OK;
 }
 
-/* Tells whether two meshes differ in slices of sequences at most. */
-static int same_but_slices(const struct mesh *a, const struct mesh *b)
+/* Tells whether a mesh that differs in slices of sequences at most is among the first n. */
+static int is_known(const struct parts_weighed *x, int n)
 {
-    struct mesh like = *a;
-    like.degree[MESH_SLICES] = b->degree[MESH_SLICES];
-    return mesh_equal(&like, b);
+    struct mesh like = x->of[n].mesh;
+    for (int i = 0; i < n; i++) {
+        like.degree[MESH_SLICES] = x->of[i].mesh.degree[MESH_SLICES];
+        if (mesh_equal(&like, &x->of[i].mesh))
+            return 1;
+    }
+    return 0;
 }
 
 /* Tries the plain mesh and the most promising ones with parts. */
@@ -108,7 +112,7 @@ static enum status try_parts(const struct model *m, const struct plan_request *s
         const struct plan_request r = request_with(s, w);
         if (w->guess > PARTS_WITHIN * x->of[0].guess)
             break;
-        if (i > 0 && same_but_slices(&w->mesh, &x->of[0].mesh))
+        if (is_known(x, i))
             continue;
         TRY(try_briefly(m, &r, limit, w));
         tried++;

@@ -92,6 +92,27 @@ static int lists(const struct slow *x, enum mesh_dim d)
     return 0;
 }
 
+/* Slices and stages are weighed together; stages are whole nodes, or equal parts of one. */
+static void both_at_once(void **state)
+{
+    (void)state;
+    struct slow x;
+    struct mesh list[64];
+    int within = 0, both = 0;
+    open_slow(65536, 1, 3.25e8, &x);
+    settle(&x);
+    const int n = mesh_list_parts(x.m, &x.s, list, 64);
+    for (int i = 0; i < n; i++) {
+        const int tp = mesh_degree(&list[i], MESH_TP), pp = mesh_degree(&list[i], MESH_PP);
+        assert_true(tp * pp > 1 && 8 % tp == 0 && (4 % pp == 0 || (pp % 4 == 0 && 8 / tp % (pp / 4) == 0)));
+        assert_int_equal(tp * pp * mesh_degree(&list[i], MESH_RING), 32);
+        within += pp > 4;
+        both += tp > 1 && pp > 1;
+    }
+    assert_true(within > 0 && both > 0);
+    model_destroy(x.m);
+}
+
 /* Parts that other settings refuse are not weighed; given degrees, and machines that nobody describes, leave none open. */
 static void refused(void **state)
 {
@@ -118,7 +139,7 @@ static void refused(void **state)
     model_destroy(x.m);
 }
 
-/* Slices are taken where few tokens of a rank hide no message of whole layers' state. */
+/* Slices and stages are taken together where few tokens of a rank hide no message of whole layers' state. */
 static void few_tokens(void **state)
 {
     (void)state;
@@ -129,8 +150,8 @@ static void few_tokens(void **state)
     plan_of(&x, &chosen);
     x.s.open_parts = 0;
     plan_of(&x, &plain);
-    assert_int_equal(mesh_degree(&chosen->strategy.key.mesh, MESH_TP), 8);
-    assert_true(chosen->seconds < 0.9 * plain->seconds);
+    assert_true(mesh_degree(&chosen->strategy.key.mesh, MESH_TP) > 1 && mesh_degree(&chosen->strategy.key.mesh, MESH_PP) > 1);
+    assert_true(plan_step_seconds(chosen) < 0.6 * plain->seconds); /* 0.055 and 0.124 s when this was written; tp=8 alone 0.08 */
     plan_destroy(chosen);
     plan_destroy(plain);
     model_destroy(x.m);
@@ -226,9 +247,9 @@ static void a_little_short(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_of_stages), cmocka_unit_test(islands), cmocka_unit_test(slow_network),
-        cmocka_unit_test(fast_network),     cmocka_unit_test(refused), cmocka_unit_test(few_tokens),
-        cmocka_unit_test(a_little_short),
+        cmocka_unit_test(layers_of_stages), cmocka_unit_test(islands),        cmocka_unit_test(slow_network),
+        cmocka_unit_test(fast_network),     cmocka_unit_test(refused),        cmocka_unit_test(both_at_once),
+        cmocka_unit_test(few_tokens),       cmocka_unit_test(a_little_short),
     };
     return cmocka_run_group_tests_name("mesh_parts", tests, NULL, NULL);
 }

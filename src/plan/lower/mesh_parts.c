@@ -156,15 +156,21 @@ static void add_parts(const struct model *m, const struct plan_request *s, int t
     ++*n;
 }
 
+/* Tells whether stages are whole nodes, or equal parts of a node, on a mesh whose layers have `tp` slices. */
+static int stages_fit(const struct plan_request *s, int tp, int pp)
+{
+    const int64_t nodes = mesh_ranks(&s->mesh) / s->per_host;
+    return nodes % pp == 0 || (pp % nodes == 0 && s->per_host / tp % (pp / nodes) == 0);
+}
+
 int mesh_list_parts(const struct model *m, const struct plan_request *s, struct mesh *out, int most)
 {
-    const int nodes = (int)mesh_ranks(&s->mesh) / s->per_host;
+    const int most_tp = s->open_parts >> MESH_TP & 1 ? s->per_host : 1,
+              most_pp = s->open_parts >> MESH_PP & 1 ? (int)min_i64(mesh_ranks(&s->mesh), m->config.layers) : 1;
     int n = 0;
-    for (int tp = 2; s->open_parts >> MESH_TP & 1 && tp <= s->per_host; tp++)
-        if (s->per_host % tp == 0)
-            add_parts(m, s, tp, 1, out, most, &n);
-    for (int pp = 2; s->open_parts >> MESH_PP & 1 && pp <= min_i64(nodes, m->config.layers); pp++)
-        if (nodes % pp == 0)
-            add_parts(m, s, 1, pp, out, most, &n);
+    for (int tp = 1; tp <= most_tp; tp++)
+        for (int pp = tp == 1 ? 2 : 1; s->per_host % tp == 0 && pp <= most_pp; pp++)
+            if (stages_fit(s, tp, pp))
+                add_parts(m, s, tp, pp, out, most, &n);
     return n;
 }

@@ -21,8 +21,8 @@ enum status mesh_settle_slices(const struct model *m, struct plan_request *s);
  * for machines that --machine describes only: slices among GPUs of a node, stages of whole nodes. */
 unsigned mesh_open_parts(const struct plan_request *s, int ranks, int per_host);
 
-/* Lists a mesh for each choice of slices or stages that s->open_parts leaves open and that neither model nor settings refuse. tp divides
- * a node's ranks, pp the nodes; the ranks of a part are all in the ring. Returns their number; `out` has the first `most` of them. */
+/* Lists a mesh for each choice of slices and stages that s->open_parts leaves open and that neither model nor settings refuse. tp divides
+ * a node's ranks; a stage has whole nodes or an equal part of one. The ranks of a part are all in the ring. Returns their number; `out` has the first `most` of them. */
 int mesh_list_parts(const struct model *m, const struct plan_request *s, struct mesh *out, int most);
 /* Tells whether planning may choose the mesh's slices of sequences: they are not too short, and no ring shares them. */
 int mesh_may_slice(const struct model *m, const struct plan_request *s, const struct mesh *mesh);

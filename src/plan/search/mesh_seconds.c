@@ -79,7 +79,8 @@ static void add_products(struct part *x, const struct mesh_products *p)
 static void add_attention(struct part *x)
 {
     const struct model *m = x->m;
-    const double sharing = (double)x->shape.ulysses * x->shape.ring, queries = (double)seq_member_rows(&x->shape);
+    const double sharing = (double)x->shape.ulysses * x->shape.ring,
+                 queries = (double)seq_member_rows(&x->shape) / strategy_slices(&x->fixed);
     double pairs[MODEL_MASKS];
     model_causal_pairs(m, x->s->seq_len, pairs);
     for (int i = 0; i < m->n_kinds; i++) {
@@ -302,10 +303,12 @@ static void add_travel(struct part *x)
  * them. */
 static void add_slices_rows(struct part *x)
 {
-    const double tp = mesh_degree(&x->s->mesh, MESH_TP), trains = !x->s->evaluation, rows = (double)x->fixed.rows,
+    const double tp = mesh_degree(&x->s->mesh, MESH_TP), trains = !x->s->evaluation, slices = strategy_slices(&x->fixed),
+                 rows = slices * (double)x->fixed.rows,
                  bytes =
                      (2 + 4 * trains) * (double)dtype_size(x->s->dtype) + (2 + 2 * trains) * (double)dtype_size(x->s->grad_dtype),
-                 chunks = (double)ceil_div(x->fixed.rows, x->fixed.key.row_chunk), layers = (double)x->m->config.layers;
+                 chunks = slices * (double)ceil_div(x->fixed.rows, x->fixed.key.row_chunk),
+                 layers = x->layers * (double)x->m->config.layers;
     if (tp > 1)
         x->tp = layers * (rows * (double)x->m->config.dim * bytes * (tp - 1) / tp / x->cost.lane_bytes[LANE_TP] +
                           (4 + 6 * trains) * chunks * x->cost.lane_seconds[LANE_TP]);

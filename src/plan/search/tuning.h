@@ -219,7 +219,7 @@ enum { ISLANDS_TRIES = 3 };
 /* Share by which a mesh with parts is ordered as slower for each doubling of the ranks that share a sequence: of tp=8 meshes that promise
  * the same, those with fewer such ranks were up to 30% faster as plans. */
 #define PARTS_SHARING 0.02
-enum { PARTS_TRIES = 2 };
+enum { PARTS_TRIES = 3 };
 
 /* --- Mesh, ZeRO stage and grid (key.c) ----------------------------------------------------------------------------------
  */
