@@ -3,7 +3,7 @@
 # channels queries, keys and values have, and renames the post_attention_layernorm of attention layers, whose published name is another layer's.
 # from_pretrained reads such a file back without loss, so nothing is noticed there. What is seen: of 8, 8 and 16 channels tensors of 11, 11 and 10
 # rows, named q_conv1d, k_conv1d and v_conv1d. Fails where that changes.
-# What follows for ltrain: it reads and writes the published form, a tensor for the channels of each map, and refuses the other by its shapes.
+# What follows for ltrain: it reads both forms, and writes the published one, a tensor for the channels of each map (src/engine/thirds.c).
 set -eu
 w=$(mktemp -d)
 trap 'rm -rf "$w"' EXIT

@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "engine/mxfp4.h"
 #include "engine/stacks.h"
+#include "engine/thirds.h"
 #include "model/tensors.h"
 
 #include <fnmatch.h>
@@ -33,16 +34,6 @@ const char *weights_shape(int n_dims, const int64_t *shape, char text[WEIGHTS_SH
     return text;
 }
 
-const char *weights_name(const struct st_file *f, const char *name)
-{
-    const char *own = st_own_name(f, name);
-    char other[WRAPPED_NAME];
-    for (int i = 0, has = 1; !own && has >= 0; i++)
-        if ((has = model_other_name(name, i, other)) > 0)
-            own = st_own_name(f, other);
-    return own ? own : name;
-}
-
 struct model_param weights_form(const struct st_file *f, const struct model_param *p)
 {
     if (p->form == STACK_BESIDE && stack_is_kept(f, weights_name(f, p->name), p))
@@ -63,7 +54,9 @@ enum status weights_find(struct st_file *f, const struct model_param *p, int64_t
     if (st == ERR_INVALID && !st_has(f, *name))
         return missing(f, t.name);
     TRY(st);
-    if (info.n_dims == t.n_dims && memcmp(info.shape, t.shape, (size_t)t.n_dims * sizeof *t.shape) == 0)
+    struct thirds cut;
+    if ((info.n_dims == t.n_dims && memcmp(info.shape, t.shape, (size_t)t.n_dims * sizeof *t.shape) == 0) ||
+        thirds_find(f, p, &cut))
         return OK;
     return status_fail(ERR_INVALID, "%s: tensor %s has the shape %s, config.json means %s", st_path(f, *name), *name,
                        weights_shape(info.n_dims, info.shape, there), weights_shape(t.n_dims, t.shape, here));
@@ -136,14 +129,29 @@ enum status weights_read_tensors(struct st_file *f, const char *prefix, const st
     return OK;
 }
 
+/* Finds the tensor that has an element of a parameter, which is as weights_form returns it, the element's place there, and how many of n
+ * elements follow each other there. */
+static enum status find_piece(struct st_file *f, const struct model_param *as, int64_t element, int64_t n, const char **name,
+                              int64_t *there, int64_t *part)
+{
+    int64_t tensor, left;
+    struct thirds cut;
+    *part = model_param_piece(as, element, n, &tensor, there);
+    TRY(weights_find(f, as, tensor, name));
+    if (thirds_find(f, as, &cut)) {
+        *name = thirds_place(&cut, there, &left);
+        *part = min_i64(*part, left);
+    }
+    return OK;
+}
+
 /* Reads elements of a parameter, which is as weights_form returns it, up to the end of a piece; returns their number in *part. */
 static enum status read_piece(struct st_file *f, const struct model_param *as, int64_t first, int64_t n, enum dtype type,
                               void *data, int64_t *part, int64_t *good)
 {
     const char *name;
-    int64_t tensor, there;
-    *part = model_param_piece(as, first, n, &tensor, &there);
-    TRY(weights_find(f, as, tensor, &name));
+    int64_t there;
+    TRY(find_piece(f, as, first, n, &name, &there, part));
     if (as->form != STACK_BESIDE)
         return st_read(f, name, there, *part, type, data, good);
     *part = n;
@@ -155,9 +163,8 @@ static enum status refuse_value(struct st_file *f, const struct model_param *p, 
 {
     const char *name;
     float value;
-    int64_t tensor, there;
-    model_param_piece(p, element, 1, &tensor, &there);
-    TRY(weights_find(f, p, tensor, &name));
+    int64_t there, part;
+    TRY(find_piece(f, p, element, 1, &name, &there, &part));
     TRY(st_read_f32(f, name, there, 1, &value));
     if (finite_until(&value, 1) == 1)
         return status_fail(ERR_INVALID, "%s: tensor %s has %g (element %lld), which %s does not hold: train with --dtype fp32",

@@ -4,6 +4,7 @@
 
 #include "data/safetensors.h"
 #include "engine/mxfp4.h"
+#include "engine/weights_name.h"
 #include "model/model.h"
 
 /* Checks that the file is the model's. Every parameter must be there, in its shape and a readable type. Other tensors must be
@@ -15,9 +16,6 @@ enum status weights_check(struct st_file *f, const struct model *m, const char *
 /* Formats a shape as "[256, 64]". */
 enum { WEIGHTS_SHAPE = 96 };
 const char *weights_shape(int n_dims, const int64_t *shape, char text[WEIGHTS_SHAPE]);
-/* Returns the file's own copy of its name for a tensor: the same, without its first word, or as part of a multimodal model's text
- * model; `name` itself if the file has no such tensor. */
-const char *weights_name(const struct st_file *f, const char *name);
 /* Returns the parameter as the file has it: a stack of experts that files usually split may be one tensor. */
 struct model_param weights_form(const struct st_file *f, const struct model_param *p);
 /* Finds a tensor of the parameter, which is as weights_form returns it. ERR_INVALID: it is missing, or has another shape. */

@@ -462,7 +462,8 @@ int model_other_name(const char *name, int i, char out[WRAPPED_NAME])
                      {"model.", "", 1},
                      {"gpt_neox.", "", 1},
                      {"model.", "backbone.", 1},
-                     {".mlp.", ".block_sparse_moe.", 0}};
+                     {".mlp.", ".block_sparse_moe.", 0},
+                     {".post_attention_layernorm.", ".feedforward_layer_norm.", 0}};
     const int n = (int)(sizeof spellings / sizeof *spellings);
     if (i >= n + WRAPPINGS)
         return -1;

@@ -643,8 +643,9 @@ enum wrapping { WRAPPING_NEW, WRAPPING_OLD, WRAPPINGS };
 enum { WRAPPED_NAME = 128 };
 void model_wrapped_name(const char *name, enum wrapping wrapping, char out[WRAPPED_NAME]);
 /* Writes the i-th other name that files may have for a parameter's tensor: without its first word (checkpoints of the bare model),
- * with Nemotron-H's "backbone", with "block_sparse_moe" for "mlp" (transformers 5.24 saves Kimi Linear's dense MLPs so), or wrapped.
- * Returns 0 if the name has no such form, -1 behind the last one. A loader tries the full name first. */
+ * with Nemotron-H's "backbone", as transformers 5.24 saves Kimi Linear's dense MLPs ("block_sparse_moe") and a norm of OLMo Hybrid
+ * ("feedforward_layer_norm"), or wrapped. Returns 0 if the name has no such form, -1 behind the last one. A loader tries the full name
+ * first. */
 int model_other_name(const char *name, int i, char out[WRAPPED_NAME]);
 /* Tells whether the tensor belongs to the text model, by either spelling of its name. */
 int model_is_wrapped_name(const char *name);

@@ -3,7 +3,7 @@
 # after two steps and is resumed; its state has the bits of a run in an ordinary directory. A kind of file system that cannot be mounted
 # here is left out; where none can, the test is skipped.
 set -u
-ltrain=$1
+ltrain=$(realpath "$1")
 [ "${2:-}" = inside ] || exec unshare -m --propagation private "$0" "$1" inside 2>/dev/null || exit 77
 home=$(mktemp -d "${TMPDIR:-/tmp}/ltrain-filesystems-XXXXXX") || exit 77
 loop=
