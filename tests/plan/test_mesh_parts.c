@@ -9,6 +9,7 @@
 #include "plan/hybrid.h"
 #include "plan/lower/mesh.h"
 #include "plan/lower/mesh_parts.h"
+#include "plan/report/refuse.h"
 #include "plan/roles.h"
 #include "plan/search/island_layers.h"
 #include "plan/search/parts.h"
@@ -157,6 +158,31 @@ static void few_tokens(void **state)
     model_destroy(x.m);
 }
 
+/* Memory that is far too small for whole layers refuses no mesh with parts, given or open. */
+static void little_memory(void **state)
+{
+    (void)state;
+    struct slow x;
+    struct plan *p;
+    struct plan_request unused;
+    open_slow(4096, 8, 2.5e10, &x);
+    model_destroy(x.m);
+    x.m = preset_of("8b", 32, 4096, "32xa100-80", &x.h, &unused);
+    x.limit[TIER_DEVICE] = (int64_t)11 << 30;
+    x.limit[TIER_HOST] = x.limit[TIER_NVME] = 1 << 20;
+    settle(&x);
+    assert_int_equal(refuse_early(x.m, &x.s, x.limit), OK);
+    x.s.mesh = mesh_uniform(AUTO);
+    x.s.mesh.degree[MESH_TP] = 8;
+    x.s.mesh.degree[MESH_PP] = 4;
+    x.s.zero = 1;
+    settle(&x);
+    assert_int_equal(refuse_early(x.m, &x.s, x.limit), OK);
+    plan_of(&x, &p);
+    plan_destroy(p);
+    model_destroy(x.m);
+}
+
 /* Layers follow the speeds of stages. */
 static void layers_of_stages(void **state)
 {
@@ -247,9 +273,9 @@ static void a_little_short(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_of_stages), cmocka_unit_test(islands),        cmocka_unit_test(slow_network),
-        cmocka_unit_test(fast_network),     cmocka_unit_test(refused),        cmocka_unit_test(both_at_once),
-        cmocka_unit_test(few_tokens),       cmocka_unit_test(a_little_short),
+        cmocka_unit_test(layers_of_stages), cmocka_unit_test(islands),       cmocka_unit_test(slow_network),
+        cmocka_unit_test(fast_network),     cmocka_unit_test(refused),       cmocka_unit_test(both_at_once),
+        cmocka_unit_test(few_tokens),       cmocka_unit_test(little_memory), cmocka_unit_test(a_little_short),
     };
     return cmocka_run_group_tests_name("mesh_parts", tests, NULL, NULL);
 }

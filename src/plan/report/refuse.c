@@ -114,6 +114,8 @@ enum status refuse_early(const struct model *m, const struct plan_request *s, co
     struct plan estimated;
     struct advice advice;
     int beyond;
+    if (s->open_parts || mesh_degree(&s->mesh, MESH_TP) > 1 || mesh_degree(&s->mesh, MESH_PP) > 1)
+        return OK; /* estimates are of whole layers */
     TRY(advise_early(m, s, limit, &estimated, &advice, &beyond));
     return beyond ? refuse_advised(&estimated, s, &advice) : OK;
 }
