@@ -1,3 +1,4 @@
+/* Moving what a program holds only while it runs to other addresses, and back. */
 #include "engine/displace.h"
 
 #include "base/num.h"

@@ -213,13 +213,12 @@ enum { STEP_LAYERS = 3 };
 #define PARTS_WAITS 0.1
 /* Ratio of the seconds of parts to the plain mesh's in closed form, below which parts are tried; of parts to the best parts'. */
 #define PARTS_BELOW 1.1
-/* Numbers of stages that are planned briefly for a machine with islands. */
-enum { ISLANDS_TRIES = 3 };
 #define PARTS_WITHIN 1.2
 /* Share by which a mesh with parts is ordered as slower for each doubling of the ranks that share a sequence: of tp=8 meshes that promise
  * the same, those with fewer such ranks were up to 30% faster as plans. */
 #define PARTS_SHARING 0.02
-enum { PARTS_TRIES = 3 };
+/* Meshes with parts, and numbers of stages of islands, that are planned briefly. */
+enum { PARTS_TRIES = 3, ISLANDS_TRIES = 3 };
 
 /* --- Mesh, ZeRO stage and grid (key.c) ----------------------------------------------------------------------------------
  */
