@@ -58,7 +58,7 @@ static const struct curve *direction(const struct attention_rates *r, enum op_ki
     return op == OP_ATTN_FWD ? &r->forward : &r->backward;
 }
 
-double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_kind op, double head_dim, double queries)
+double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_kind op, double head_dim, double length)
 {
     int n = 0, i = 0;
     while (n < ATTENTION_DIMS && r[n].head_dim > 0)
@@ -67,30 +67,36 @@ double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_ki
         return 0;
     while (i < n - 1 && head_dim > r[i].head_dim)
         i++;
-    double high = curve_at(direction(&r[i], op), queries);
+    double high = curve_at(direction(&r[i], op), length);
     if (i == 0 || head_dim >= r[i].head_dim)
         return high;
-    double low = curve_at(direction(&r[i - 1], op), queries);
+    double low = curve_at(direction(&r[i - 1], op), length);
     double t = log(head_dim / r[i - 1].head_dim) / log((double)r[i].head_dim / r[i - 1].head_dim);
     return low + t * (high - low);
 }
 
-static double attention_seconds(const struct cost_model *m, enum op_kind op, const struct op_call *c)
+double cost_attention_seconds(const struct cost_model *m, const struct attention_rates r[ATTENTION_DIMS],
+                              enum attention_length by, enum op_kind op, const struct op_call *c)
 {
     const struct op_attrs *a = &c->attrs;
-    const enum dtype type = op_storage_type(op, a);
+    const double pair = op_flops(op, a, 1),
+                 length = attention_length(by, (double)a->attn.sq, (double)a->attn.sk, c->flops / pair);
     struct op_attrs padded = *a;
     padded.attn.head_dim = padded.attn.value_dim = (int32_t)op_wider_dim(a);
-    const double more = m->pads ? op_flops(op, &padded, 1) / op_flops(op, a, 1) : 1;
-    return c->flops * more / attention_rate(m->device.attention[type], op, padded.attn.head_dim, (double)a->attn.sq);
+    const double more = m->pads ? op_flops(op, &padded, 1) / pair : 1;
+    return c->flops * more / attention_rate(r, op, padded.attn.head_dim, length);
 }
 
-/* Returns the seconds that moving an op's bytes takes. */
-static double memory_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c, enum dtype type)
+/* Returns the op's own curve; n = 0: there is none. */
+static const struct curve *own_curve(const struct cost_model *m, const struct instr *in, const struct op_call *c)
 {
-    const struct op_rates *ops = in->lane == LANE_HOST ? &m->host : &m->device.ops;
-    const struct curve *own = &ops->op[in->op][type];
-    return (double)c->bytes / curve_at(own->n ? own : &ops->memory, (double)c->bytes);
+    return &(in->lane == LANE_HOST ? &m->host : &m->device.ops)->op[in->op][op_storage_type(in->op, &c->attrs)];
+}
+
+double cost_memory_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)
+{
+    const struct curve *own = own_curve(m, in, c), *any = in->lane == LANE_HOST ? &m->host.memory : &m->device.ops.memory;
+    return (double)c->bytes / curve_at(own->n ? own : any, (double)c->bytes);
 }
 
 static double compute_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)
@@ -106,9 +112,9 @@ static double compute_seconds(const struct cost_model *m, const struct instr *in
         return c->flops / gemm_rate(&m->device.gemm[type], layout, p.m, p.n, p.k);
     }
     if (class == OPS_ATTENTION)
-        return attention_seconds(m, in->op, c);
-    const double memory = memory_seconds(m, in, c, type);
-    if (!op_is_scan(in->op))
+        return cost_attention_seconds(m, m->device.attention[type], (enum attention_length)m->device.attention_by, in->op, c);
+    const double memory = cost_memory_seconds(m, in, c);
+    if (!op_is_scan(in->op) || own_curve(m, in, c)->n > 0) /* a scan's own curve was measured, its products among the rest */
         return memory;
     const struct op_product p = op_product(in->op, a);
     const double products = c->flops / gemm_rate(&m->device.gemm[type], GEMM_NN, p.m, p.n, p.k);

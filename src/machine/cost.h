@@ -26,12 +26,19 @@ struct gemm_rates {
 double gemm_rate(const struct gemm_rates *r, enum gemm_layout layout, double m, double n, double k);
 
 #define ATTENTION_DIMS 4
-/* Rates of attention for one head dimension: FLOPs of attended pairs per second, as curves over the number of queries. */
+/* Rates of attention for one head dimension: FLOPs of attended pairs per second, as curves over lengths of causal sequences. */
 struct attention_rates {
     int head_dim; /* ascending; 0: this entry and those after it are unused */
     struct curve forward, backward;
 };
-double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_kind op, double head_dim, double queries);
+double attention_rate(const struct attention_rates r[ATTENTION_DIMS], enum op_kind op, double head_dim, double length);
+/* Length by which a call of attention is looked up: its queries; or that of the causal sequence with as many pairs for each row of
+ * queries and keys. The second one tells calls of few keys from calls of many. */
+enum attention_length { BY_QUERIES, BY_PAIRS };
+static inline double attention_length(enum attention_length by, double queries, double keys, double pairs)
+{
+    return by == BY_QUERIES ? queries : 4 * pairs / (queries + keys);
+}
 
 #define COST_TYPES 2 /* F32, BF16 storage */
 
@@ -45,6 +52,7 @@ struct op_rates {
 struct rates {
     struct gemm_rates gemm[COST_TYPES];
     struct attention_rates attention[COST_TYPES][ATTENTION_DIMS];
+    int attention_by; /* enum attention_length of attention's curves */
     struct op_rates ops;
 };
 
@@ -72,6 +80,11 @@ struct cost_model {
 
 /* Returns the seconds of an instruction with that call, running alone. */
 double cost_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c);
+/* Returns the seconds of an op of class ATTENTION by rates over such lengths, without the fixed part. */
+double cost_attention_seconds(const struct cost_model *m, const struct attention_rates r[ATTENTION_DIMS],
+                              enum attention_length by, enum op_kind op, const struct op_call *c);
+/* Returns the seconds that moving an op's bytes takes, without the fixed part. */
+double cost_memory_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c);
 /* Remembers the last seconds of a program's instructions, whose different calls are few. The caller sets m and p, and the rest to
  * 0. */
 enum { COST_MEMO = 512 };

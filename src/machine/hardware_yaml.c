@@ -54,6 +54,7 @@ static const struct field {
     {"across", FIELD_RATE, offsetof(struct hardware, across), 0, SMALLEST},
     {"across-seconds", FIELD_NUMBER, offsetof(struct hardware, across_seconds), 0, -1},
     {"peak-flops", FIELD_OTHER, 0, 0, 0},
+    {"attention-by-pairs", FIELD_INT, offsetof(struct hardware, device.attention_by), 0, 0},
     {"gemm", FIELD_OTHER, 0, 0, 0},
     {"attention", FIELD_OTHER, 0, 0, 0},
     {"memory", FIELD_OTHER, 0, 0, 0},

@@ -1,7 +1,11 @@
 #include "machine/observed.h"
 
 #include <math.h>
+#include <string.h>
 
+/* Length of a causal sequence at which processors' attention has half of its rate for long ones: packing and the rows' own work
+ * take as long as the pairs then. One core's rates from 256 to 8,192 tokens show 150 in both directions (AVX-512, head dim 64). */
+#define HALF_LENGTH 150.0
 /* Largest factor of a correction. A larger quotient means that the process was stopped, or that hardly anything was measured. */
 #define MOST_CORRECTION 30.0
 #define LEAST_SECONDS 1e-5 /* seconds of one kind of work below which its rates are not corrected */
@@ -13,11 +17,46 @@ static void add(struct observed_sum *s, double planned, double measured)
     s->n++;
 }
 
+/* Makes rates of attention depend on pairs for each row, as they do. Measured curves are of causal sequences and stay; processors'
+ * single figure becomes a curve. */
+static void rates_by_pairs(struct attention_rates *r, int cpu)
+{
+    struct curve *curves[] = {&r->forward, &r->backward};
+    for (size_t i = 0; cpu && i < sizeof curves / sizeof *curves; i++) {
+        const double most = curves[i]->y[0];
+        if (curves[i]->n != 1)
+            continue;
+        curves[i]->n = CURVE_POINTS;
+        for (int k = 0; k < CURVE_POINTS; k++) {
+            curves[i]->x[k] = 128 << k;
+            curves[i]->y[k] = most * curves[i]->x[k] / (curves[i]->x[k] + HALF_LENGTH);
+        }
+    }
+}
+
+/* Returns the ratio of an instruction's seconds by those rates which observed_correct scales to its planned ones. */
+static double as_corrected(const struct cost_model *m, const struct instr *in, const struct op_call *c)
+{
+    const enum dtype type = op_storage_type(in->op, &c->attrs);
+    if (op_class(in->op) == OPS_ATTENTION && m->device.attention_by == BY_QUERIES) {
+        struct attention_rates r[ATTENTION_DIMS];
+        memcpy(r, m->device.attention[type], sizeof r);
+        for (int d = 0; d < ATTENTION_DIMS; d++)
+            rates_by_pairs(&r[d], m->widens);
+        return cost_attention_seconds(m, r, BY_PAIRS, in->op, c) /
+               cost_attention_seconds(m, m->device.attention[type], BY_QUERIES, in->op, c);
+    }
+    if (op_is_scan(in->op))
+        return cost_memory_seconds(m, in, c) / (cost_seconds(m, in, c) - m->overhead);
+    return 1;
+}
+
 void observed_add(struct observed *o, const struct cost_model *m, const struct program *p, const struct instr *in,
                   double measured)
 {
-    const struct op_attrs *a = &program_call(p, in)->attrs;
-    const double planned = in->end - in->start;
+    const struct op_call *c = program_call(p, in);
+    const struct op_attrs *a = &c->attrs;
+    const double planned = m->overhead + (in->end - in->start - m->overhead) * as_corrected(m, in, c);
     enum dtype type = op_storage_type(in->op, a);
     if (in->lane == LANE_HOST) {
         add(&o->op[OBSERVED_HOST][in->op][type], planned, measured);
@@ -79,17 +118,33 @@ static void correct_ops(const struct observed_sum o[OP_COUNT][COST_TYPES], doubl
         }
 }
 
-static void correct_device(const struct observed *o, double overhead, struct rates *r)
+static void correct_attention(const struct observed_sum o[COST_TYPES][2], double overhead, int cpu, struct rates *r)
 {
-    for (int t = 0; t < COST_TYPES; t++) {
+    double by[COST_TYPES][2];
+    int corrected = 0;
+    for (int t = 0; t < COST_TYPES; t++)
+        for (int b = 0; b < 2; b++) {
+            by[t][b] = factor(&o[t][b], overhead);
+            corrected |= by[t][b] != 1;
+        }
+    for (int t = 0; t < COST_TYPES && corrected; t++)
+        for (int d = 0; d < ATTENTION_DIMS; d++) {
+            if (r->attention_by == BY_QUERIES)
+                rates_by_pairs(&r->attention[t][d], cpu);
+            scale_curve(&r->attention[t][d].forward, by[t][0]);
+            scale_curve(&r->attention[t][d].backward, by[t][1]);
+        }
+    if (corrected)
+        r->attention_by = BY_PAIRS;
+}
+
+static void correct_device(const struct observed *o, double overhead, int cpu, struct rates *r)
+{
+    for (int t = 0; t < COST_TYPES; t++)
         for (int l = 0; l < GEMM_LAYOUTS; l++)
             for (int i = 0; i < GEMM_SHAPES; i++)
                 r->gemm[t].flops[l][i] *= factor(&o->gemm[t][l], overhead);
-        for (int d = 0; d < ATTENTION_DIMS; d++) {
-            scale_curve(&r->attention[t][d].forward, factor(&o->attention[t][0], overhead));
-            scale_curve(&r->attention[t][d].backward, factor(&o->attention[t][1], overhead));
-        }
-    }
+    correct_attention(o->attention, overhead, cpu, r);
     correct_ops(o->op[OBSERVED_DEVICE], overhead, &r->ops);
 }
 
@@ -100,7 +155,7 @@ void observed_correct(const struct observed *o, struct hardware *h)
         enum lane lane;
         double *rate;
     } links[] = {{LANE_H2D, &h->h2d}, {LANE_D2H, &h->d2h}, {LANE_READ, &h->read}, {LANE_WRITE, &h->write}};
-    correct_device(o, overhead, &h->device);
+    correct_device(o, overhead, h->cpu, &h->device);
     correct_ops(o->op[OBSERVED_HOST], overhead, &h->host);
     const double before = h->read + h->write;
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)

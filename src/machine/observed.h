@@ -6,7 +6,7 @@
 
 /* Seconds of n instructions of one kind. */
 struct observed_sum {
-    double planned, measured;
+    double planned, measured; /* planned: by the curves that are corrected */
     int64_t n;
 };
 

@@ -5,14 +5,20 @@
 #include <cmocka.h>
 
 #include "machine/observed.h"
+#include "machine/rank_cost.h"
 
 #include <math.h>
 #include <string.h>
 
+static void within(double x, double want, double part)
+{
+    if (!(fabs(x - want) <= part * fabs(want)))
+        fail_msg("%.17g, not %.17g", x, want);
+}
+
 static void near(double x, double want)
 {
-    if (fabs(x - want) > 1e-12 * fabs(want)) /* a few roundings */
-        fail_msg("%.17g, not %.17g", x, want);
+    within(x, want, 1e-12); /* a few roundings */
 }
 
 static void rates(void **state)
@@ -33,8 +39,11 @@ static void rates(void **state)
     near(after.device.gemm[F32].flops[GEMM_NT][5], before.device.gemm[F32].flops[GEMM_NT][5] / 2);
     near(after.device.gemm[F32].flops[GEMM_NN][5], before.device.gemm[F32].flops[GEMM_NN][5]);
     near(after.device.gemm[BF16].flops[GEMM_NT][5], before.device.gemm[BF16].flops[GEMM_NT][5]);
-    near(after.device.attention[BF16][0].backward.y[0], before.device.attention[BF16][0].backward.y[0] * (4 - 1e-3) / (1 - 1e-3));
-    near(after.device.attention[BF16][0].forward.y[0], before.device.attention[BF16][0].forward.y[0]);
+    assert_true(after.device.attention_by == BY_PAIRS);
+    const struct curve *a = &after.device.attention[BF16][0].backward, *b = &after.device.attention[F32][0].backward;
+    for (int i = 0; i < CURVE_POINTS; i++)
+        near(a->y[i], b->y[i] * (4 - 1e-3) / (1 - 1e-3));
+    near(b->y[5], before.device.attention[F32][0].backward.y[0] * 4096 / (4096 + 150));
     assert_true(after.device.ops.op[OP_ADAMW][F32].n > 0);
     near(after.device.ops.op[OP_ADAMW][F32].y[0],
          (before.device.ops.op[OP_ADAMW][F32].n ? before.device.ops.op[OP_ADAMW][F32].y[0] : before.device.ops.memory.y[0]) / 30);
@@ -45,6 +54,94 @@ static void rates(void **state)
     near(after.both, before.both * (after.read + after.write) / (before.read + before.write));
     near(after.h2d, before.h2d);
     near(after.inside, before.inside);
+}
+
+/* Returns the seconds of a machine whose attention has half of its rate at x tokens, and whose scans take x times the planned time. */
+static double true_seconds(const struct cost_model *m, double x, const struct instr *in, const struct op_call *c)
+{
+    const double rows = (double)(c->attrs.attn.sq + c->attrs.attn.sk);
+    if (in->op == OP_SCAN)
+        return m->overhead + x * (cost_seconds(m, in, c) - m->overhead);
+    const double length = 4 * c->flops / op_flops(in->op, &c->attrs, 1) / rows;
+    return m->overhead + c->flops * (1 + x / length) / 70e9;
+}
+
+static struct op_call attention_call(double length, double queries)
+{
+    struct op_call c = {.attrs.attn = {.sq = (int64_t)queries, .sk = (int64_t)length, .hq = 8, .hk = 2, .head_dim = 64}};
+    c.flops = op_flops(OP_ATTN_FWD, &c.attrs, length * (length + 1) / 2 * queries / length);
+    return c;
+}
+
+static struct op_call scan_call(int64_t rows)
+{
+    struct op_call c = {.attrs.scan = {.rows = rows, .heads = 8, .groups = 8, .key_dim = 64, .value_dim = 64},
+                        .bytes = rows * 4096};
+    c.flops = op_flops(OP_SCAN, &c.attrs, 0);
+    return c;
+}
+
+/* Runs a call as planned by *h, and gives the machine that the run leaves. */
+static void learn(struct hardware *h, double x, enum op_kind op, struct op_call *c)
+{
+    static struct observed o;
+    static struct cost_model m;
+    struct plan_request s = {.hardware = h, .threads = 1, .mesh = mesh_uniform(1)};
+    struct program p = {.calls = c};
+    struct instr in = {.op = (uint8_t)op, .lane = LANE_COMPUTE};
+    memset(&o, 0, sizeof o);
+    plan_cost_model(&s, &m);
+    in.end = cost_seconds(&m, &in, c);
+    observed_add(&o, &m, &p, &in, true_seconds(&m, x, &in, c));
+    observed_correct(&o, h);
+}
+
+static double predict(struct hardware *h, enum op_kind op, const struct op_call *c)
+{
+    static struct cost_model m;
+    struct plan_request s = {.hardware = h, .threads = 1, .mesh = mesh_uniform(1)};
+    const struct instr in = {.op = (uint8_t)op, .lane = LANE_COMPUTE};
+    plan_cost_model(&s, &m);
+    return cost_seconds(&m, &in, c);
+}
+
+/* A run of one length predicts attention of another, in tiles of as many queries, too; a second run corrects only what is left. */
+static void other_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        double first, first_queries, second, second_queries;
+    } runs[] = {{1024, 1024, 4096, 4096}, {4096, 2048, 2048, 2048}, {2048, 2048, 8192, 2048}, {16384, 2048, 1024, 1024}};
+    static const struct instr in = {.op = OP_ATTN_FWD, .lane = LANE_COMPUTE};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+        for (double half = 75; half <= 300; half *= 2) { /* kernels up to twice as slow to start, or as quick, as assumed */
+            static struct hardware h;
+            hardware_assumed(&h);
+            const struct cost_model m = {.overhead = h.overhead};
+            struct op_call first = attention_call(runs[i].first, runs[i].first_queries),
+                           second = attention_call(runs[i].second, runs[i].second_queries);
+            learn(&h, half, OP_ATTN_FWD, &first);
+            within(predict(&h, OP_ATTN_FWD, &first), true_seconds(&m, half, &in, &first), 1e-9);
+            const double want = true_seconds(&m, half, &in, &second);
+            within(predict(&h, OP_ATTN_FWD, &second), want, half == 150 ? 0.01 /* the curve's straight pieces */ : 0.12);
+            learn(&h, half, OP_ATTN_FWD, &second);
+            within(predict(&h, OP_ATTN_FWD, &second), want, 1e-9);
+        }
+}
+
+/* A scan that was planned by its products is learnt from, too, be it slower or faster than planned. */
+static void scans(void **state)
+{
+    (void)state;
+    for (double times = 0.5; times < 4; times += 2.5) {
+        static struct hardware h;
+        hardware_assumed(&h);
+        struct op_call first = scan_call(1024), second = scan_call(4096);
+        const double planned = predict(&h, OP_SCAN, &second) - h.overhead;
+        assert_true(planned > 2 * (double)second.bytes / h.device.ops.memory.y[0]); /* by products, or this shows nothing */
+        learn(&h, times, OP_SCAN, &first);
+        within(predict(&h, OP_SCAN, &second) - h.overhead, times * planned, 1e-9);
+    }
 }
 
 static void nothing_seen(void **state)
@@ -72,6 +169,7 @@ static void sums(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rates), cmocka_unit_test(nothing_seen), cmocka_unit_test(sums)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rates), cmocka_unit_test(other_lengths), cmocka_unit_test(scans),
+                                       cmocka_unit_test(nothing_seen), cmocka_unit_test(sums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

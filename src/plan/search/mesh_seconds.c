@@ -79,8 +79,8 @@ static void add_products(struct part *x, const struct mesh_products *p)
 static void add_attention(struct part *x)
 {
     const struct model *m = x->m;
-    const double sharing = (double)x->shape.ulysses * x->shape.ring,
-                 queries = (double)seq_member_rows(&x->shape) / strategy_slices(&x->fixed);
+    const double sharing = (double)x->shape.ulysses * x->shape.ring, keys = (double)seq_member_rows(&x->shape),
+                 queries = keys / strategy_slices(&x->fixed);
     double pairs[MODEL_MASKS];
     model_causal_pairs(m, x->s->seq_len, pairs);
     for (int i = 0; i < m->n_kinds; i++) {
@@ -92,9 +92,11 @@ static void add_attention(struct part *x)
                      flops = 2 * (double)x->s->micro_batch * pairs[a->mask] * (double)h->heads *
                              (double)(h->head_dim + h->value_dim) * m->kinds[i].layers / sharing;
         const struct attention_rates *r = x->cost.device.attention[x->s->dtype];
-        x->attention += flops / attention_rate(r, OP_ATTN_FWD, dim, queries);
+        const double length = attention_length((enum attention_length)x->cost.device.attention_by, queries, keys,
+                                               pairs[a->mask] * queries * keys / ((double)x->s->seq_len * (double)x->s->seq_len));
+        x->attention += flops / attention_rate(r, OP_ATTN_FWD, dim, length);
         if (!x->s->evaluation)
-            x->attention += 2.5 * flops / attention_rate(r, OP_ATTN_BWD, dim, queries);
+            x->attention += 2.5 * flops / attention_rate(r, OP_ATTN_BWD, dim, length);
     }
     x->attention *= x->layers * (x->shape.ring > 1 ? MESH_RING_UNEVEN : 1);
 }
