@@ -210,6 +210,14 @@ static void gather_stream(const struct batch *b, const int32_t *whole, int32_t *
         share_rows(b, b->rows, own);
 }
 
+/* Copies the numbers of the head's rows out of those of this rank's tokens. */
+static void publish_end_numbers(const struct batch *b)
+{
+    const struct io_buffers *io = &b->s->plan->io;
+    if (io->end_numbers >= 0)
+        share_rows(b, session_io(b->s, io->numbers), session_io(b->s, io->end_numbers));
+}
+
 /* Publishes each token's number in the whole sequence, by which dropout masks are drawn. whole: scratch for the numbers of all
  * tokens. */
 static void publish_numbers(struct batch *b, int32_t *whole)
@@ -220,6 +228,7 @@ static void publish_numbers(struct batch *b, int32_t *whole)
         all[i] = (int32_t)i;
     if (own && b->memory)
         seq_gather(b->layout, b->ring, b->ulysses, all, own);
+    publish_end_numbers(b);
 }
 
 /* Publishes where rows of tokens stand that are trained by themselves. */
@@ -322,6 +331,7 @@ void batch_take_slice(struct batch *b, int64_t slice)
         index[i] = (int32_t)(first + i);
     for (int64_t i = 0; numbers && i < rows; i++)
         numbers[i] = (int32_t)(own + i);
+    publish_end_numbers(b);
     for (int64_t i = 0; links && i < rows; i++)
         links[i] = link_of(b, own + i);
     for (int k = 0; k < m->n_masks; k++) {
@@ -414,7 +424,7 @@ void batch_take_share(struct batch *b)
     const int64_t rows = s->rows / mesh_degree(&s->key.mesh, MESH_TP), share = batch_targets(b),
                   first = min_i64(rows, comm_member(b->s->comm, LANE_PP) * share), n = min_i64(share, rows - first);
     const struct sequence in = inputs(b->s);
-    int32_t *const numbers = b->s->plan->io.numbers >= 0 ? session_io(b->s, b->s->plan->io.numbers) : NULL;
+    int32_t *const numbers = b->s->plan->io.end_numbers >= 0 ? session_io(b->s, b->s->plan->io.end_numbers) : NULL;
     b->first_row = first;
     memmove(in.tokens, in.tokens + first, (size_t)n * sizeof *in.tokens);
     memmove(in.targets, in.targets + first, (size_t)n * sizeof *in.targets);

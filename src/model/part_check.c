@@ -40,12 +40,9 @@ static enum status check_norms(const struct model_block *b)
                        "--mesh: tp divides heads, and the model's norms of queries and keys are over all heads: leave tp out");
 }
 
-/* Refuses adapters with dropout, whose random masks are not drawn slice by slice, and rows of tokens. */
+/* Refuses adapters' rows of tokens. */
 static enum status check_adapters(const struct model *m)
 {
-    if (m->config.lora.dropout > 0)
-        return status_fail(ERR_INVALID,
-                           "--mesh: tp: adapters' dropout is not drawn in slices: give --lora dropout=0, or leave tp out");
     if (model_has_rows(m))
         return status_fail(ERR_INVALID,
                            "--mesh: tp: rows of tokens (--lora tokens=...) are not trained beside slices: leave out one of them");

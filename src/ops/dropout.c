@@ -92,15 +92,16 @@ void ops_dropout(void *y, const void *x, const int32_t *numbers, const struct st
 
 enum status ops_cpu_dropout(const struct op_attrs *a, void *const *arg, void *stream)
 {
+    const struct step_record *record = arg[3];
     const struct dropout_shape s = {.rows = a->dropout.rows,
                                     .cols = a->dropout.cols,
                                     .y_ld = a->dropout.y_ld,
                                     .x_ld = a->dropout.x_ld,
-                                    .first = a->dropout.first,
+                                    .first = dropout_first(a, record),
                                     .module = a->dropout.module,
                                     .threshold = a->dropout.threshold,
                                     .scale = a->dropout.scale};
     (void)stream;
-    ops_dropout(arg[0], arg[1], arg[2], arg[3], &s, a->dropout.dtype, a->dropout.accumulate);
+    ops_dropout(arg[0], arg[1], arg[2], record, &s, a->dropout.dtype, a->dropout.accumulate);
     return OK;
 }

@@ -26,12 +26,18 @@ template <typename Y, typename X, bool ADD> struct dropout {
     const int32_t *numbers;
     const struct step_record *record;
     int64_t y_ld, x_ld;
-    uint32_t first, module, threshold;
+    uint32_t first, share, slices, module, threshold;
     float scale;
 
     __device__ __forceinline__ words words_of(uint32_t feature, int64_t row) const
     {
         return philox({{feature / 4, (uint32_t)numbers[row], module, record->sequence}}, record->dropout[0], record->dropout[1]);
+    }
+
+    /* Returns the module's feature in the rank's column 0, as dropout_first does. */
+    __device__ __forceinline__ uint32_t first_of_rank() const
+    {
+        return first + (slices > 0 ? record->member[0] % slices * share : 0);
     }
 
     /* Applies dropout to N numbers, from `feature` on; if N > 1, the first number begins a group of four. */
@@ -56,7 +62,7 @@ template <typename Y, typename X, bool ADD> struct dropout {
     {
         float v[N];
         load<N>(v, x + row * x_ld + j);
-        drop<N>(v, first + (uint32_t)j, row);
+        drop<N>(v, first_of_rank() + (uint32_t)j, row);
         if constexpr (ADD) {
             float sum[N];
             load<N>(sum, y + row * y_ld + j);
@@ -72,10 +78,11 @@ template <typename Y, typename X, bool ADD> enum status run_dropout(const struct
 {
     constexpr int N = WIDTH < Y >> WIDTH<X> ? WIDTH<Y> : WIDTH<X>;
     const dropout<Y, X, ADD> op = {
-        (Y *)arg[0],          (const X *)arg[1], (const int32_t *)arg[2], (const struct step_record *)arg[3],
-        a->dropout.y_ld,      a->dropout.x_ld,   a->dropout.first,        a->dropout.module,
-        a->dropout.threshold, a->dropout.scale};
-    const bool vectors = aligned_to_vectors({op.y, op.x}) && op.y_ld % N == 0 && op.x_ld % N == 0 && op.first % 4 == 0;
+        (Y *)arg[0],       (const X *)arg[1], (const int32_t *)arg[2], (const struct step_record *)arg[3],
+        a->dropout.y_ld,   a->dropout.x_ld,   a->dropout.first,        a->dropout.share,
+        a->dropout.slices, a->dropout.module, a->dropout.threshold,    a->dropout.scale};
+    const bool vectors =
+        aligned_to_vectors({op.y, op.x}) && op.y_ld % N == 0 && op.x_ld % N == 0 && op.first % 4 == 0 && op.share % 4 == 0;
     return launch_rows<N>(op, a->dropout.rows, a->dropout.cols, vectors, stream);
 }
 

@@ -19,6 +19,14 @@ struct dropout_shape {
     float scale;
 };
 
+/* Returns the module's feature in the rank's column 0. Of attrs.dropout.slices slices of a layer (0: none) each has `share` features;
+ * they are next to each other in the mesh (program/mesh.h). */
+static inline uint32_t dropout_first(const struct op_attrs *a, const struct step_record *record)
+{
+    const uint32_t slices = a->dropout.slices;
+    return a->dropout.first + (slices > 0 ? record->member[0] % slices * a->dropout.share : 0);
+}
+
 /* Computes y = scale * x for numbers that stay, else zero, in fp32 with each operation rounded, then rounded to dtype.
  * accumulate: adds to y, and x is fp32. */
 void ops_dropout(void *y /* [rows, cols] */, const void *x /* [rows, cols] */, const int32_t *numbers /* [rows] */,

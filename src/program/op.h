@@ -247,7 +247,7 @@ struct op_attrs {
         } columns; /* keep: 1: the other columns of y keep their values; 0: they are undefined */
         struct {
             int64_t rows, cols, y_ld, x_ld;
-            uint32_t first, module, threshold;
+            uint32_t first, module, threshold, share, slices;
             float scale;
             int32_t dtype, accumulate;
         } dropout; /* ops/dropout.h */

@@ -226,7 +226,7 @@ static void test_dequantise(void)
 static void check_dropout(int64_t rows, int64_t cols, uint32_t first, int64_t apart, enum dtype y_type, int accumulate)
 {
     const enum dtype x_type = accumulate ? F32 : y_type;
-    static const struct step_record record = {.dropout = {0x01234567, 0x89abcdef}, .sequence = 77};
+    static const struct step_record record = {.dropout = {0x01234567, 0x89abcdef}, .sequence = 77, .member = {5}};
     struct twin_case c;
     int32_t *numbers = array_new(rows * 4);
     for (int64_t i = 0; i < rows; i++)
@@ -239,6 +239,8 @@ static void check_dropout(int64_t rows, int64_t cols, uint32_t first, int64_t ap
     c.attrs.dropout.x_ld = cols + apart;
     c.attrs.dropout.y_ld = cols + 2 * apart;
     c.attrs.dropout.first = first;
+    c.attrs.dropout.slices = apart ? 3 : 0; /* place 5 has the last one of three slices of a layer */
+    c.attrs.dropout.share = (uint32_t)cols;
     c.attrs.dropout.module = 0xfedcba98;
     c.attrs.dropout.threshold = 0x4ccccccc;
     c.attrs.dropout.scale = 1 / 0.7f;

@@ -3,7 +3,7 @@
 
 #include "base/rng.h"
 
-static const struct step_record record = {.dropout = {0x01234567, 0x89abcdef}, .sequence = 77};
+static const struct step_record record = {.dropout = {0x01234567, 0x89abcdef}, .sequence = 77, .member = {5}};
 
 /* Tells by dropout.h's definition whether a feature is kept. */
 static int stays(uint32_t feature, int32_t number, uint32_t module, const struct step_record *r, uint32_t threshold)
@@ -26,6 +26,7 @@ static struct op_attrs attrs_of(int64_t rows, int64_t cols, uint32_t first, uint
     return a;
 }
 
+/* Compares a mask with the definition. Rows apart belong to the last of three slices of a layer: place 5 in the mesh has it. */
 static void check(int64_t rows, int64_t cols, uint32_t first, int apart, enum dtype y_type, int accumulate)
 {
     struct op_case c;
@@ -37,6 +38,8 @@ static void check(int64_t rows, int64_t cols, uint32_t first, int apart, enum dt
         numbers[i] = (int32_t)(i * 1000003);
     case_start(&c, OP_DROPOUT);
     c.attrs = attrs_of(rows, cols, first, 0xfedcba98, 0.3);
+    c.attrs.dropout.slices = apart ? 3 : 0;
+    c.attrs.dropout.share = (uint32_t)cols + 1;
     c.attrs.dropout.x_ld = cols + apart;
     c.attrs.dropout.y_ld = cols + 2 * apart;
     c.attrs.dropout.dtype = (int32_t)y_type;
@@ -46,13 +49,14 @@ static void check(int64_t rows, int64_t cols, uint32_t first, int apart, enum dt
     case_bytes(&c, numbers, rows * 4, 4, IN);
     case_bytes(&c, (void *)&record, sizeof record, 4, IN);
     case_run(&c);
+    const uint32_t from = first + (apart ? 2 * ((uint32_t)cols + 1) : 0);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols + 2 * apart; j++) {
             const double old = was->val[i * (cols + 2 * apart) + j];
             float want = (float)old;
             if (j < cols) {
                 const float part =
-                    stays(first + (uint32_t)j, numbers[i], c.attrs.dropout.module, &record, c.attrs.dropout.threshold)
+                    stays(from + (uint32_t)j, numbers[i], c.attrs.dropout.module, &record, c.attrs.dropout.threshold)
                         ? c.attrs.dropout.scale * (float)x->val[i * (cols + apart) + j]
                         : 0.0f;
                 want = accumulate ? want + part : part;

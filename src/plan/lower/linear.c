@@ -176,6 +176,18 @@ static struct masked *masked_of(struct lowering *L, int64_t cols)
     return &all[i];
 }
 
+/* Tells whether slices of the layers have the inputs of w divided among them. */
+static int divides_inputs(const struct lowering *L, const struct model_linear *w)
+{
+    return param_of(L, w->down)->n_ranges > 0;
+}
+
+/* Returns the numbers of the rows that the call's map reads: the head has rows of the stream. */
+static struct value *numbers_of(struct lowering *L, const struct linear_call *c)
+{
+    return c->w->weight == L->m->head.weight ? &L->end_numbers : &L->numbers;
+}
+
 /* Writes x, masked and scaled, into y, or adds it to y. A sum reads x in fp32; a write reads x in y's type. */
 static void drop(struct lowering *L, const struct linear_call *c, const struct linear_side *y, const struct linear_side *x,
                  int accumulate)
@@ -189,6 +201,10 @@ static void drop(struct lowering *L, const struct linear_call *c, const struct l
     a->dropout.y_ld = y->ld ? y->ld : inputs(c);
     a->dropout.x_ld = x->ld ? x->ld : inputs(c);
     a->dropout.first = (uint32_t)c->first_in;
+    if (divides_inputs(L, c->w)) {
+        a->dropout.share = (uint32_t)c->w->in;
+        a->dropout.slices = (uint32_t)L->tp;
+    }
     a->dropout.module = c->w->dropout_module;
     a->dropout.threshold = (uint32_t)(rate * 0x1p32);
     a->dropout.scale = (float)(1.0 / (1.0 - rate));
@@ -196,7 +212,7 @@ static void drop(struct lowering *L, const struct linear_call *c, const struct l
     a->dropout.accumulate = accumulate;
     (accumulate ? arg_update : arg_write)(L, 0, y->value, y->row, y->row + c->rows, DEV);
     arg_read(L, 1, x->value, x->row, x->row + c->rows, DEV);
-    arg_read(L, 2, &L->numbers, row, row + c->rows, DEV);
+    arg_read(L, 2, numbers_of(L, c), row, row + c->rows, DEV);
     arg_read(L, 3, &L->record, 0, 1, DEV);
     emit_done(L, 0);
 }

@@ -64,7 +64,8 @@ struct lowering {
     int64_t n_sums, n_loss;
     int64_t n_parted_sums; /* sums of gradients of which other ranks have other parts; they come first */
     struct unit_values *units;
-    struct value tokens, targets, positions, numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss, sums;
+    struct value tokens, targets, positions, numbers, end_numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss,
+        sums;
     struct value links; /* each row's link to the row before it; unused without recurrences */
     struct value order; /* pieces of a shared sequence by tokens (seq_piece_order); unused unless states pass between ranks */
     /* rows of tokens that are trained by themselves: each token's row among those of the embedding, and tokens of the head's rows,

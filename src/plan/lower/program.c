@@ -52,6 +52,12 @@ static int loss_value(struct lowering *L)
     return io->tiles ? io->tiles[0].home.buffer : 0;
 }
 
+/* Tells whether the head's adapter has dropout. */
+static int head_drops(const struct lowering *L)
+{
+    return L->m->config.lora.dropout > 0 && L->m->head.rank > 0;
+}
+
 static void create_io(struct lowering *L, struct io_buffers *io)
 {
     int64_t n = L->io_rows, of_stream = n / L->tp;
@@ -66,6 +72,7 @@ static void create_io(struct lowering *L, struct io_buffers *io)
     io->record = io_value(L, &L->record, "record", 1, sizeof(struct step_record));
     io->index = kept_keys(L) ? io_value(L, &L->index, "index", L->attn_rows, 4) : -1;
     io->numbers = L->m->config.lora.dropout > 0 ? io_value(L, &L->numbers, "numbers", n, 4) : -1;
+    io->end_numbers = head_drops(L) ? io_value(L, &L->end_numbers, "end_numbers", of_stream, 4) : -1;
     io->slots = L->m->embed_rows >= 0 ? io_value(L, &L->slots, "slots", of_stream, 4) : -1;
     io->columns = L->m->head_rows >= 0 ? io_value(L, &L->columns, "columns", token_rows_of_head(L), 4) : -1;
     io->norm = io_value(L, &L->norm, "norm", 1, sizeof(struct norm_result));
@@ -130,6 +137,8 @@ static void bind_persistent(struct lowering *L, int end)
         value_bind(L, last[i], 0);
     if (L->m->config.lora.dropout > 0)
         value_bind(L, &L->numbers, 0);
+    if (head_drops(L))
+        value_bind(L, &L->end_numbers, 0);
     if (L->m->embed_rows >= 0)
         value_bind(L, &L->slots, 0);
     if (L->m->head_rows >= 0)
@@ -169,6 +178,8 @@ static void load_inputs(struct lowering *L)
         value_get(L, &L->inv_freq, 0);
     if (adapter_drops(L))
         value_get(L, &L->numbers, 0);
+    if (adapter_drops(L) && head_drops(L) && L->pp == 1)
+        value_get(L, &L->end_numbers, 0);
     if (L->m->embed_rows >= 0)
         value_get(L, &L->slots, 0);
     if (L->m->head_rows >= 0)

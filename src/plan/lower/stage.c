@@ -317,8 +317,8 @@ static void lower_head(struct lowering *L)
     value_get(L, &L->targets, 0);
     if (lower_weighs(L))
         value_get(L, &L->weights, 0);
-    if (adapter_drops(L))
-        value_get(L, &L->numbers, 0);
+    if (adapter_drops(L) && L->m->head.rank > 0)
+        value_get(L, &L->end_numbers, 0);
     value_open_full(L, &L->loss);
     take_share(L, STAGE_OUT, STAGE_HEAD_IN, &L->x[L->m->config.layers], L->pp - 1);
     unit_fetch(L, last);
