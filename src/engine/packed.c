@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "engine/bitsandbytes.h"
 #include "engine/weights.h"
+#include "model/part.h"
 
 #include <math.h>
 #include <omp.h>
@@ -153,17 +154,88 @@ static enum status make_matrix(struct source *s, int param, int64_t matrix, void
     return quantise_source(s, param, matrix, packed);
 }
 
+/* ---- slices ---- */
+
+/* A matrix of the whole model, and a slice of it, both packed. */
+struct cut {
+    const void *whole;
+    void *slice;
+    struct quantised of_whole, of_slice;
+};
+
+static uint8_t *codes(const void *packed, const struct quantised *q)
+{
+    return (uint8_t *)packed + quantised_scale_bytes(q);
+}
+
+/* Copies n numbers of NF4 from `there` to `here`, with whole blocks. */
+static void copy_blocks(const struct cut *x, int64_t here, int64_t there, int64_t n)
+{
+    const int64_t all = x->of_whole.rows * x->of_whole.columns;
+    float *scale = (float *)x->slice + NF4_VALUES + here / NF4_BLOCK;
+    for (int64_t i = 0; i < nf4_blocks(n); i++)
+        scale[i] = nf4_scale(x->whole, all, quantised_scales(x->of_whole.form), there / NF4_BLOCK + i);
+    memcpy(codes(x->slice, &x->of_slice) + here / 2, codes(x->whole, &x->of_whole) + there / 2, (size_t)ceil_div(n, 2));
+}
+
+/* Copies n numbers of int8 from `there` to `here`, with the scales of the rows that they are from. */
+static void copy_rows(const struct cut *x, int64_t here, int64_t there, int64_t n)
+{
+    const int64_t columns = x->of_slice.columns;
+    for (int64_t i = 0; i < n; i += columns - (here + i) % columns)
+        ((float *)x->slice)[(here + i) / columns] = ((const float *)x->whole)[(there + i) / x->of_whole.columns];
+    memcpy(codes(x->slice, &x->of_slice) + here, codes(x->whole, &x->of_whole) + there, (size_t)n);
+}
+
+static void cut_matrix(const struct cut *x, const struct model_param *p, const struct model_param *of_whole)
+{
+    const int64_t n = x->of_slice.rows * x->of_slice.columns;
+    const int int8 = x->of_slice.form == QUANTISED_INT8;
+    if (!int8)
+        memcpy(x->slice, x->whole, NF4_VALUES * sizeof(float));
+    for (int64_t at = 0, some, there; at < n; at += some) {
+        some = model_part_span(p, of_whole, at, n - at, &there);
+        (int8 ? copy_rows : copy_blocks)(x, at, there, some);
+    }
+}
+
+/* Makes the whole matrix of a slice's parameter, and cuts the slice out of it. */
+static enum status make_slice(struct source *s, int param, void *packed)
+{
+    const struct model_param *p = &s->slice->params[param];
+    int i = 0;
+    while (s->model->params[i].whole != p->whole)
+        i++;
+    const struct model_param *of_whole = &s->model->params[i];
+    void *whole = sys_calloc(1, (size_t)of_whole->packed_bytes);
+    enum status st = whole ? make_matrix(s, i, 0, whole) : no_memory(p);
+    if (st == OK)
+        cut_matrix(
+            &(struct cut){whole, packed, model_quantised(&s->model->config, of_whole), model_quantised(&s->slice->config, p)}, p,
+            of_whole);
+    free(whole);
+    return st;
+}
+
+/* Returns the model whose quantised matrices the source has. */
+static const struct model *model_of(const struct source *s)
+{
+    return s->slice ? s->slice : s->model;
+}
+
 /* Makes a matrix, unless it is the one made last. */
 static enum status make_current(struct source *s, int param, int64_t matrix)
 {
-    const struct model_param *p = &s->model->params[param];
+    const struct model_param *p = &model_of(s)->params[param];
     if (s->packed.bytes && s->packed.param == param && s->packed.matrix == matrix)
         return OK;
     free(s->packed.bytes);
     s->packed.bytes = sys_calloc(1, (size_t)(p->packed_bytes / model_param_matrices(p)));
     s->packed.param = param;
     s->packed.matrix = matrix;
-    enum status st = s->packed.bytes ? make_matrix(s, param, matrix, s->packed.bytes) : no_memory(p);
+    enum status st = !s->packed.bytes ? no_memory(p)
+                     : s->slice       ? make_slice(s, param, s->packed.bytes)
+                                      : make_matrix(s, param, matrix, s->packed.bytes);
     if (st != OK) {
         free(s->packed.bytes);
         s->packed.bytes = NULL;
@@ -173,7 +245,7 @@ static enum status make_current(struct source *s, int param, int64_t matrix)
 
 enum status packed_read(struct source *s, int param, int64_t first, int64_t n, uint8_t *data)
 {
-    const struct model_param *p = &s->model->params[param];
+    const struct model_param *p = &model_of(s)->params[param];
     const int64_t each = p->packed_bytes / model_param_matrices(p);
     for (int64_t done = 0, part; done < n; done += part) {
         const int64_t from = (first + done) % each;

@@ -423,7 +423,7 @@ double session_loss(struct session *s)
 static enum status source_fill_packed(void *user, int unit, int64_t first, int64_t n, uint8_t *data)
 {
     struct source *src = user;
-    const struct model *m = src->model;
+    const struct model *m = src->slice ? src->slice : src->model;
     for (int i = m->units[unit].first_param; i < m->units[unit].first_param + m->units[unit].n_params; i++) {
         const struct model_param *p = &m->params[i];
         int64_t a = max_i64(first, p->packed_offset), b = min_i64(first + n, p->packed_offset + p->packed_bytes);
@@ -435,6 +435,7 @@ static enum status source_fill_packed(void *user, int unit, int64_t first, int64
 
 enum status session_load_packed(struct session *s, struct source *src, int unit)
 {
+    src->slice = s->slice;
     return session_visit_packed(s, unit, STATE_WRITE, source_fill_packed, src);
 }
 

@@ -11,7 +11,8 @@
 
 struct source {
     const struct model *model;
-    struct st_file *file; /* NULL: initial values */
+    const struct model *slice; /* slice of the model, whose quantised matrices are made in place of the model's; NULL: none */
+    struct st_file *file;      /* NULL: initial values */
     /* file of the trained parameters of a model with adapters; NULL: adapters get initial values, all else comes from `file` */
     struct st_file *adapter;
     const char *prefix;          /* prefix of tensor names in `adapter` */
@@ -19,7 +20,7 @@ struct source {
     struct token_rows_list rows; /* rows of the base's embedding and head that `adapter` replaces */
     uint64_t seed;               /* seed of initial values */
     struct {
-        int param;      /* parameter that the bytes belong to */
+        int param;      /* parameter that the bytes belong to, of the slice if there is one */
         int64_t matrix; /* matrix of a stack; 0: the first, or the only one */
         void *bytes;
     } packed; /* quantised matrix made last (engine/packed.h); bytes NULL: none yet */

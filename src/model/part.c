@@ -27,8 +27,8 @@ static void add_range(struct model_param *p, int64_t first, int64_t n, int by_co
     p->by_columns = by_columns;
 }
 
-/* Sets the parameter's shape to the total of its ranges. */
-static void fit_shape(struct model_param *p)
+/* Sets the parameter's shape to the total of its ranges, and its size to that of the shape. */
+static void fit_shape(const struct model_config *c, struct model_param *p)
 {
     int64_t n = 0;
     for (int i = 0; i < p->n_ranges; i++)
@@ -36,6 +36,10 @@ static void fit_shape(struct model_param *p)
     if (p->n_ranges > 0)
         p->shape[p->by_columns] = n;
     p->elements = min_i64(p->elements, p->shape[0] * max_i64(p->shape[1], 1));
+    if (p->packed_bytes > 0) {
+        const struct quantised q = model_quantised(c, p);
+        p->packed_bytes = quantised_bytes(&q);
+    }
 }
 
 /* Cuts a map by outputs: its weight, its bias and the second half of its adapter. */
@@ -120,7 +124,7 @@ static void cut_layers(struct model *m, const struct model *whole, const struct 
         for (int i = 0; i < m->layers[l].n_blocks; i++)
             cut_block(m, &m->layers[l].blocks[i], part);
     for (int i = 0; i < m->n_params; i++)
-        fit_shape(&m->params[i]);
+        fit_shape(&m->config, &m->params[i]);
     for (int64_t l = 0; l < part->layers; l++)
         place_maps(m, &m->layers[l], &whole->layers[part->first_layer + l], part);
 }
@@ -202,7 +206,8 @@ static void freeze_embedding(struct model *m, const struct model *whole, const s
         m->params[i].trained = 0;
 }
 
-static void share_config(struct model_config *c, const struct model_part *part)
+/* Turns the configuration into that of a slice. Scales that are nested over the whole matrix stand by themselves in slices. */
+static void slice_config(struct model_config *c, const struct model_part *part)
 {
     c->heads /= part->slices;
     c->kv_heads /= part->slices;
@@ -211,6 +216,15 @@ static void share_config(struct model_config *c, const struct model_part *part)
         c->own[i].heads /= part->slices;
         c->own[i].kv_heads /= part->slices;
     }
+    if (c->base == BASE_NF4)
+        c->base = BASE_NF4_PLAIN;
+}
+
+/* Turns the whole model's configuration into the part's. */
+static void share_config(struct model_config *c, const struct model_part *part)
+{
+    if (part->slices > 1)
+        slice_config(c, part);
     for (int64_t l = 0; l < part->layers; l++)
         config_copy_layer(c, l, c, part->first_layer + l);
     c->layers = part->layers;
@@ -310,10 +324,7 @@ enum status model_create_for(const struct model *m, int64_t tokens, const char *
 
 /* ---- elements ---- */
 
-/* Finds a part's element `at` of a parameter in the whole parameter: its element *there. Returns how many of the n elements from `at` on
- * are adjacent in the whole parameter, too. */
-static int64_t element_in_whole(const struct model_param *p, const struct model_param *of_whole, int64_t at, int64_t n,
-                                int64_t *there)
+int64_t model_part_span(const struct model_param *p, const struct model_param *of_whole, int64_t at, int64_t n, int64_t *there)
 {
     const int64_t cols = max_i64(p->shape[1], 1), whole_cols = max_i64(of_whole->shape[1], 1);
     int64_t index = p->by_columns ? at % cols : at / cols; /* row or column of the ranges */
@@ -340,7 +351,7 @@ int64_t model_part_piece(const struct model *m, int unit, int64_t first, int64_t
         i++;
     const struct model_param *p = &m->params[i], *whole = &m->whole->params[p->whole];
     const int64_t within = first - p->offset;
-    n = element_in_whole(p, whole, within, min_i64(n, p->elements - within), there);
+    n = model_part_span(p, whole, within, min_i64(n, p->elements - within), there);
     *there += whole->offset;
     *of_whole = whole->unit;
     return n;

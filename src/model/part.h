@@ -37,6 +37,9 @@ enum status model_part_create_like(const struct model *m, const struct model_con
 /* Finds n elements, from `first` on, of a part's unit in the whole model: the whole model's unit (*of_whole) and the first element's
  * index there (*there). Returns how many of the n are adjacent there. */
 int64_t model_part_piece(const struct model *m, int unit, int64_t first, int64_t n, int *of_whole, int64_t *there);
+/* Finds a part's element `at` of a parameter in the whole parameter: its element *there. Returns how many of the n elements from `at` on
+ * are adjacent in the whole parameter, too. */
+int64_t model_part_span(const struct model_param *p, const struct model_param *of_whole, int64_t at, int64_t n, int64_t *there);
 /* Tells whether no earlier part has the parameter. Every part has the embedding and the head, and every slice the parameters that are
  * not cut. */
 int model_part_is_first(const struct model *m, int param);

@@ -14,18 +14,28 @@ static void add_number(char *text, size_t room, int64_t n, int last)
     snprintf(text + used, room - used, "%s%lld", used == 0 ? "" : last ? " or " : ", ", (long long)n);
 }
 
-/* Refuses slices that do not divide a count; the sentence lists up to eight numbers that divide it. */
-static enum status indivisible(int slices, int64_t count, const char *what)
+enum { LEGAL_TEXT = 128 };
+
+/* Lists up to eight numbers that divide a count, as "2, 4 or 8". Returns how many there are in the list. */
+static int list_divisors(int64_t count, char legal[LEGAL_TEXT])
 {
     enum { LISTED = 8 };
-    char legal[128] = "";
     int64_t divisor[LISTED];
     int n = 0;
+    legal[0] = 0;
     for (int64_t d = 2; d <= count && n < LISTED; d++)
         if (count % d == 0)
             divisor[n++] = d;
     for (int i = 0; i < n; i++)
-        add_number(legal, sizeof legal, divisor[i], i == n - 1);
+        add_number(legal, LEGAL_TEXT, divisor[i], i == n - 1);
+    return n;
+}
+
+/* Refuses slices that do not divide a count; the sentence lists numbers that divide it. */
+static enum status indivisible(int slices, int64_t count, const char *what)
+{
+    char legal[LEGAL_TEXT];
+    const int n = list_divisors(count, legal);
     return status_fail(ERR_INVALID, "--mesh: tp=%d does not divide the model's %lld %s: %s%s", slices, (long long)count, what,
                        n > 0 ? "take " : "leave tp out", legal);
 }
@@ -49,11 +59,40 @@ static enum status check_adapters(const struct model *m)
     return OK;
 }
 
+/* Refuses slices of a quantised map whose borders lie within blocks of NF4, each of which has a scale. n: adjacent numbers of the
+ * matrix that slices divide; count: the number that they must divide besides. */
+static enum status check_blocks(const struct model *m, const struct model_linear *w, int64_t n, int64_t count, int slices)
+{
+    const struct model_param *p = &m->params[w->weight];
+    char legal[LEGAL_TEXT];
+    if (p->packed_bytes == 0)
+        return OK;
+    if (p->parts > 0)
+        return status_fail(
+            ERR_INVALID,
+            "--base %s: %s lies in files in another order than in slices: give --base none, or leave tp out of --mesh",
+            model_base_word(m->config.base), p->name);
+    if (m->config.base == BASE_INT8 || n % (NF4_BLOCK * (int64_t)slices) == 0)
+        return OK;
+    const int some = n % NF4_BLOCK == 0 && list_divisors(gcd_i64(n / NF4_BLOCK, count), legal) > 0;
+    return status_fail(ERR_INVALID, "--base nf4: tp=%d would cut %s within blocks of %d numbers: take %s%s, or --base int8",
+                       slices, p->name, NF4_BLOCK, some ? "tp=" : "--base none", some ? legal : "");
+}
+
+/* Refuses slices that cut a block's quantised maps within blocks of NF4. count: the number that slices must divide. */
+static enum status check_quantised(const struct model *m, const struct model_block *b, int64_t count, int slices)
+{
+    struct model_block copy = *b;
+    struct fields f;
+    block_fields(&copy, &f);
+    for (int i = 0; i < MOST_MAPS && f.into[i]; i++)
+        if (f.into[i]->weight >= 0)
+            TRY(check_blocks(m, f.into[i], f.into[i]->out * f.into[i]->in, count, slices));
+    return f.out_of ? check_blocks(m, f.out_of, f.out_of->in, count, slices) : OK;
+}
+
 static enum status check_slices(const struct model *m, int64_t layer, int slices)
 {
-    if (m->config.base != BASE_STORED)
-        return status_fail(ERR_INVALID, "--base %s: quantised matrices are not cut into slices: leave tp out of --mesh",
-                           model_base_word(m->config.base));
     for (int i = 0; i < m->layers[layer].n_blocks; i++) {
         const struct model_block *b = &m->layers[layer].blocks[i];
         TRY(check_norms(b));
@@ -61,6 +100,7 @@ static enum status check_slices(const struct model *m, int64_t layer, int slices
         const int64_t count = block_cut_count(m, b, &what);
         if (count % slices)
             return indivisible(slices, count, what);
+        TRY(check_quantised(m, b, count, slices));
     }
     return OK;
 }

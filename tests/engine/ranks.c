@@ -26,10 +26,11 @@ struct mesh_cell {
     struct mesh mesh;
     int zero, nvme, data;
     enum dtype dtype;
-    int64_t tokens; /* length of a sequence; 0: the default S */
-    int seven;      /* 1: 7 query heads and 1 KV head, which only the ulysses degree 7 divides */
-    int steps;      /* number of steps; 0: as steps_of says */
-    int packed;     /* 1: the step's sequences are one micro-batch */
+    int64_t tokens;       /* length of a sequence; 0: the default S */
+    int seven;            /* 1: 7 query heads and 1 KV head, which only the ulysses degree 7 divides */
+    enum model_base base; /* format of a frozen base beside adapters; BASE_STORED: all is trained */
+    int steps;            /* number of steps; 0: as steps_of says */
+    int packed;           /* 1: the step's sequences are one micro-batch */
 };
 
 static struct comm *comm;
@@ -87,6 +88,27 @@ static void settle(struct rig *r, const struct mesh_cell *c)
     }
 }
 
+/* Creates a model with adapters beside a quantised base, of which half of any map's inputs are whole blocks of NF4. */
+static enum status make_quantised(enum model_base base, struct model **out)
+{
+    struct model_config config = {.family = FAMILY_LLAMA,
+                                  .name = "quantised",
+                                  .vocab = 96,
+                                  .dim = 64,
+                                  .ffn = 128,
+                                  .layers = 2,
+                                  .heads = 8,
+                                  .kv_heads = 2,
+                                  .head_dim = 16,
+                                  .max_positions = 4096,
+                                  .norm_eps = 1e-5f,
+                                  .init_std = 0.1f,
+                                  .rope_theta = 10000,
+                                  .base = base};
+    TRY(lora_parse("ranks", "r=4", &config.lora));
+    return model_create(&config, NULL, 0, out);
+}
+
 static enum status make_model(const struct mesh_cell *c, struct model **out)
 {
     struct model_config config = {.family = FAMILY_LLAMA,
@@ -102,6 +124,8 @@ static enum status make_model(const struct mesh_cell *c, struct model **out)
                                   .init_std = 0.1f,
                                   .rope_theta = 10000};
     strcpy(config.name, "seven");
+    if (c->base != BASE_STORED)
+        return make_quantised(c->base, out);
     return c->seven ? model_create(&config, NULL, 0, out) : cell_model(FAMILY_LLAMA, 2, out);
 }
 
@@ -240,6 +264,38 @@ static int meshes(struct mesh out[32])
     return n;
 }
 
+/* Trains a cell as one rank alone and, with everything on nvme and nothing kept, bit for bit as resident. Returns the number of runs. */
+static int run_both(const struct mesh_cell *c, const struct trajectory *alone)
+{
+    struct trajectory away = {0};
+    struct mesh_cell there = *c;
+    const struct trajectory resident = run_cell(c, alone, 0);
+    there.nvme = 1;
+    if (train(&there, comm, &away))
+        exit(1);
+    if (memcmp(&resident, &away, sizeof away) != 0)
+        complain(&there, "another placement's loss", steps_of(c) - 1, away.loss[steps_of(c) - 1], resident.loss[steps_of(c) - 1]);
+    return 2;
+}
+
+/* Tests slices of quantised matrices, which keep the numbers that the whole ones have, at two ranks. */
+static int quantised(void)
+{
+    struct mesh_cell cells[] = {{.mesh = {{1, 1, 1}}, .data = DATA_PACKED, .base = BASE_NF4, .steps = 3},
+                                {.mesh = {{1, 1, 1}}, .data = DATA_PACKED, .base = BASE_INT8, .steps = 3}};
+    struct trajectory alone[2];
+    int n = 0;
+    if (size != 2)
+        return 0;
+    train_alone(cells, 2, alone);
+    for (int i = 0; i < 2; i++) {
+        cells[i].mesh.degree[MESH_TP] = 2;
+        cells[i].zero = 3;
+        n += run_both(&cells[i], &alone[i]);
+    }
+    return n;
+}
+
 /* Tests pairs of ranks with a slice of the layers each, beside every mesh of half as many ranks: as one rank alone and, with everything
  * on nvme and nothing kept, bit for bit as resident. */
 static int sliced(const struct trajectory *alone)
@@ -254,18 +310,10 @@ static int sliced(const struct trajectory *alone)
     for (int i = 0; i < n; i++)
         for (int zero = 0; zero < 4; zero++) {
             struct mesh_cell c = {.mesh = mesh[i], .zero = zero, .data = (i + zero) % DATA_KINDS, .steps = 3};
-            struct trajectory away = {0};
             if (c.mesh.degree[MESH_ULYSSES] > 2 || (!extent_is_long() && size >= 4 && zero != i % 4))
                 continue;
             c.mesh.degree[MESH_TP] = 2;
-            const struct trajectory resident = run_cell(&c, &alone[c.data], 0);
-            struct mesh_cell there = c;
-            there.nvme = 1;
-            if (train(&there, comm, &away))
-                exit(1);
-            if (memcmp(&resident, &away, sizeof away) != 0)
-                complain(&there, "another placement's loss", 2, away.loss[2], resident.loss[2]);
-            cells += 2;
+            cells += run_both(&c, &alone[c.data]);
         }
     return cells;
 }
@@ -277,17 +325,8 @@ static int packed(const struct trajectory *alone, const struct mesh *mesh, int n
     int cells = 0;
     for (int i = 0; i < n; i++) {
         struct mesh_cell c = {.mesh = mesh[i], .zero = size > 1 ? 3 : 0, .data = i % DATA_KINDS, .steps = 3, .packed = 1};
-        struct trajectory away = {0};
-        if (c.mesh.degree[MESH_DP] > 1)
-            continue;
-        const struct trajectory resident = run_cell(&c, &alone[c.data], 0);
-        struct mesh_cell there = c;
-        there.nvme = 1;
-        if (train(&there, comm, &away))
-            exit(1);
-        if (memcmp(&resident, &away, sizeof away) != 0)
-            complain(&there, "another placement's loss", 2, away.loss[2], resident.loss[2]);
-        cells += 2;
+        if (c.mesh.degree[MESH_DP] == 1)
+            cells += run_both(&c, &alone[c.data]);
     }
     return cells;
 }
@@ -398,7 +437,7 @@ int main(int argc, char **argv)
         cells++;
     }
     if (part == 0 && strcmp(only, "edges") != 0)
-        cells += sliced(alone) + packed(alone, mesh, n_meshes);
+        cells += sliced(alone) + quantised() + packed(alone, mesh, n_meshes);
     if (part == 0 && strcmp(only, "product") != 0)
         cells += edges(mesh, n_meshes) + balanced(mesh, n_meshes);
     if (rank == 0)

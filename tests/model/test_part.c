@@ -377,6 +377,37 @@ static void refuse(const struct model *m, int stages, int slices, const char *se
     assert_string_equal(status_message(), sentence);
 }
 
+/* Quantised slices have as many bytes as matrices of their shape, in NF4 with scales of their own. */
+static void quantised(void **state)
+{
+    (void)state;
+    for (int base = BASE_NF4; base <= BASE_INT8; base++) {
+        struct model_config c = config(0);
+        struct model *m, *part;
+        c.base = (enum model_base)base;
+        c.head_dim = 16;
+        c.ffn = 128;
+        assert_int_equal(lora_parse("parts", "r=4", &c.lora), OK);
+        assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+        assert_int_equal(model_part_create(m, &(struct model_part){2, 3, 1, 2}, &part), OK);
+        assert_int_equal(part->config.base, base == BASE_NF4 ? BASE_NF4_PLAIN : base);
+        for (int i = 0, next = 0; i < part->n_params; i++) {
+            const struct model_param *p = &part->params[i];
+            const struct quantised q = model_quantised(&part->config, p);
+            next = i > 0 && p[-1].unit == p->unit ? next : 0;
+            assert_true((p->packed_bytes > 0) == (m->params[p->whole].packed_bytes > 0));
+            if (p->packed_bytes == 0)
+                continue;
+            assert_true(p->elements == 0 && p->n_ranges == 1 &&
+                        2 * q.rows * q.columns == model_param_stored(&m->params[p->whole]));
+            assert_true(p->packed_bytes == quantised_bytes(&q) && p->packed_offset == next);
+            next += (int)p->packed_bytes;
+        }
+        model_destroy(part);
+        model_destroy(m);
+    }
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -394,12 +425,27 @@ static void refusals(void **state)
     assert_int_equal(model_create(&c, NULL, 0, &m), OK);
     refuse(m, 1, 2, "--mesh: tp divides heads, and the model's norms of queries and keys are over all heads: leave tp out");
     model_destroy(m);
+    c = config(0);
+    c.base = BASE_NF4;
+    c.ffn = 512;
+    assert_int_equal(lora_parse("parts", "r=4", &c.lora), OK);
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    refuse(m, 1, 2,
+           "--base nf4: tp=2 would cut model.layers.0.self_attn.o_proj.weight within blocks of 64 numbers: take --base none, or "
+           "--base int8");
+    model_destroy(m);
+    c.head_dim = 16;
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    refuse(m, 1, 8,
+           "--base nf4: tp=8 would cut model.layers.0.self_attn.o_proj.weight within blocks of 64 numbers: take tp=2 or 4, or "
+           "--base int8");
+    model_destroy(m);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cover),   cmocka_unit_test(maps),      cmocka_unit_test(layers),
-                                       cmocka_unit_test(numbers), cmocka_unit_test(own_heads), cmocka_unit_test(stages),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cover),     cmocka_unit_test(maps),      cmocka_unit_test(layers),
+                                       cmocka_unit_test(numbers),   cmocka_unit_test(own_heads), cmocka_unit_test(stages),
+                                       cmocka_unit_test(quantised), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
