@@ -113,10 +113,6 @@ static enum status check_kinds(const struct model_layer *layer, int slices)
             return status_fail(ERR_INVALID,
                                "--mesh: tp=%d: the model has blocks of %s, which are not cut into slices: leave tp out", slices,
                                block_name(layer->blocks[i].kind));
-    const struct model_block *b = model_find_block(layer, BLOCK_ATTENTION);
-    if (b && b->attention.kv_a.weight >= 0 && slices > 1)
-        return status_fail(ERR_INVALID,
-                           "--mesh: tp=%d: the model has latent attention, which is not cut into slices: leave tp out", slices);
     return OK;
 }
 

@@ -185,7 +185,7 @@ void latent_q(struct lowering *L, struct value *v, int i)
     const struct head_tiles *h = heads_of(L, weights_of(b));
     const int c = i % L->n_chunks;
     const struct model_linear w = heads_slice(h, &weights_of(b)->q, i / L->n_chunks, v->index, h->q, h->dim);
-    const int64_t r0 = v->tiles[i].row0, rows = v->tiles[i].row1 - r0, x0 = b->in->tiles[c].row0;
+    const int64_t r0 = v->tiles[i].row0, rows = v->tiles[i].row1 - r0, x0 = b->normed->tiles[c].row0;
     struct value *from = get_query_input(L, b, c);
     value_new(L, v, i);
     apply(L, &w, v, r0, from, x0, rows);
@@ -210,7 +210,7 @@ void latent_k(struct lowering *L, struct value *v, int i)
     struct attention_work *W = work_of(L, b);
     const int c = i % L->n_chunks;
     const struct model_linear w = heads_slice(h, &weights_of(b)->k, i / L->n_chunks, v->index, h->kv, own_dim(shape_of(L, b)));
-    const int64_t r0 = v->tiles[i].row0, rows = v->tiles[i].row1 - r0, x0 = b->in->tiles[c].row0;
+    const int64_t r0 = v->tiles[i].row0, rows = v->tiles[i].row1 - r0, x0 = b->normed->tiles[c].row0;
     struct value *from = get_kv_latent(L, b, c);
     value_get(L, &kept->rotated, c);
     value_new(L, &W->own, c);
@@ -234,7 +234,7 @@ void latent_v(struct lowering *L, struct value *v, int i)
     const int64_t r0 = v->tiles[i].row0, rows = v->tiles[i].row1 - r0;
     struct value *from = get_kv_latent(L, b, c);
     value_new(L, v, i);
-    apply(L, &w, v, r0, from, b->in->tiles[c].row0, rows);
+    apply(L, &w, v, r0, from, b->normed->tiles[c].row0, rows);
 }
 
 /* --- Backward --- */
@@ -264,7 +264,7 @@ static void queries_back(struct lowering *L, const struct block *b, struct value
 {
     const struct head_tiles *h = heads_of(L, weights_of(b));
     struct attention_work *W = work_of(L, b);
-    const int64_t x0 = b->in->tiles[c].row0, rows = b->in->tiles[c].row1 - x0;
+    const int64_t x0 = b->normed->tiles[c].row0, rows = b->normed->tiles[c].row1 - x0;
     for (int t = 0; t < h->n_q; t++)
         for (int m = 0; m < L->ulysses; m++) {
             const int i = m * L->n_chunks + c;
@@ -284,7 +284,7 @@ static void split(struct lowering *L, const struct block *b, struct value *dk, i
 {
     struct attention_work *W = work_of(L, b);
     const int c = i % L->n_chunks;
-    const int64_t r0 = dk->tiles[i].row0, rows = dk->tiles[i].row1 - r0, x0 = b->in->tiles[c].row0;
+    const int64_t r0 = dk->tiles[i].row0, rows = dk->tiles[i].row1 - r0, x0 = b->normed->tiles[c].row0;
     value_new(L, &W->d_own, c);
     struct op_attrs *a = emit(L, OP_HEADS_SPLIT, LANE_COMPUTE);
     join_attrs(L, b, a, rows, F32);
@@ -301,7 +301,7 @@ static void keys_back(struct lowering *L, const struct block *b, struct value *x
     const struct attention_block *w = weights_of(b);
     const struct head_tiles *h = heads_of(L, w);
     struct attention_work *W = work_of(L, b);
-    const int64_t x0 = b->in->tiles[c].row0, rows = b->in->tiles[c].row1 - x0;
+    const int64_t x0 = b->normed->tiles[c].row0, rows = b->normed->tiles[c].row1 - x0;
     for (int t = 0; t < h->n_kv; t++)
         for (int m = 0; m < L->ulysses; m++) {
             const int i = m * L->n_chunks + c;
@@ -324,7 +324,7 @@ static void gradient_of_queries(struct lowering *L, const struct block *b, struc
     const struct attention_block *w = weights_of(b);
     struct attention_layer *a = b->values;
     struct attention_work *W = work_of(L, b);
-    const int64_t x0 = b->in->tiles[c].row0, rows = b->in->tiles[c].row1 - x0;
+    const int64_t x0 = b->normed->tiles[c].row0, rows = b->normed->tiles[c].row1 - x0;
     struct value *x = get_query_input(L, b, c);
     if (!has_query_latent(b)) {
         queries_back(L, b, x, acc, c);
@@ -348,7 +348,7 @@ static void gradient_of_keys(struct lowering *L, const struct block *b, struct v
     struct attention_layer *a = b->values;
     struct attention_work *W = work_of(L, b);
     const struct model_linear to_latent = kv_a_latent(w, s), to_rotated = kv_a_rotated(w, s);
-    const int64_t x0 = b->in->tiles[c].row0, rows = b->in->tiles[c].row1 - x0;
+    const int64_t x0 = b->normed->tiles[c].row0, rows = b->normed->tiles[c].row1 - x0;
     struct value *x = get_kv_latent(L, b, c);
     value_new(L, &W->dkv_normed, c);
     value_new(L, &W->d_rotated, c);
