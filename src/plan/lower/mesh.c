@@ -325,9 +325,6 @@ static enum status settle_experts(const struct model *m, struct plan_request *s,
     if (ranks / stages % *ep)
         return status_fail(ERR_INVALID, "--mesh: ep=%d does not divide the %d rank%s of each of the %d stages: give a divisor",
                            *ep, ranks / stages, ranks == stages ? "" : "s", stages);
-    if (*ep > 1 && mesh_on_gpus(s))
-        return status_fail(
-            ERR_INVALID, "--mesh: ep=%d: rows that travel to other ranks' experts have not run on a GPU yet: leave ep out", *ep);
     return model_share_check(m, *ep);
 }
 

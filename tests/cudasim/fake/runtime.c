@@ -149,8 +149,10 @@ static int stays(int error)
 
 cudaError_t fake_enter_from(const char *function)
 {
-    if (!configured)
+    if (!configured) {
+        twin_reset();
         configure(getenv("LTRAIN_FAKE_CUDA"));
+    }
     text[0] = 0;
     calls++;
     if (fake_sticky)
