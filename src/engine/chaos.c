@@ -60,9 +60,12 @@ static int reads_too(const struct program *p, const struct instr *in, const stru
     return 0;
 }
 
-/* Poisons the bytes that the instruction only writes, which may hold anything from its start on. */
+/* Poisons the bytes that the instruction only writes, which may hold anything from its start on. One whose predicate does not hold
+ * writes none. */
 static enum status poison_written(struct chaos *c, const struct instr *in)
 {
+    if (!exec_holds(c->x, in->predicate))
+        return OK;
     for (int k = 0; k < in->n_operands; k++) {
         const struct operand *o = &c->p->operands[in->first_operand + k];
         enum tier t = operand_tier(c->p, o);
@@ -115,11 +118,15 @@ static enum status comm_effect(struct chaos *c, struct chaos_lane *lane, int i, 
     return st == OK ? OK : comm_lanes_explain(c->p, i, st);
 }
 
-/* Lets an instruction take effect; *moved: it has. */
+/* Lets an instruction take effect, if its predicate holds; *moved: it has. */
 static enum status effect(struct chaos *c, struct chaos_lane *lane, int n, int *moved)
 {
     int i = lane->instr[n];
     *moved = 1;
+    if (!exec_holds(c->x, c->p->instrs[i].predicate)) {
+        lane->effect[n % IN_FLIGHT] = 1;
+        return ages_done(&c->ages, c->x, i);
+    }
     if (lane_is_comm(c->p->instrs[i].lane) && !c->x->carried)
         TRY(comm_effect(c, lane, i, moved));
     else

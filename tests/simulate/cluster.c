@@ -19,8 +19,8 @@
     " --data ../ids.bin --token-type u16 --eval-data ../held.bin --eval-every 2 --seq-len 64 --batch 4 --steps 4 --lr 1e-2" \
     " --eps 1e-3 --tiles rows=32,loss=32,group=1000 --threads 1 --effort quick --stop step --nvme-path drive --out run"
 #define PLACE " --comm-timeout " PATIENCE " --device-mem 1G --host-mem 1G --nvme-max 1G"
-#define HOST " --device cpu:discrete --offload cpu --alpha 0"
-#define NVME " --device cpu:discrete --offload nvme --alpha 0"
+#define HOST " --device cpu:discrete --offload cpu --alpha 0 --micro-batch 1"
+#define NVME " --device cpu:discrete --offload nvme --alpha 0 --micro-batch 1"
 #define DEVICE " --device cpu --offload none"
 #define DENSE " --model ../dense"
 #define EXPERTS " --model ../experts"
