@@ -12,6 +12,7 @@ void check_alone_settings(const struct settings *given, enum check_tiles tiles, 
     *out = *given;
     out->plan.mesh = mesh_uniform(1);
     out->plan.open_degrees = 0;
+    out->plan.packing_is_open = 0;
     out->sp = SP_NONE;
     out->plan.ranks = AUTO;
     out->plan.zero = 0;
