@@ -4,12 +4,13 @@
 
 #include "settings/settings.h"
 
-/* Sets the defaults of the request's keys, except strings. Fails only for lack of memory. */
+/* Sets the defaults of the request's keys, except strings, with a sequence alone in its micro-batch. Fails only for lack of memory. */
 static inline enum status plan_request_defaults(struct plan_request *r, int64_t seq_len)
 {
     struct settings s;
     TRY(settings_defaults(&s, seq_len));
     *r = s.plan;
+    r->micro_batch = 1;
     return OK;
 }
 

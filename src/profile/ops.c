@@ -125,6 +125,7 @@ static enum status run_model(const struct settings *given, enum model_family fam
     struct target target = given->plan.device == DEVICE_CUDA ? *given->plan.target : backend_cpu_target(given->plan.threads);
     struct settings s;
     TRY(settings_defaults(&s, tokens));
+    s.plan.micro_batch = 1;
     s.plan.params = s.plan.grads = s.plan.optim = s.plan.acts = OFFLOAD_NONE;
     s.plan.alpha = 1;
     s.plan.update = UPDATE_DEVICE;

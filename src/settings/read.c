@@ -337,6 +337,7 @@ enum status settings_read(const struct settings_flags *f, enum settings_use use,
     TRY_GOTO(check_data(&s, f), fail);
     TRY_GOTO(resolve_ranks(&s, f), fail);
     TRY_GOTO(resolve_zero(&s), fail);
+    s.plan.packing_is_recalled = flag_value(f, "resume") && !flag_value(f, "micro-batch");
     TRY_GOTO(resolve_drives(&s, f), fail);
     TRY_GOTO(check_together(&s, f, use), fail);
     TRY_GOTO(resolve_out(&s), fail);

@@ -78,6 +78,7 @@ struct plan_request {
     int stage_ahead;       /* pipelines: 1: messages between stages travel a tick later; AUTO: what is faster */
     struct mesh_stages stage_layers; /* layers of each stage; n = 0: divided evenly or, between islands, by their speeds */
     int packing_is_open;             /* not a key: 1: planning may choose micro_batch */
+    int packing_is_recalled;         /* not a key: 1: micro_batch is that of the run resumed; other ranks may need fewer */
     int per_host;                    /* not a key: ranks per host, used if open_degrees is not 0 */
     int evaluation;                  /* not a key: 1: nothing is trained, the programs evaluate */
     int scores;                      /* not a key: 1: a training run evaluates, though its settings hold nothing out */

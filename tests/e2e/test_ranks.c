@@ -695,7 +695,7 @@ static void replayed(void **state)
     e2e_contains(r.out, "replay: equal: 2 steps, all with the recorded bits");
     r = e2e_succeeds(&patient, "replay stages --steps 1..2 --ranks 1 --mesh dp=1");
     e2e_contains(r.out, "replay: equal within the bounds of another numerics key: 2 steps");
-    e2e_succeeds(&patient, "--batch 2 --steps 1 --save-every 1 --out alone" TINY);
+    e2e_succeeds(&patient, "--batch 2 --micro-batch 1 --steps 1 --save-every 1 --out alone" TINY);
     r = e2e_succeeds(&patient, "compare run/checkpoints/step-000001 alone/checkpoints/step-000001");
     e2e_contains(r.out, "compare: equal");
     e2e_same_file("run/checkpoints/step-000001/digests.txt", "alone/checkpoints/step-000001/digests.txt");

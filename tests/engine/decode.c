@@ -13,6 +13,7 @@ void decode_defaults(struct decode_rig *r)
     memset(r, 0, sizeof *r);
     struct settings *s = &r->settings;
     settings_defaults(s, 96);
+    s->plan.micro_batch = 1;
     s->plan.params = s->plan.acts = OFFLOAD_NONE;
     s->plan.device = DEVICE_CPU;
     s->plan.row_chunk = 8;

@@ -16,6 +16,7 @@
 void rig_cell_defaults(struct settings *s, int64_t seq_len, enum dtype dtype)
 {
     settings_defaults(s, seq_len);
+    s->plan.micro_batch = 1;
     cell_settings(&s->plan, seq_len, dtype);
     s->lr = 1e-2;
     s->eps = 1e-3;
@@ -35,6 +36,7 @@ void rig_defaults(struct rig *r, int64_t seq_len)
     memset(r, 0, sizeof *r);
     struct settings *s = &r->settings;
     settings_defaults(s, seq_len);
+    s->plan.micro_batch = 1;
     aim(r);
     s->plan.params = s->plan.grads = s->plan.optim = s->plan.acts = OFFLOAD_NONE;
     s->plan.alpha = 1;

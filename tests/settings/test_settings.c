@@ -110,7 +110,7 @@ static void test_defaults(void **state)
     same_list(&s.data, "a.txt");
     same_list(&s.eval_data, "");
     assert_true(s.eval_fraction == 0 && s.plan.eval_every == 0);
-    assert_true(s.plan.seq_len == 64 && s.plan.micro_batch == 1 && s.plan.grad_accum == 1 && s.plan.zero == 3);
+    assert_true(s.plan.seq_len == 64 && s.plan.micro_batch == AUTO && s.plan.grad_accum == 1 && s.plan.zero == 3);
     assert_true(s.plan.batch == AUTO && s.plan.mesh.degree[MESH_DP] == AUTO && s.plan.mesh.degree[MESH_ULYSSES] == AUTO &&
                 s.plan.mesh.degree[MESH_RING] == AUTO && s.sp == SP_AUTO && s.plan.ranks == AUTO);
     assert_true(s.plan.optim_dtype == F32 && s.plan.grad_dtype == F32 && s.comm_timeout == 600);

@@ -181,6 +181,7 @@ static void read_text_of(const char *blocks)
     assert_int_equal(session_initialise(r.session, 7), OK);
     assert_int_equal(rig_step(&r, &q, 1, &loss, &norm), OK);
     settings_defaults(&s, S);
+    s.plan.micro_batch = 1;
     s.plan.params = s.plan.acts = OFFLOAD_CPU;
     s.plan.device = DEVICE_CPU_DISCRETE;
     s.plan.row_chunk = 8;

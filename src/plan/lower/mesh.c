@@ -287,11 +287,15 @@ void plan_take_mesh(struct plan_request *s, const struct mesh *mesh, int64_t pac
 
 int64_t plan_packing(const struct plan_request *s, const struct mesh *mesh, int i)
 {
-    const int64_t packed = s->packing_is_open ? (int64_t)1 << i : s->micro_batch,
-                  rows = packed * s->seq_len / ((int64_t)mesh->degree[MESH_ULYSSES] * mesh->degree[MESH_RING]);
-    if (i > 0 && (!s->packing_is_open || packed > s->batch / mesh->degree[MESH_DP] || rows > PACKED_ROWS))
+    const int64_t each = s->packing_is_open ? s->batch / mesh->degree[MESH_DP] : 1;
+    int halvings = 0;
+    while (each > (int64_t)1 << halvings)
+        halvings++;
+    if (i > halvings)
         return 0;
-    return packed;
+    const int64_t packed = s->packing_is_open ? ceil_div(each, (int64_t)1 << (halvings - i)) : s->micro_batch,
+                  rows = packed * s->seq_len / ((int64_t)mesh->degree[MESH_ULYSSES] * mesh->degree[MESH_RING]);
+    return i > 0 && rows > PACKED_ROWS ? 0 : packed;
 }
 
 /* Derives batch or grad_accum from the one that is given. */
@@ -300,6 +304,8 @@ static enum status settle_batch(struct plan_request *s, int ranks)
     const int dp = s->mesh.degree[MESH_DP];
     if (s->batch > 0 && s->batch < dp)
         return refuse_batch(s, ranks);
+    if (s->batch > 0 && s->batch / dp < s->micro_batch && s->packing_is_recalled)
+        s->micro_batch = s->batch / dp;
     if (s->batch > 0 && s->batch / dp < s->micro_batch)
         return refuse_micro_batch(s);
     if (s->batch <= 0 && s->grad_accum > SETTINGS_MOST_SEQUENCES / dp / s->micro_batch)
@@ -341,7 +347,7 @@ enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, 
     if (may_choose_experts(m, s))
         s->open_degrees |= bit_of(MESH_EP);
     s->per_host = per_host;
-    s->packing_is_open = s->micro_batch == AUTO && s->batch > 0 && !s->evaluation;
+    s->packing_is_open = s->micro_batch == AUTO && s->batch > 0 && !s->evaluation && model_aux(&m->config) == 0;
     s->micro_batch = max_i64(1, s->micro_batch);
     TRY(derive_open(m, s, ranks / parts_of(&s->mesh)));
     const int *degree = s->mesh.degree;

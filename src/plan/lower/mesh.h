@@ -13,7 +13,8 @@
 enum status plan_mesh(const struct model *m, struct plan_request *s, int ranks, int per_host);
 /* Takes another mesh and number of sequences in a micro-batch, and with them another grad_accum if there is a batch. */
 void plan_take_mesh(struct plan_request *s, const struct mesh *mesh, int64_t packed);
-/* Returns the i-th number of sequences that may be packed into a micro-batch on the mesh; 0: there are no more. */
+/* Returns the i-th number of sequences that may be packed into a micro-batch on the mesh; 0: there are no more. A group's sequences
+ * are halved again and again, so that few places of the last micro-batch stay empty. */
 int64_t plan_packing(const struct plan_request *s, const struct mesh *mesh, int i);
 /* Lists the meshes of the same number of ranks that s->open_degrees leaves open, s->mesh among them. Ulysses groups lie inside
  * hosts, unless their degree is given. Returns the number of meshes; `out` has the first `most` of them. */

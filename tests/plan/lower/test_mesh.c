@@ -495,6 +495,43 @@ static void degrees_of_slices(void **state)
     model_destroy(m);
 }
 
+/* Planning may put together a group's sequences, halved again and again; a balancing loss, which would become another one, forbids it.
+ * A resumed run's number is lowered where a group has fewer sequences. */
+static void packings(void **state)
+{
+    (void)state;
+    static const int64_t of_six[] = {1, 2, 3, 6, 0}, of_three[] = {1, 2, 3, 0};
+    struct model *m;
+    struct plan_request s, t;
+    mesh_settings(&s, &(struct shape){AUTO, AUTO, AUTO}, 3, F32);
+    assert_int_equal(cell_model(FAMILY_LLAMA, 2, &m), OK);
+    s.batch = 6;
+    s.micro_batch = AUTO;
+    t = s;
+    assert_int_equal(plan_mesh(m, &t, 1, 1), OK);
+    assert_true(t.packing_is_open && t.micro_batch == 1);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(plan_packing(&t, &t.mesh, i), of_six[i]);
+    t = s;
+    t.mesh.degree[MESH_DP] = 2;
+    assert_int_equal(plan_mesh(m, &t, 2, 2), OK);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(plan_packing(&t, &t.mesh, i), of_three[i]);
+    t.micro_batch = 6;
+    assert_int_equal(plan_mesh(m, &t, 2, 2), ERR_INVALID);
+    t.packing_is_recalled = 1;
+    assert_int_equal(plan_mesh(m, &t, 2, 2), OK);
+    assert_true(t.micro_batch == 3 && t.grad_accum == 1 && !t.packing_is_open);
+    model_destroy(m);
+    m = model_with_experts(EXPERTS);
+    m->config.router_aux = 0.01;
+    m->config.router_aux_used = 1;
+    t = s;
+    assert_int_equal(plan_mesh(m, &t, 1, 1), OK);
+    assert_true(!t.packing_is_open && t.micro_batch == 1);
+    model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes),
@@ -507,6 +544,7 @@ int main(void)
                                        cmocka_unit_test(sequence_volumes),
                                        cmocka_unit_test(zero_volumes),
                                        cmocka_unit_test(shards_shrink),
-                                       cmocka_unit_test(degrees)};
+                                       cmocka_unit_test(degrees),
+                                       cmocka_unit_test(packings)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
