@@ -183,7 +183,7 @@ static int reads(void *reader, const char *name)
 void lines_select(struct input *in, enum lines_kind kind, const char *column)
 {
     struct reader r = {kind, column};
-    /* a file without the text keeps its columns: a message names the first one */
+    /* without a column of texts all columns stay selected, since the refusal names the first one */
     if (kind != LINES_TEXT || input_has_column(in, name_of(column)))
         input_select(in, reads, &r);
 }

@@ -261,7 +261,7 @@ static void set_masks(struct decoder *d, int mask, int64_t rows, int64_t used)
     int32_t *lo = session_io(d->s, s->plan->io.lo[mask]), *hi = session_io(d->s, s->plan->io.hi[mask]);
     int64_t first = first_block(d, mask, d->cached);
     for (int64_t part = 0; part <= slots; part++, lo += t->input_rows, hi += t->input_rows) {
-        int64_t j = d->tail; /* block of part `part`: for a slot, the newest block before the tail that it may hold */
+        int64_t j = d->tail; /* block that the part attends: the tail, or the newest block before it that belongs into the slot */
         if (part > 0)
             j = d->tail - 1 - (((d->tail - 1 - (part - 1)) % slots) + slots) % slots;
         int attended = part == 0 || (j >= 0 && j >= first);

@@ -15,8 +15,8 @@ enum plan_program {
     PLAN_LAST,        /* the last of several micro-batches */
     PLAN_FLUSH,       /* the pending update alone */
     PLAN_EVAL,        /* the losses of held-out sequences; in a pipeline, those behind forward passes */
-    /* Pipelines (ticks.h), which run PLAN_FLUSH and these alone; their PLAN_UPDATE_STEP is the program that halves are cut from. Of
-     * three, the first belongs to the first micro-batch, the others to further ones and to the last one of several. */
+    /* Pipelines run only PLAN_FLUSH and the programs below; their PLAN_UPDATE_STEP has both passes, and is cut into the halves
+     * that run. FIRST: for a step's first micro-batch; LAST: for the last one of several; MORE: for those between. */
     PLAN_EMBED,
     PLAN_FORWARD,
     PLAN_HEAD_FIRST,

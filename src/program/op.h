@@ -157,8 +157,8 @@ struct op_attrs {
         struct {
             int64_t rows;
             int32_t heads, head_dim, dtype, first, share, group;
-            /* ATTN_SINK, ATTN_SINK_GRAD. dtype: type of the sinks; the rank has `heads` heads, from head member[group] * share +
-             * first of the model on */
+            /* ATTN_SINK, ATTN_SINK_GRAD. dtype: type of the sinks. The rank has `heads` heads. The first one is the model's head
+             * first + share * i, i being the rank's index in the group */
         } sink;
         struct {
             int64_t rows;

@@ -200,8 +200,8 @@ OP(ARRIVE, arrive, ELEMENTWISE, NEVER, F32, 0,
 /* y's row i = x's row index[i] / per, where the index is not negative: y [rows,cols], x [x_rows,cols], index [rows] */
 OP(SPREAD, spread, ELEMENTWISE, NEVER, a->spread.dtype, 0, OUT(y, T(spread)), IN(x, T(spread)), IN(index, I32))
 
-/* logits become their gradient, from dp, by row. With `plain`, the counts of all that the balancing loss spans, in parts, it
- * includes that loss's, for tokens whose index is not negative. dfactor: each pair's gradient of its factor, by row: logits
+/* logits become their gradient, from dp, by row. `plain` adds the balancing loss's gradient for tokens whose index is not negative:
+ * counts of the experts over all tokens of that loss, in parts to be added up. dfactor: each pair's gradient of its factor: logits
  * [rows,experts], ids, p, place [rows,k], dp, dfactor [n], plain [parts,experts], index [rows], factors [experts] */
 OP(ROUTE_GRAD, route_grad, ELEMENTWISE, NEVER, F32, 8.0 * a->route.rows * a->route.experts,
    INOUT(logits, F32), IN(ids, I32), IN(p, F32), IN(dp, F32), IN(place, I32), OPT_IN(plain, I32), OPT_IN(index, I32),

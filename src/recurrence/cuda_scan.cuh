@@ -136,7 +136,7 @@ __device__ __forceinline__ void gates_load(chunk_gates &to, const chunk_gates &f
         ((uint32_t *)&to)[i] = ((const uint32_t *)&from)[i];
 }
 
-/* Returns L of recurrence.h: 0 above the diagonal and between documents. */
+/* Returns L, the decay from one row to a later one: 0 above the diagonal and between documents. */
 __device__ __forceinline__ float decay_between(const chunk_gates &g, int i, int j)
 {
     return j <= i && g.document[i] == g.document[j] ? expf((float)(g.sum[i] - g.sum[j])) : 0.0f;

@@ -30,13 +30,13 @@ struct scan {
 /* Decays of a chunk's channels, of one head: SCAN_CHANNELS only. */
 struct channels {
     double *sum;          /* [CHUNK][key]: sums of g up to the row */
-    float *enter, *leave; /* [TALL][key]: f and r of recurrence.h */
-    const float *keep;    /* [key]: e^G_last, 0 where a document begins */
+    float *enter, *leave; /* [TALL][key]: decays from the chunk's begin to a row (f), and to its end (r) */
+    const float *keep;    /* [key]: decay over the whole chunk; 0 where a document begins */
     float *scaled;        /* [TALL][key]: room for rows times decays */
 };
 
-/* Keys and queries of a chunk, of one key head. SCAN_CHANNELS has one for each head, whose packed operands and pairs contain the
- * decays: of f K, f Q and r K. Other kinds multiply rows of results by decays. */
+/* Keys and queries of a chunk, of one key head. With SCAN_CHANNELS each head has such keys, and the packed operands and the pairs
+ * contain decays: f K, f Q and r K instead of K, Q and K. Other kinds multiply rows of results by decays. */
 struct key_head {
     float *k, *q;                       /* [TALL][key]: after norm and scale */
     float *k_left, *q_left;             /* packed [c,K]: f K, f Q */
@@ -55,7 +55,9 @@ struct gates {
     int32_t has_token[CHUNK];
     double sum[CHUNK]; /* sum of g up to the row */
     float beta[CHUNK];
-    float enter[CHUNK], leave[CHUNK], keep; /* f, r and e^G_last of recurrence.h, all 0 where a document's border lies between */
+    /* decays from the chunk's begin to a row (f), from a row to the chunk's end (r), and over the whole chunk; 0 where a document's
+     * border lies between */
+    float enter[CHUNK], leave[CHUNK], keep;
 };
 
 struct scan scan_of(const struct op_attrs *a, const struct cpu_stream *stream, const struct gemm_tile *tile);
@@ -116,7 +118,7 @@ void key_heads_prepare(const struct scan *s, int64_t first, int64_t n, int gradi
 
 /* Finds the gates of a head's rows [first, first + n). */
 void gates_find(const struct scan *s, int64_t head, int64_t first, int64_t n, struct gates *out);
-/* Computes L [TALL][CHUNK] of recurrence.h: zero above the diagonal and between documents. */
+/* Computes L [TALL][CHUNK], decays from one row to a later one: zero above the diagonal and between documents. */
 void gates_decays(const struct gates *g, float *decays);
 
 /* Loads columns [column, column + dim) of rows [first, first + n) of x [rows,ld] as fp32 [c][wide]; rows without a token, and rows
@@ -177,7 +179,7 @@ typedef void chunk_visit(const struct forward_memory *m, const struct forward_ro
 void chunks_forward(const struct forward_memory *m, const struct forward_room *x, chunk_visit *visit, void *out);
 /* Computes L into x->r and, unless the kind is SCAN_SSD, KK' L and -beta KK' L into x->a and x->system. */
 void chunk_pairs(const struct scan *s, const struct gates *g, int64_t head, const struct forward_room *x);
-/* Computes Z of recurrence.h into x->z, from the state; error: where V - f K S goes, [TALL][value], NULL: nowhere. Leaves v in x->v,
+/* Computes Z, the rows that are added to the state (formula in recurrence.h), into x->z; error: where V - f K S goes, [TALL][value], NULL: nowhere. Leaves v in x->v,
  * and the results of chunk_pairs. */
 void chunk_values(const struct scan *s, const struct gates *g, int64_t head, int64_t first, const float *state,
                   const struct forward_room *x, float *error);

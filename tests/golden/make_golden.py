@@ -397,7 +397,7 @@ def check_documents(model, batch, lengths, loss):
     assert abs(total / count - loss) < 1e-12, (total / count, loss)
 
 
-NEIGHBOURS = ("Cohere", "Ernie4_5")  # which are rotated by way of fp32
+NEIGHBOURS = ("Cohere", "Ernie4_5")  # families whose rotation is computed in fp32
 
 
 def to_fp64(model):

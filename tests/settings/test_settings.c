@@ -148,7 +148,7 @@ static char *yaml_of(const struct settings *s)
     return text;
 }
 
-/* Defaults for planning without a command line are the same. */
+/* settings_defaults, by which programs plan without a command line, gives what a command line without options gives. */
 static void test_defaults_of_plan(void **state)
 {
     (void)state;

@@ -127,7 +127,7 @@ static int64_t comm_bytes(enum op_kind op, const struct op_attrs *a, int members
     case OP_ALL_REDUCE:
         return (members - 1) * (a->comm.share * wire + share);
     case OP_ALL_TO_ALL:
-    case OP_DEAL: /* the root's */
+    case OP_DEAL: /* by the root; other members send nothing */
         return (members - 1) * share;
     case OP_COLLECT:
         return share;

@@ -251,7 +251,7 @@ static void unit_value(struct lowering *L, struct value *v, int unit, const char
     if (n >= MAX_CUTS - 1 && L->st == OK)
         L->st = status_fail(ERR_INVALID, "--tiles: group=%lld cuts unit %d into more than %d pieces: give a larger one",
                             (long long)L->s.key.group, unit, MAX_CUTS);
-    if (pieces) /* borders of groups ascend */
+    if (pieces) /* further cuts were added behind those of groups, which ascend */
         qsort(cuts, (size_t)n, sizeof *cuts, compare_i64);
     for (int i = 0; i < n; i++)
         if (cuts[i] <= elements && (unique == 0 || cuts[unique - 1] != cuts[i]))
@@ -509,7 +509,7 @@ void units_bind(struct lowering *L, int end)
         bind_state(L, &v->master, (struct purpose){BINDING_MASTER, u}, end);
         bind_state(L, &v->m, (struct purpose){BINDING_M, u}, end);
         bind_state(L, &v->v, (struct purpose){BINDING_V, u}, end);
-        if (zero == 1) { /* sharded sums are kept for the update, a rank's own part for the next micro-batch */
+        if (zero == 1) { /* between micro-batches a rank keeps its own whole gradient, for the update its shard of the sum */
             if (end ? backward && !last : further)
                 bind_state(L, &v->grad, (struct purpose){BINDING_GRAD, u}, end);
             if (end ? last : update)

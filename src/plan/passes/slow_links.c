@@ -45,7 +45,7 @@ enum status plan_for_slow_links(const struct problem *p, struct plan **out)
         double before = now.slow;
         TRY(search_price(p, &now.strategy, &tried));
         if (fewer.placement.kept_chunks < chunks && promoted.placement.device_chunks < chunks - fewer.placement.kept_chunks)
-            /* all chunks that are not kept, since kept chunks are what has to be sent */
+            /* on the device at once: all chunks that are not kept; kept ones are sent to another tier */
             promoted.placement.device_chunks = chunks - fewer.placement.kept_chunks;
         promoted.placement.device_chunks += part;
         fewer.placement.kept_chunks -= part;

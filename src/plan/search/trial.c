@@ -43,7 +43,7 @@ struct outcome {
     int64_t arena[TIERS], limit[TIERS];
 };
 
-/* A model of `layers` layers on the virtual clock, from a prefetch level on, as a job. */
+/* A job: schedules a model of `layers` layers on the virtual clock, at the first prefetch level from `level` on that fits. */
 struct scheduled {
     const struct trials *trials;
     const struct strategy *strategy;

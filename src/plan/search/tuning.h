@@ -167,7 +167,8 @@ enum { SPLIT_STEPS = 16 /* steps from no chunk on the device to all */, SPLIT_TR
 #define MESH_WORLD_WAITS 0.08
 #define MESH_ULYSSES_WAITS 0.6
 #define MESH_RING_WAITS 0.03
-/* Rows of slices are gathered before a block's maps, and summed behind them: 91% of 0.8 s of 70b at 1k tokens, tp=4 on 1,024 H100. */
+/* The share of slices' messages, which stand before and behind each block's maps: planned for 70b at 1k tokens, tp=4 on 1,024 H100,
+ * 91% of their 0.8 s. */
 #define MESH_TP_WAITS 0.9
 /* Part of a micro-batch beside which slices' state of ZeRO 1 is sent: parameters beside its forward pass alone, gradients beside its backward
  * pass. 70b at 1k tokens, 256 sequences on 256 H100, tp=8: 1.91 s, of which 1.0 s are messages of the state. */
@@ -202,8 +203,8 @@ enum { STEP_LAYERS = 3 };
  * with 41 GiB of host memory took 66.91 s in brief trials of three meshes (11 to 16 s of compute and messages), which all read the
  * drives; as plans 40.9 and 46.2 s. */
 #define MESH_HIDDEN 2.0
-/* Gain of more sequences in a micro-batch that is sure: 4 together promised 9% in brief trials of 8b at 8k, 512 sequences on 64 H100,
- * where the whole plan was 3% slower. */
+/* Least gain in brief trials for which more sequences share a micro-batch: 4 together promised 9% for 8b at 8k, 512 sequences on
+ * 64 H100, where the whole plan was 3% slower. */
 #define MESH_PACKED 0.1
 
 /* --- Slices and stages of layers (parts.c, hybrid.c) --------------------------------------------------------------------------
