@@ -154,12 +154,12 @@ def use_fp64(model):
 
 
 def names_in_files(model):
-    """Returns the names in files of the model's parameters. A stack that files split is called as if they did not."""
+    """Returns the names in files of the model's parameters. A stack that files split is called as if they did not; HunYuan 3's shared MLP, as its module, whose name adapters bear."""
     names = {}
     for name, p in model.named_parameters():
         found = sorted(revert_weight_conversion(model, {name: p.detach()}))
         split = len(found) > 1 or re.search(r"\.experts\.0\.", found[0])
-        names[name] = re.sub(r"\.experts\.\d+\..*", ".experts." + name.rsplit(".", 1)[1], found[0]) if split else found[0]
+        names[name] = re.sub(r"\.experts\.\d+\..*", ".experts." + name.rsplit(".", 1)[1], found[0]) if split else found[0].replace(".mlp.shared_mlp.", ".mlp.shared_experts.") if model.config.model_type == "hy_v3" else found[0]
     return names
 
 

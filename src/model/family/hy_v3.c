@@ -44,10 +44,13 @@ static const struct experts_form form = {.router = ROUTER_SIGMOID,
                                          .gate = "mlp.router.gate",
                                          .bias = "mlp.expert_bias",
                                          EXPERTS_STACKS,
-                                         .shared = "mlp.shared_mlp",
+                                         .shared = "mlp.shared_experts",
                                          .count = {"num_experts", "num_local_experts"},
                                          .shared_key = "num_shared_experts",
                                          .shared_count = 1,
                                          .first_count = 1,
                                          .listed = 1};
-LLAMA_FAMILY(hy_v3, "hy_v3", "HYV3ForCausalLM", 11158840, 131072, layer, derive, .head_dim = 128, .experts = &form);
+/* Files call the shared MLP by another name than transformers' module, which adapters bear. */
+static const struct param_renaming renamings[] = {{"mlp.shared_experts.", "mlp.shared_mlp."}, {NULL, NULL}};
+LLAMA_FAMILY(hy_v3, "hy_v3", "HYV3ForCausalLM", 11158840, 131072, layer, derive, .head_dim = 128, .experts = &form,
+             .renamings = renamings);
