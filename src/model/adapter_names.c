@@ -127,3 +127,69 @@ int adapter_names_join(const json_t *list, const char *before, const char *after
     json_decref(alone);
     return grouped && t.fits;
 }
+
+/* ---- restrictions ---- */
+
+/* Puts names of a list with bars between them. */
+static void put_either(struct text *t, const json_t *names)
+{
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        put_word(t, i ? "|" : "");
+        put(t, json_string_value(json_array_get(names, i)), json_string_length(json_array_get(names, i)), 1);
+    }
+}
+
+/* Puts the items of a list that commas separate, with bars between them. */
+static void put_list(struct text *t, const char *list, int is_name)
+{
+    for (const char *at = list; *at; at++)
+        put(t, *at == ',' ? "|" : at, 1, is_name && *at != ',');
+}
+
+/* Puts a condition on names: their layer's number follows one of the names for layers, or two names, and is listed. */
+static void put_layers(struct text *t, const struct lora *l)
+{
+    put_word(t, "(?=");
+    if (l->layer_names[0]) {
+        put_word(t, "(.*?[.])?(");
+        put_list(t, l->layer_names, 0);
+        put_word(t, ")");
+    } else {
+        put_word(t, ".*?[.][^.]*");
+    }
+    put_word(t, "[.](");
+    put_list(t, l->layers, 0);
+    put_word(t, ")[.])");
+}
+
+int adapter_names_guard(const json_t *names, const char *expression, const json_t *parameters, struct lora *l)
+{
+    char joined[LORA_TEXT] = "";
+    struct text t = {.out = joined, .fits = 1};
+    if (l->excluded[0]) {
+        put_word(&t, lora_is_regex(l->excluded) ? "(?!(" : "(?!(.*[.])?(");
+        put_list(&t, l->excluded, !lora_is_regex(l->excluded));
+        put_word(&t, ")$)");
+    }
+    put_word(&t, "(");
+    if (l->layers[0]) { /* names in full are in any layer */
+        put_either(&t, names);
+        put_word(&t, "|");
+        put_layers(&t, l);
+    }
+    put_word(&t, expression ? "(" : "(.*[.])?(");
+    if (expression)
+        put_word(&t, expression);
+    else
+        put_either(&t, names);
+    put_word(&t, "))|(.*[.])?(");
+    put_either(&t, parameters);
+    put_word(&t, ")");
+    if (!t.fits)
+        return 0;
+    memcpy(l->targets, joined, sizeof joined);
+    memset(l->excluded, 0, sizeof l->excluded);
+    memset(l->layers, 0, sizeof l->layers);
+    memset(l->layer_names, 0, sizeof l->layer_names);
+    return 1;
+}

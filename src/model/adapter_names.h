@@ -13,4 +13,9 @@ const char *adapter_names_layer(const char *name);
  * model[.]layers[.](0|1)[.](mlp[.]up_proj|mlp[.]down_proj). Returns 0 if the text is too long or memory is short. */
 int adapter_names_join(const json_t *list, const char *before, const char *after, char out[LORA_TEXT]);
 
+/* Joins targets that are names (or else, expression) and that `l` restricts to layers and excludes from modules with names of parameters,
+ * which nothing restricts, to one regular expression, l->targets. The restrictions become parts of it. Returns 0 if the text is too
+ * long. */
+int adapter_names_guard(const json_t *names, const char *expression, const json_t *parameters, struct lora *l);
+
 #endif

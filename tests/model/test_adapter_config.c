@@ -132,6 +132,17 @@ static void test_places(void **state)
     expect("\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [0], \"layers_pattern\": \"layers\"", "q0", "");
     expect("\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [0], \"layers_pattern\": [\"h\", \"(layers|blocks)\"]",
            "q0", "");
+    /* parameters are in all layers, whatever is excluded */
+    expect(
+        "\"target_modules\": [\"q_proj\", \"lm_head\"], \"target_parameters\": [\"mlp.up_proj.weight\"], \"layers_to_transform\": 0",
+        "q0 up0 up1 lm_head", "");
+    expect(
+        "\"target_modules\": [\"q_proj\", \"v_proj\"], \"target_parameters\": [\"up_proj.weight\"], \"layers_to_transform\": [1], "
+        "\"layers_pattern\": [\"h\", \"layers\"], \"exclude_modules\": [\"v_proj\", \"up_proj\"]",
+        "up0 q1 up1", "");
+    expect(
+        "\"target_modules\": \".*[qv]_proj\", \"target_parameters\": [\"up_proj.weight\"], \"exclude_modules\": \".*[.]0[.].*\"",
+        "up0 q1 v1 up1", "");
     expect("\"target_modules\": [\"q_proj\", \"up_proj\"], \"exclude_modules\": [\"layers.0.self_attn.q_proj\"]", "up0 q1 up1",
            "");
     expect("\"target_modules\": [\"q_proj\", \"up_proj\"], \"exclude_modules\": \".*[.]1[.]mlp[.].*\"", "q0 up0 q1", "");

@@ -170,22 +170,6 @@ static enum status add_parameter(const struct reader *r, const char *name, json_
     return OK;
 }
 
-/* Joins a regular expression of modules and names. */
-static enum status join_expression(const struct reader *r, const char *text, const json_t *names, char out[LORA_TEXT])
-{
-    size_t used = (size_t)snprintf(out, LORA_TEXT, "(%s)|(.*[.])?(", text);
-    for (size_t i = 0; i < json_array_size(names); i++) {
-        if (i > 0 && used < LORA_TEXT - 1)
-            out[used++] = '|';
-        for (const char *c = json_string_value(json_array_get(names, i)); *c && used < LORA_TEXT - 4; c++)
-            used += (size_t)snprintf(out + used, LORA_TEXT - used, *c == '.' ? "[.]" : "%c", *c);
-    }
-    if (used >= LORA_TEXT - 4)
-        return refuse(r, "target_modules", "that is too long");
-    strcpy(out + used, ")");
-    return OK;
-}
-
 /* Reads the names of target_parameters into modules. */
 static enum status read_parameters(const struct reader *r, json_t *modules)
 {
@@ -197,17 +181,19 @@ static enum status read_parameters(const struct reader *r, json_t *modules)
     return OK;
 }
 
-/* Reads targets, of which some are parameters. */
-static enum status read_with_parameters(const struct reader *r, json_t *all, struct lora *out)
+/* Reads targets, of which some are parameters: PEFT restricts these neither to layers nor by excluded modules. */
+static enum status read_with_parameters(const struct reader *r, json_t *parameters, json_t *all, struct lora *out)
 {
     const json_t *targets = json_object_get(r->root, "target_modules");
-    const char *text = json_string_value(targets);
-    TRY(read_parameters(r, all));
-    if (text && text[0])
-        return join_expression(r, text, all, out->targets);
-    if (json_is_array(targets) && json_array_extend(all, (json_t *)targets) != 0)
+    const char *text = json_string_value(targets), *expression = text && text[0] ? text : NULL;
+    TRY(read_parameters(r, parameters));
+    if (json_array_extend(all, parameters) != 0 || (json_is_array(targets) && json_array_extend(all, (json_t *)targets) != 0))
         return status_no_memory("for an adapter's targets");
-    return join_names(r, "target_modules", all, 1, out->targets);
+    if (!expression)
+        TRY(join_names(r, "target_modules", all, 1, out->targets));
+    if (!expression && !out->layers[0] && !out->excluded[0])
+        return OK;
+    return adapter_names_guard(targets, expression, parameters, out) ? OK : refuse(r, "target_modules", "that is too long");
 }
 
 static enum status read_targets(const struct reader *r, struct lora *out)
@@ -215,8 +201,10 @@ static enum status read_targets(const struct reader *r, struct lora *out)
     const json_t *targets = json_object_get(r->root, "target_modules");
     const char *text = json_string_value(targets);
     if (!says_nothing(json_object_get(r->root, "target_parameters"))) {
-        json_t *all = json_array();
-        enum status st = all ? read_with_parameters(r, all, out) : status_no_memory("for an adapter's targets");
+        json_t *parameters = json_array(), *all = json_array();
+        enum status st =
+            parameters && all ? read_with_parameters(r, parameters, all, out) : status_no_memory("for an adapter's targets");
+        json_decref(parameters);
         json_decref(all);
         return st;
     }
@@ -270,7 +258,6 @@ static enum status read_layer_names(const struct reader *r, char out[LORA_TEXT])
 
 static enum status read_places(const struct reader *r, struct lora *out)
 {
-    TRY(read_targets(r, out));
     TRY(read_modules(r, "exclude_modules", out->excluded));
     TRY(read_layers(r, out->layers));
     TRY(read_layer_names(r, out->layer_names));
@@ -278,7 +265,7 @@ static enum status read_places(const struct reader *r, struct lora *out)
         return refuse(r, "layers_to_transform", "it goes with a list of names in target_modules, not with a text");
     if (out->layer_names[0] && !out->layers[0])
         return refuse(r, "layers_pattern", "it says where the numbers of layers_to_transform stand, which there are none of");
-    return OK;
+    return read_targets(r, out);
 }
 
 static int is_rank(const json_t *x)
