@@ -6,16 +6,17 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-void build_prefix(struct builder *b, const char *format, ...)
+void build_prefix(struct builder *b, const char *prefix)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(b->prefix, sizeof b->prefix, format, args);
-    va_end(args);
+    snprintf(b->prefix, sizeof b->prefix, "%s", prefix);
+}
+
+void build_layer_prefix(struct builder *b, const char *layers, int l)
+{
+    snprintf(b->prefix, sizeof b->prefix, "%s%lld.", layers, (long long)(b->m->config.first_number + l));
 }
 
 /* Returns the index of the unit's parameter called `name`. */

@@ -34,7 +34,9 @@ enum linear_form {
 };
 
 /* Sets the prefix of parameter names up to the end of the unit; each unit begins without a prefix. */
-void build_prefix(struct builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void build_prefix(struct builder *b, const char *prefix);
+/* Sets a layer's prefix: `layers`, as "model.layers.", its number and a dot. */
+void build_layer_prefix(struct builder *b, const char *layers, int l);
 /* Declares NAME.weight, drawn with standard deviation std; returns its place. */
 int build_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std);
 /* Declares the table that tokens are looked up in, with its adapter; returns its place. */

@@ -101,14 +101,15 @@ static enum status apply_freeze(struct model *m, const char *const *freeze, int 
                 m->params[i].trained = 0;
                 matches++;
             }
-        if (matches == 0)
+        if (matches == 0 && !m->config.stands_in)
             return status_fail(ERR_INVALID, "--freeze: '%s' matches no parameter; names look like %s", freeze[g],
                                first_matrix(m, model_unit_of_layer(0))->name);
     }
     for (int i = 0; i < m->n_params; i++)
         if (m->params[i].trained)
             return OK;
-    if (everything || (m->config.lora.rank > 0 && n_freeze == 0)) /* model_check_adapters reports adapters that match nothing */
+    if (everything || m->config.stands_in ||
+        (m->config.lora.rank > 0 && n_freeze == 0)) /* model_check_adapters reports adapters that match nothing */
         return OK;
     return status_fail(ERR_INVALID, "--freeze: every parameter is frozen; leave some to train");
 }

@@ -65,6 +65,8 @@ struct layer_config {
 struct model_config {
     enum model_family family;
     int64_t vocab, dim, ffn, layers, heads, kv_heads, head_dim, max_positions;
+    int64_t first_number; /* number that the first layer has in names; above 0 only in models whose layers stand for another's */
+    int stands_in;        /* 1: such a model, in which patterns of names may match nothing */
     int64_t experts, experts_used, expert_ffn; /* experts of a layer, those that a token gets, their width; 0: no layer has any */
     int64_t expert_dim;                        /* width of what experts read and give; 0: that of the stream */
     int64_t shared_ffn;                        /* width of the shared experts together, which every token gets; 0: none */

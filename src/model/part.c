@@ -294,6 +294,8 @@ void model_part_config(const struct model *m, struct model_config *out)
     for (int64_t l = 0; l < m->part.layers; l++)
         config_copy_layer(out, l, &m->whole->config, m->part.first_layer + l);
     out->layers = m->part.layers;
+    out->first_number += m->part.first_layer;
+    out->stands_in = 1;
 }
 
 enum status model_part_create_like(const struct model *m, const struct model_config *config, const char *const *freeze,

@@ -9,7 +9,7 @@ static void toy_layer(struct builder *b, int l)
     const int64_t dim = b->m->config.dim;
     const int list = b->m->config.blocks_of[l];
     const double std = b->m->config.init_std;
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     if (list == ATTENTION_MLP || list == ATTENTION_MLP_TOY) {
         struct model_block *attention = build_block(b, l, BLOCK_ATTENTION);
         attention->norm = build_norm(b, "input_layernorm", NORM_RMS);

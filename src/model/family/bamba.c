@@ -5,7 +5,7 @@ static void layer(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
     const unsigned form = c->attention_bias ? LINEAR_BIAS : 0, mlp_form = c->mlp_bias ? LINEAR_BIAS : 0;
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     if (recurrent_mixer(c, l) == LIST_RECURRENT) {
         struct model_block *mixer = mamba_mixer(b, l, "mamba", SCAN_NORM_LAST);
         mixer->norm = build_norm(b, "input_layernorm", NORM_RMS);

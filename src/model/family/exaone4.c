@@ -6,7 +6,7 @@ static void layer(struct builder *b, int l)
 {
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     struct attention_block *a = &attention->attention;
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     attention->after = build_norm(b, "post_attention_layernorm", NORM_RMS);
     mlp->after = build_norm(b, "post_feedforward_layernorm", NORM_RMS);
     common_attention(b, a, 0, 0);

@@ -123,7 +123,7 @@ void experts_router(struct builder *b, int l)
     const struct experts_form *f = b->experts;
     struct experts_block *e = block_of(b, l);
     char name[64];
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     e->router = (struct model_linear){.bias = -1, .transposed = 1, .in = c->dim, .out = c->experts, .ld = c->dim};
     e->router.weight = build_matrix(b, f->gate, c->experts, c->dim, c->init_std);
     snprintf(name, sizeof name, "%s.bias", f->gate);
@@ -150,7 +150,7 @@ void experts_stacks(struct builder *b, int l)
     const struct model_config *c = &b->m->config;
     const struct experts_form *f = b->experts;
     struct experts_block *e = block_of(b, l);
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     e->gate_up = build_stack(b, f->gate_up, c->experts, model_expert_dim(c), model_expert_columns(c), f->form, f->gate_up_parts,
                              c->init_std);
     e->down = build_stack(b, f->down, c->experts, c->expert_ffn, model_expert_dim(c), f->form, f->down_parts, c->init_std);

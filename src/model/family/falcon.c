@@ -32,7 +32,7 @@ static void layer(struct builder *b, int l)
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     struct attention_block *a = &attention->attention;
     static const char fused[] = "self_attention.query_key_value";
-    build_prefix(b, "transformer.h.%d.", l);
+    build_layer_prefix(b, "transformer.h.", l);
     build_norms(b, attention, mlp);
     struct model_linear qkv = c->kv_heads == 1 ? build_linear(b, fused, dim, dim + 2 * kv, form, c->init_std)
                                                : build_interleaved(b, fused, dim, dim + 2 * kv, 3, rows, form, c->init_std);

@@ -43,7 +43,7 @@ static void mixer(struct builder *b, int l, const struct model_norm *norm)
 static void layer(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     struct model_block *first = build_block(b, l, BLOCK_ATTENTION);
     first->norm = build_norm(b, "input_layernorm", NORM_RMS);
     attention(b, &first->attention);

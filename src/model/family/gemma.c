@@ -18,7 +18,7 @@ static void layer(struct builder *b, int l)
     const struct model_config *c = &b->m->config;
     unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS_ONE);
     mlp->norm = build_norm(b, c->family == FAMILY_GEMMA ? "post_attention_layernorm" : "pre_feedforward_layernorm", NORM_RMS_ONE);
     if (c->family == FAMILY_GEMMA2 || c->family == FAMILY_GEMMA3) {

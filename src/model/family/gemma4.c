@@ -39,7 +39,7 @@ static void layer(struct builder *b, int l)
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION),
                        *experts = c->experts > 0 ? build_block(b, l, BLOCK_EXPERTS) : NULL, *mlp = build_block(b, l, BLOCK_MLP);
     struct attention_block *a = &attention->attention;
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
     mlp->norm = build_norm(b, "pre_feedforward_layernorm", NORM_RMS);
     attention->after = build_norm(b, "post_attention_layernorm", NORM_RMS);

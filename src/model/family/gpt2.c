@@ -45,7 +45,7 @@ static void layer(struct builder *b, int l)
     /* GPT-2 scales the maps that add to the residual stream */
     double std = c->init_std, residual_std = std / sqrt(2.0 * (double)c->layers);
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
-    build_prefix(b, "transformer.h.%d.", l);
+    build_layer_prefix(b, "transformer.h.", l);
     attention->norm = build_norm(b, "ln_1", NORM_LAYER);
     struct model_linear qkv = build_qkv(b, form);
     attention->attention.q = build_slice(&qkv, 0, dim);
@@ -63,7 +63,7 @@ static void neo_layer(struct builder *b, int l)
     const struct model_config *c = &b->m->config;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     struct attention_block *a = &attention->attention;
-    build_prefix(b, "transformer.h.%d.", l);
+    build_layer_prefix(b, "transformer.h.", l);
     attention->norm = build_norm(b, "ln_1", NORM_LAYER);
     a->q = build_linear(b, "attn.attention.q_proj", c->dim, c->dim, 0, c->init_std);
     a->k = build_linear(b, "attn.attention.k_proj", c->dim, c->dim, 0, c->init_std);

@@ -8,7 +8,7 @@ static void layer(struct builder *b, int l)
     const unsigned biases = c->attention_bias ? LINEAR_BIAS : 0;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION);
     struct model_block *mlp = c->experts > 0 ? NULL : build_block(b, l, BLOCK_MLP);
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
     if (mlp)
         mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);

@@ -10,7 +10,7 @@ static void layer(struct builder *b, int l)
     const struct model_config *c = &b->m->config;
     const unsigned attention_form = c->attention_bias ? LINEAR_BIAS : 0, mlp_form = c->mlp_bias ? LINEAR_BIAS : 0;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
     if (c->post_norm) {

@@ -34,7 +34,7 @@ static void delta(struct builder *b, int l)
 
 static void layer(struct builder *b, int l)
 {
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     (recurrent_mixer(&b->m->config, l) == LIST_RECURRENT ? delta : latent_attention)(b, l);
     experts_mlp(b, l, "post_attention_layernorm");
 }

@@ -21,7 +21,7 @@ void latent_attention(struct builder *b, int l)
     const struct attention_shape *s = build_shape(b, a);
     const unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
     const int64_t own = s->head_dim - s->rotated;
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     block->norm = build_norm(b, "input_layernorm", NORM_RMS);
     if (s->q_latent > 0) {
         a->q_a = build_linear(b, "self_attn.q_a_proj", c->dim, s->q_latent, form, c->init_std);

@@ -39,7 +39,7 @@ static void attention(struct builder *b, int l)
 static void layer(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     if (recurrent_mixer(c, l) == LIST_RECURRENT)
         convolution(b, l);
     else

@@ -14,7 +14,7 @@ void llama_build(struct builder *b, int l, const struct llama_layer *as)
 {
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     struct attention_block *a = &attention->attention;
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
     common_attention(b, a, as->qkv, as->o);
@@ -29,7 +29,7 @@ struct attention_block *llama_attention(struct builder *b, int l, const struct l
 {
     struct model_block *block = build_block(b, l, BLOCK_ATTENTION);
     struct attention_block *a = &block->attention;
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     block->norm = build_norm(b, "input_layernorm", NORM_RMS);
     common_attention(b, a, as->qkv, as->o);
     build_head_norms(b, a, as);

@@ -31,7 +31,7 @@ static void mlp(struct builder *b, int l)
 
 static void layer(struct builder *b, int l)
 {
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     switch (recurrent_mixer(&b->m->config, l)) {
     case LIST_RECURRENT: {
         struct model_block *block = mamba_mixer(b, l, "mixer", SCAN_NORM_LAST);

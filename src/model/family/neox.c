@@ -15,7 +15,7 @@ static void layer(struct builder *b, int l)
     const int64_t dim = c->dim, rows[] = {c->head_dim, c->head_dim, c->head_dim};
     unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
-    build_prefix(b, "gpt_neox.layers.%d.", l);
+    build_layer_prefix(b, "gpt_neox.layers.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_LAYER);
     struct model_linear qkv = build_interleaved(b, "attention.query_key_value", dim, 3 * dim, 3, rows, form, c->init_std);
     attention->attention.q = build_slice(&qkv, 0, dim);

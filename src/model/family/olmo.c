@@ -4,7 +4,7 @@
 
 static void layer(struct builder *b, int l)
 {
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     common_normed_after(b, l);
 }
 
@@ -17,7 +17,7 @@ static void olmo1_layer(struct builder *b, int l)
 {
     unsigned form = b->m->config.attention_bias ? LINEAR_BIAS : 0;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     attention->norm = mlp->norm = weightless();
     common_attention(b, &attention->attention, form, form);
     common_mlp(b, &mlp->mlp, 0);

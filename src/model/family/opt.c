@@ -19,7 +19,7 @@ static void layer(struct builder *b, int l)
     const unsigned form = c->attention_bias ? LINEAR_BIAS : 0;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
     struct attention_block *a = &attention->attention;
-    build_prefix(b, "model.decoder.layers.%d.", l);
+    build_layer_prefix(b, "model.decoder.layers.", l);
     attention->norm = build_norm(b, "self_attn_layer_norm", NORM_LAYER);
     a->q = build_linear(b, "self_attn.q_proj", c->dim, c->dim, form, c->init_std);
     a->k = build_linear(b, "self_attn.k_proj", c->dim, c->dim, form, c->init_std);

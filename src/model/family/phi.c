@@ -14,7 +14,7 @@ static void layer(struct builder *b, int l)
     struct attention_block *a = &attention->attention;
     const struct attention_shape *s = build_shape(b, a);
     const int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     attention->norm = mlp->norm = build_norm(b, "input_layernorm", NORM_LAYER);
     mlp->parallel = 1;
     a->q = build_linear(b, "self_attn.q_proj", c->dim, q, LINEAR_BIAS, c->init_std);
@@ -64,7 +64,7 @@ static void layer_j(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
     struct model_block *attention = build_block(b, l, BLOCK_ATTENTION), *mlp = build_block(b, l, BLOCK_MLP);
-    build_prefix(b, "transformer.h.%d.", l);
+    build_layer_prefix(b, "transformer.h.", l);
     attention->norm = mlp->norm = build_norm(b, "ln_1", NORM_LAYER);
     mlp->parallel = 1;
     build_heads(b, &attention->attention);

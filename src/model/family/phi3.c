@@ -8,7 +8,7 @@ static void layer(struct builder *b, int l)
     struct attention_block *a = &attention->attention;
     const struct attention_shape *s = build_shape(b, a);
     int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     attention->norm = build_norm(b, "input_layernorm", NORM_RMS);
     mlp->norm = build_norm(b, "post_attention_layernorm", NORM_RMS);
     struct model_linear qkv = build_linear(b, "self_attn.qkv_proj", c->dim, q + 2 * kv, 0, c->init_std);

@@ -71,7 +71,7 @@ static void delta(struct builder *b, int l)
 
 static void mixer(struct builder *b, int l)
 {
-    build_prefix(b, "model.layers.%d.", l);
+    build_layer_prefix(b, "model.layers.", l);
     if (recurrent_mixer(&b->m->config, l) == LIST_RECURRENT)
         delta(b, l);
     else

@@ -345,11 +345,11 @@ void grads_finish(struct lowering *L, int unit)
         value_reset_full(&u->micro);
 }
 
-/* Zeroes the sums that other stages have more of. */
+/* Zeroes the sums that other stages have more of, or the only one if nothing is trained. */
 static void pad_sums(struct lowering *L)
 {
     const int64_t first = L->n_sums, end = L->sums.rows;
-    if (L->pp == 1 || first == end)
+    if (first == end)
         return;
     for (int64_t i = first; i < end; i++)
         value_new(L, &L->sums, (int)i);
@@ -366,10 +366,11 @@ void lower_norm(struct lowering *L)
     struct value *sums = &L->sums;
     const enum norm_scope scope = norm_scope(L);
     const int64_t own = scope == NORM_OF_SOME ? L->n_parted_sums : 0; /* rows that the sum does not begin with */
+    if (own == 0)
+        pad_sums(L);
     if (scope == NORM_OF_ALL) {
         sums = &L->all_sums;
         value_open_full(L, sums);
-        pad_sums(L);
         gather_group(L, sums, &L->sums, (struct group){0, sums->rows, 0, L->sums.rows, LANE_WORLD}, 0);
     } else if (own > 0) {
         gather_group(L, sums, sums, (struct group){L->n_sums, sums->rows, 0, own, norm_lane(L)}, 0);

@@ -130,6 +130,41 @@ static void level_layers(const struct model *m, int64_t tokens, int64_t layers, 
         set_layer(c, l, m, all[common].first, usual ? mean_window(m, tokens, usual->shape) : -1, windowed);
 }
 
+/* ---- models of a few layers ---- */
+
+static int is_trained(const struct model *m, int64_t layer)
+{
+    for (int u = 0; u < m->n_units; u++)
+        if (model_unit_in_layer(m, u) && m->units[u].layer == layer && m->units[u].trained_elements > 0)
+            return 1;
+    return 0;
+}
+
+/* Returns the first of the adjacent layers whose names a few layers bear: the model's first layers or, if these are frozen, those up to
+ * its last trained one. */
+static int64_t first_named(const struct model *m, int64_t layers)
+{
+    int64_t last = -1;
+    for (int64_t l = 0; l < m->config.layers; l++) {
+        if (!is_trained(m, l))
+            continue;
+        if (l < layers)
+            return 0;
+        last = l;
+    }
+    return last < 0 ? 0 : last + 1 - layers;
+}
+
+/* Creates the model of configuration c. Without adapters and frozen parameters its names say nothing, and models of equal layers are
+ * equal. */
+static enum status create_few(const struct problem *p, struct model_config *c, struct model **out)
+{
+    const struct string_list *freeze = &p->request.freeze;
+    const int named = c->lora.rank > 0 || freeze->n > 0;
+    c->first_number = named ? c->first_number + first_named(p->model, c->layers) : 0;
+    return model_part_create_like(p->model, c, (const char *const *)freeze->item, freeze->n, out);
+}
+
 enum status problem_shortened(const struct problem *p, int64_t layers, struct model **out)
 {
     struct model_config c;
@@ -137,7 +172,7 @@ enum status problem_shortened(const struct problem *p, int64_t layers, struct mo
     if (p->model->n_kinds > 1 && layers < c.layers)
         level_layers(p->model, p->request.seq_len, layers, &c);
     c.layers = layers;
-    return model_part_create_like(p->model, &c, (const char *const *)p->request.freeze.item, p->request.freeze.n, out);
+    return create_few(p, &c, out);
 }
 
 enum status problem_few(const struct problem *p, int64_t layers, int64_t more, int kind, int of_kind[MODEL_KINDS],
@@ -167,5 +202,5 @@ enum status problem_few(const struct problem *p, int64_t layers, int64_t more, i
     for (int64_t l = 0; l < more && m->n_kinds > 1; l++)
         config_copy_layer(&c, l, &all, m->kinds[kind].first);
     of_kind[kind < 0 ? 0 : kind] += (int)more;
-    return model_part_create_like(m, &c, (const char *const *)p->request.freeze.item, p->request.freeze.n, out);
+    return create_few(p, &c, out);
 }

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "plan/fit.h"
+#include "plan/search/problem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -122,8 +123,69 @@ static void no_memory_of_tokens(void **state)
         }
 }
 
+/* A model of 12 layers, of which adapters or --freeze leave some to be trained. */
+struct some {
+    const char *lora, *freeze[3];
+};
+
+static void open_some(const struct some *x, struct plan_request *s, struct model **m)
+{
+    struct model *plain = wide_model(FAMILY_LLAMA, 12);
+    struct model_config c = plain->config;
+    cell_settings(s, 256, F32);
+    model_destroy(plain);
+    if (x->lora)
+        assert_int_equal(lora_parse("--lora", x->lora, &c.lora), OK);
+    s->lora = c.lora;
+    for (s->freeze.n = 0; s->freeze.n < 3 && x->freeze[s->freeze.n]; s->freeze.n++)
+        s->freeze.item[s->freeze.n] = (char *)x->freeze[s->freeze.n];
+    s->params = s->grads = s->optim = s->acts = s->passing = OFFLOAD_AUTO;
+    s->effort = EFFORT_QUICK;
+    assert_int_equal(model_create(&c, x->freeze, s->freeze.n, m), OK);
+}
+
+/* Checks that the shortened model's names are those of trained layers. */
+static void stands_for(const struct model *m, const struct plan_request *s)
+{
+    enum { LAYERS = 3 };
+    struct problem p;
+    struct model *few;
+    int of_kind[MODEL_KINDS];
+    problem_set(&p, m, s, limits);
+    for (int closed_form = 0; closed_form < 2; closed_form++) {
+        assert_int_equal(closed_form ? problem_few(&p, LAYERS, 0, 0, of_kind, &few) : problem_shortened(&p, LAYERS, &few), OK);
+        assert_true(few->trained_params > 0 && few->config.layers == LAYERS);
+        model_destroy(few);
+    }
+}
+
+/* Plans are found wherever the trained layers are, though trials have fewer layers than the numbers in names. */
+static void some_layers_trained(void **state)
+{
+    (void)state;
+    static const struct some of[] = {{"r=2,layers-to-transform=11", {NULL}},
+                                     {"r=2,targets=q_proj,layers-to-transform=5,6", {NULL}},
+                                     {"r=2,layers-to-transform=0", {NULL}},
+                                     {NULL, {"model.layers.7.*"}},
+                                     {NULL, {"model.layers.[!9].*", "model.layers.1?.*", "[!m]*"}},
+                                     {NULL, {"model.[!l]*", "lm_head*", "model.layers.[1-9]*"}}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct plan_request s;
+        struct model *m;
+        struct plan *plan;
+        open_some(&of[i], &s, &m);
+        stands_for(m, &s);
+        if (plan_create(m, &s, limits, &plan) != OK)
+            fail_msg("%s", status_message());
+        assert_true(plan->fits);
+        plan_destroy(plan);
+        model_destroy(m);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_at_work), cmocka_unit_test(no_memory_of_tokens)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_at_work), cmocka_unit_test(no_memory_of_tokens),
+                                       cmocka_unit_test(some_layers_trained)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
