@@ -59,9 +59,10 @@ static enum status list_rows(struct batch *b)
         b->slot[t] = -1;
     for (int k = 0; k < all.n && st == OK; k++) {
         const struct token_rows *x = &all.of[k];
-        for (int64_t i = 0; i < x->tensor.shape[0] && x->param == m->embed; i++)
+        const int matrix = token_rows_matrix(m, x);
+        for (int64_t i = 0; i < x->tensor.shape[0] && matrix == m->embed; i++)
             b->slot[x->token[i]] = (int32_t)i;
-        if (x->param == m->head.weight)
+        if (matrix == m->head.weight)
             memcpy(b->column, x->token, (size_t)n * sizeof *b->column);
     }
     token_rows_free(&all);
@@ -201,6 +202,13 @@ static void share_rows(const struct batch *b, const void *rows, void *own)
     }
 }
 
+/* Returns the number of this rank's rows of the residual stream. */
+static int64_t stream_rows(const struct batch *b)
+{
+    const struct strategy *s = &b->s->plan->strategy;
+    return s->rows / mesh_degree(&s->key.mesh, MESH_TP);
+}
+
 /* Publishes this rank's rows of the residual stream. */
 static void gather_stream(const struct batch *b, const int32_t *whole, int32_t *own)
 {
@@ -231,14 +239,14 @@ static void publish_numbers(struct batch *b, int32_t *whole)
     publish_end_numbers(b);
 }
 
-/* Publishes where rows of tokens stand that are trained by themselves. */
-static void publish_rows(struct batch *b)
+/* Publishes where rows of tokens stand that are trained by themselves, for this rank's n rows of the stream. */
+static void publish_rows(struct batch *b, int64_t n)
 {
     const struct model *m = b->s->model;
     const struct io_buffers *io = &b->s->plan->io;
     const int32_t *tokens = session_io(b->s, io->tokens);
     int32_t *slots = io->slots >= 0 ? session_io(b->s, io->slots) : NULL;
-    for (int64_t i = 0; slots && i < b->s->plan->strategy.rows; i++)
+    for (int64_t i = 0; slots && i < n; i++)
         slots[i] = tokens[i] >= 0 && tokens[i] < m->config.vocab ? b->slot[tokens[i]] : -1;
     if (io->columns >= 0)
         memcpy(session_io(b->s, io->columns), b->column, (size_t)m->params[m->head_rows].shape[0] * sizeof *b->column);
@@ -326,6 +334,7 @@ void batch_take_slice(struct batch *b, int64_t slice)
         memcpy(in.positions, b->whole.positions + own, (size_t)rows * sizeof *in.positions);
     if (in.weights)
         share_rows(b, b->weights + own, in.weights);
+    publish_rows(b, stream_rows(b));
     shift_positions(b, in.positions);
     for (int64_t i = 0; i < n; i++)
         index[i] = (int32_t)(first + i);
@@ -365,7 +374,7 @@ enum status batch_publish(struct batch *b, int64_t n)
             memcpy(session_io(b->s, io->hi[k]), in.hi, (size_t)b->shape.padded * sizeof *in.hi);
         }
         publish_numbers(b, NULL);
-        publish_rows(b);
+        publish_rows(b, b->s->plan->strategy.rows);
         shift_positions(b, in.positions);
         return OK;
     }
@@ -384,7 +393,7 @@ enum status batch_publish(struct batch *b, int64_t n)
         publish_mask(b, k, t.lo);
     }
     publish_numbers(b, t.positions);
-    publish_rows(b);
+    publish_rows(b, stream_rows(b));
     return OK;
 }
 
@@ -420,8 +429,7 @@ int64_t batch_token(const struct batch *b, int64_t i)
 
 void batch_take_share(struct batch *b)
 {
-    const struct strategy *s = &b->s->plan->strategy;
-    const int64_t rows = s->rows / mesh_degree(&s->key.mesh, MESH_TP), share = batch_targets(b),
+    const int64_t rows = stream_rows(b), share = batch_targets(b),
                   first = min_i64(rows, comm_member(b->s->comm, LANE_PP) * share), n = min_i64(share, rows - first);
     const struct sequence in = inputs(b->s);
     int32_t *const numbers = b->s->plan->io.end_numbers >= 0 ? session_io(b->s, b->s->plan->io.end_numbers) : NULL;
@@ -438,6 +446,7 @@ void batch_take_share(struct batch *b)
         in.tokens[i] = in.positions[i] = 0;
         in.targets[i] = -1;
     }
+    publish_rows(b, share);
 }
 
 uint64_t batch_digest(const struct batch *b)

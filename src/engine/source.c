@@ -116,7 +116,7 @@ static enum status copy_rows(struct source *s, int param, int64_t first, int64_t
     enum status st = OK;
     for (int64_t at = first, some; at < first + n && st == OK; at += some) {
         some = min_i64(first + n - at, columns - at % columns);
-        st = source_read(s, x->param, x->token[at / columns] * columns + at % columns, some, type,
+        st = source_read(s, token_rows_matrix(s->model, x), x->token[at / columns] * columns + at % columns, some, type,
                          (char *)data + (at - first) * dtype_size(type));
     }
     token_rows_free(&all);

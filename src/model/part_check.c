@@ -50,15 +50,6 @@ static enum status check_norms(const struct model_block *b)
                        "--mesh: tp divides heads, and the model's norms of queries and keys are over all heads: leave tp out");
 }
 
-/* Refuses adapters' rows of tokens. */
-static enum status check_adapters(const struct model *m)
-{
-    if (model_has_rows(m))
-        return status_fail(ERR_INVALID,
-                           "--mesh: tp: rows of tokens (--lora tokens=...) are not trained beside slices: leave out one of them");
-    return OK;
-}
-
 /* Refuses slices of a quantised map whose borders lie within blocks of NF4, each of which has a scale. n: adjacent numbers of the
  * matrix that slices divide; count: the number that they must divide besides. */
 static enum status check_blocks(const struct model *m, const struct model_linear *w, int64_t n, int64_t count, int slices)
@@ -118,8 +109,6 @@ static enum status check_kinds(const struct model_layer *layer, int slices)
 
 enum status part_check(const struct model *m, const struct model_part *part)
 {
-    if (part->slices > 1)
-        TRY(check_adapters(m));
     for (int64_t l = part->first_layer; l < part->first_layer + part->layers; l++) {
         TRY(check_kinds(&m->layers[l], part->slices));
         if (part->slices > 1)

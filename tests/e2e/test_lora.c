@@ -955,7 +955,7 @@ static void rows_trained(void **state)
     }
 }
 
-/* A check of rows beside an nf4 base and in bf16 passes; meshes and lists that are not built are refused. */
+/* A check of rows beside an nf4 base and in bf16 passes; lists that are not built are refused. */
 static void rows_checked(void **state)
 {
     (void)state;
@@ -974,9 +974,6 @@ static void rows_checked(void **state)
     e2e_refuses(2, "v_proj is not the embedding", NULL, ROWS("q_proj,tokens=v_proj:3"));
     e2e_refuses(2, "lm_head.weight has an adapter, beside which", NULL, ROWS("lm_head,tokens=lm_head:3"));
     e2e_refuses(2, "model.embed_tokens.weight is trained whole", NULL, ROWS("q_proj,tokens=3,modules-to-save=embed_tokens"));
-    e2e_refuses(2, "tp: rows of tokens", NULL, "plan --ranks 2 --mesh tp=2 --model base --lora r=4,tokens=3 --seq-len 256");
-    e2e_refuses(2, "pp=2: stages do not train rows of tokens", NULL,
-                "plan --ranks 2 --mesh pp=2 --model base --lora r=4,tokens=3 --seq-len 256 --batch 4");
     put_base("lora-tokens-tied", "base");
     e2e_refuses(2, "one matrix, and rows of the head are others", NULL, ROWS("q_proj,tokens=embed_tokens:3,lm_head:4"));
 }

@@ -601,9 +601,14 @@ static void stages(void **state)
     e2e_contains(e2e_succeeds(&patient, "check --steps 2 " STAGES DISCRETE).out, "check: pass");
     e2e_contains(e2e_succeeds(&patient,
                               "check --steps 2 --ranks 2 --mesh pp=2 --batch 3 --model gpt2-tiny --data corpus.txt --seq-len 99 "
-                              "--lora r=4 --dtype bf16" TILES)
+                              "--lora r=4,tokens=97-122 --dtype bf16" TILES)
                      .out,
                  "check: pass");
+    e2e_golden_model("llama-gqa", "untied");
+    e2e_contains(e2e_succeeds(&patient, "check --steps 1 --ranks 4 --mesh tp=2,pp=2,slices=2 --zero 2 --batch 2 --model untied "
+                                        "--lora r=4,tokens=embed_tokens:0-9,lm_head:3-25" IDS)
+                     .out,
+                 "check: pass"); /* rows of both matrices, where stages and slices have shares of the tokens */
     e2e_contains(e2e_succeeds(&patient,
                               "check --steps 2 --ranks 4 --mesh pp=2,slices=5 --zero 1 --batch 2 --data corpus.txt --model tiny "
                               "--seq-len 333" TILES DISCRETE)

@@ -60,6 +60,11 @@ static enum status fill(const struct reader *r, const json_t *list, struct token
     return st;
 }
 
+int token_rows_matrix(const struct model *m, const struct token_rows *x)
+{
+    return x->param == m->params[m->embed].whole ? m->embed : m->head.weight;
+}
+
 /* Refuses rows of a matrix that has an adapter or is trained whole, as PEFT does. */
 static enum status check_alone(const struct reader *r, int param)
 {

@@ -29,6 +29,8 @@ enum status token_rows_of(const struct model *m, struct token_rows_list *out);
  * ERR_INVALID: a module that is neither embedding nor head, a token beyond the vocabulary or listed twice, a matrix that has an
  * adapter or is trained whole, or other rows of a tied head than of the embedding. */
 enum status token_rows_read(const char *dir, const struct model *m, struct token_rows_list *out);
+/* Returns the number, in a model or a part of one, of the matrix that the rows belong to. */
+int token_rows_matrix(const struct model *m, const struct token_rows *x);
 void token_rows_free(struct token_rows_list *x);
 
 #endif

@@ -61,9 +61,6 @@ enum status mesh_check_stages(const struct model *m, const struct plan_request *
         TRY(check_islands(mesh_islands(s), pp));
     if (pp == 1)
         return OK;
-    if (model_has_rows(m))
-        return status_fail(ERR_INVALID,
-                           "--mesh: pp=%d: stages do not train rows of tokens (--lora tokens=...): leave out one of them", pp);
     if (s->zero == 0)
         return status_fail(ERR_INVALID, "--mesh: pp=%d: all stages share the embedding and the head: take --zero 1, 2 or 3", pp);
     return model_stage_of(m, &s->stage_layers, 0, pp, 0, 1, &part);

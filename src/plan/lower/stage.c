@@ -296,12 +296,20 @@ static void leave_share(struct lowering *L, struct value *from, enum stage_value
         collect(L, from, to, root);
 }
 
+/* Loads each token's row among those of the embedding that are trained by themselves. */
+static void load_slots(struct lowering *L)
+{
+    if (L->m->embed_rows >= 0)
+        value_get(L, &L->slots, 0);
+}
+
 static void lower_embedding(struct lowering *L)
 {
     L->phase = PHASE_FORWARD;
     L->unit = MODEL_EMBEDDING_UNIT;
     value_get(L, &L->tokens, 0);
     value_get(L, &L->positions, 0);
+    load_slots(L);
     unit_fetch(L, L->unit);
     for (int c = 0; c < L->n_chunks; c++)
         lower_embed(L, c);
@@ -319,6 +327,8 @@ static void lower_head(struct lowering *L)
         value_get(L, &L->weights, 0);
     if (adapter_drops(L) && L->m->head.rank > 0)
         value_get(L, &L->end_numbers, 0);
+    if (L->m->head_rows >= 0)
+        value_get(L, &L->columns, 0);
     value_open_full(L, &L->loss);
     take_share(L, STAGE_OUT, STAGE_HEAD_IN, &L->x[L->m->config.layers], L->pp - 1);
     unit_fetch(L, last);
@@ -351,6 +361,7 @@ static void lower_embedding_gradient(struct lowering *L)
     if (trains_embedding(L)) {
         value_get(L, &L->tokens, 0);
         value_get(L, &L->positions, 0);
+        load_slots(L);
         take_share(L, STAGE_DIN, STAGE_EMBED_GRAD, &L->dx, 0);
         grads_begin(L, unit);
         if (L->m->embedding.rank > 0)
