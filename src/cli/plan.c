@@ -54,7 +54,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
 {
     struct advice advice = {0};
     struct explanation e;
-    const int stages = strategy_stages(&plan->strategy) > 1, explain = s->explain && plan->fits && !stages;
+    const int explain = s->explain && plan->fits;
     if (explain)
         TRY(find_decisions(plan, model, s, comm, &e));
     if (s->json) {
@@ -69,8 +69,7 @@ static enum status write_plan(const struct plan *plan, const struct model *model
             TRY(plan_print_bounds(plan, model, stdout));
             explain_print(plan, &e, stdout);
         } else if (s->explain) {
-            printf(stages && plan->fits ? "\n--explain does not find yet what decisions are worth for stages.\n"
-                                        : "\n--explain says something of plans that fit.\n");
+            printf("\n--explain says something of plans that fit.\n");
         }
         fflush(stdout);
         TRY(find_advice(plan, model, s, comm, &advice));

@@ -5,6 +5,7 @@
 #include "plan/lower/fixed.h"
 #include "plan/lower/mesh.h"
 #include "plan/report/explain_experts.h"
+#include "plan/report/explain_stages.h"
 #include "plan/report/explainer.h"
 #include "plan/schedule/prefetch.h"
 #include "program/drives.h"
@@ -438,6 +439,8 @@ enum status explain_make(const struct plan *p, const struct model *m, const stru
     chosen.group = p->strategy.key.group;
     chosen.alpha_by_kind = 0; /* trials give both kinds the mean number of chunks */
     memset(out, 0, sizeof *out);
+    if (strategy_stages(&p->strategy) > 1)
+        return explain_stages(&x);
     out->n_kinds = m->n_kinds;
     layer_kinds_make(p, m, out->kind);
     TRY(report_make(p, m, &x.report));

@@ -33,7 +33,7 @@ struct explanation {
     struct layer_kind kind[MODEL_KINDS];
 };
 
-/* Tries every alternative as the search does (search_price). ERR_NOMEM. */
+/* Tries every alternative as the search does (search_price) or, of stages, by a brief plan of them all. ERR_NOMEM. */
 enum status explain_make(const struct plan *p, const struct model *m, const struct plan_request *s, struct explanation *out);
 
 #endif

@@ -10,6 +10,7 @@
 #include "plan/report/explain.h"
 #include "plan/report/figures.h"
 #include "plan/report/text.h"
+#include "plan/roles.h"
 #include "plan/schedule/prefetch.h"
 #include "program/drives.h"
 
@@ -268,6 +269,45 @@ static void mean_of_kinds(void **state)
     model_destroy(m);
 }
 
+/* Alternatives of stages are brief plans of all of them. */
+static void stages(void **state)
+{
+    (void)state;
+    static struct explanation e;
+    struct model *m;
+    struct plan_request s;
+    struct plan *plan, *other;
+    const int64_t limit[TIERS] = {AMPLE, AMPLE, AMPLE};
+    assert_int_equal(cell_model(FAMILY_LLAMA, 4, &m), OK);
+    cell_settings(&s, 128, F32);
+    s.mesh = mesh_uniform(1);
+    s.mesh.degree[MESH_PP] = s.mesh.degree[MESH_SLICES] = 2;
+    s.grad_accum = 2;
+    s.zero = AUTO;
+    s.zero_is_unsaid = 1;
+    s.stage_ahead = AUTO;
+    s.effort = EFFORT_QUICK;
+    s.params = s.grads = s.optim = OFFLOAD_AUTO;
+    s.acts = OFFLOAD_NONE;
+    s.device = DEVICE_CPU_DISCRETE;
+    assert_int_equal(plan_stages_create(m, &s, 0, limit, &plan), OK);
+    assert_int_equal(explain_make(plan, m, &s, &e), OK);
+    assert_true(fabs(e.seconds - plan_step_seconds(plan)) < 1e-9 * e.seconds);
+    const struct decision *d = find(&e, "messages between stages");
+    s.zero = plan->strategy.key.zero;
+    s.stage_ahead = !plan->strategy.ahead;
+    assert_int_equal(plan_stages_create(m, &s, 0, limit, &other), OK);
+    assert_true(d->n == 1 && !d->given && fabs(d->by_cost[0].seconds - plan_step_seconds(other)) < 1e-9 * e.seconds);
+    assert_true(fabs(d->by_cost[0].seconds - e.seconds) > 1e-6 * e.seconds);
+    assert_true(find(&e, "activations")->given && find(&e, "ZeRO stage")->n == 2);
+    d = find(&e, "slices of each sequence");
+    assert_string_equal(d->chosen, "2");
+    assert_int_equal(d->n, 2);
+    plan_destroy(other);
+    plan_destroy(plan);
+    model_destroy(m);
+}
+
 /* Needs and limits that would be rounded to the same text are printed with more digits; no line is longer than a terminal. */
 static void in_words(void **state)
 {
@@ -295,8 +335,11 @@ static void in_words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(alternatives_are_plans), cmocka_unit_test(depth_of_writes_has_a_price),
-                                       cmocka_unit_test(kinds_of_layers), cmocka_unit_test(mean_of_kinds),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alternatives_are_plans),
+                                       cmocka_unit_test(depth_of_writes_has_a_price),
+                                       cmocka_unit_test(kinds_of_layers),
+                                       cmocka_unit_test(mean_of_kinds),
+                                       cmocka_unit_test(stages),
                                        cmocka_unit_test(in_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
