@@ -7,9 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define STACK_BYTES (256u * 1024)
-
-thread_local sim_thread *sim_self;
+__thread sim_thread *sim_self;
 sim_block *sim_now;
 sim_launch_info sim_launched;
 struct sim_counts sim_count;
@@ -63,12 +61,6 @@ void fiber_reset(unsigned seed)
 bool fiber_failed(void)
 {
     return aborted;
-}
-
-bool sim_on_stack(const void *p)
-{
-    const char *stacks = sim_now->place->stacks;
-    return (const char *)p >= stacks && (const char *)p < stacks + (size_t)SIM_MAX_THREADS * STACK_BYTES;
 }
 
 bool sim_is_parameter(const void *p)
@@ -176,9 +168,9 @@ static void run_fiber(void)
 static void start_fiber(sim_thread *t)
 {
     /* as if sim_switch had saved six registers and a return address; run_fiber must see rsp = 8 modulo 16. Stacks begin at
-     * different distances from multiples of STACK_BYTES, or all would share the same few lines of caches. */
-    const size_t unlike = (size_t)t->id * 17 * 64 % (STACK_BYTES / 4);
-    void **top = reinterpret_cast<void **>(sim_now->place->stacks + (size_t)(t->id + 1) * STACK_BYTES - 64 - unlike);
+     * different distances from multiples of SIM_STACK_BYTES, or all would share the same few lines of caches. */
+    const size_t unlike = (size_t)t->id * 17 * 64 % (SIM_STACK_BYTES / 4);
+    void **top = reinterpret_cast<void **>(sim_now->place->stacks + (size_t)(t->id + 1) * SIM_STACK_BYTES - 64 - unlike);
     *--top = nullptr;
     *--top = reinterpret_cast<void *>(run_fiber);
     for (int i = 0; i < 6; i++)
@@ -248,7 +240,7 @@ static sim_place *take_place(void)
         return p;
     }
     sim_place *p = new sim_place();
-    p->stacks = static_cast<char *>(mmap(nullptr, (size_t)SIM_MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
+    p->stacks = static_cast<char *>(mmap(nullptr, (size_t)SIM_MAX_THREADS * SIM_STACK_BYTES, PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     p->shared = static_cast<unsigned char *>(aligned_alloc(4096, SIM_SHARED_MAX));
     p->chunks = memory_shared_chunks();

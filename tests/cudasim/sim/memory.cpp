@@ -386,11 +386,6 @@ static void device_variable_access(const void *p, size_t bytes, enum access kind
 /* --- plain accesses -----------------------------------------------------------------------------------------------------------
  */
 
-accessor sim_as_thread(const void *pc, const char *what)
-{
-    return {sim_self, -1, sim_self->clock, false, sim_pc_of(pc), what};
-}
-
 void memory_access(const void *p, size_t bytes, enum access kind, const accessor &who)
 {
     extern char __executable_start[], __data_start[], _end[];

@@ -28,6 +28,7 @@
 #define SIM_SHARED_BASE 1024u /* shared-memory address of a block's first byte, as on sm_90 */
 #define SIM_SHARED_MAX (228u * 1024)
 #define SIM_MAX_THREADS 1024
+#define SIM_STACK_BYTES (256u * 1024)
 #define SIM_LOAD_AGENTS 64
 #define SIM_MAX_IDS (2 * SIM_MAX_THREADS + SIM_MAX_THREADS / 32 + SIM_LOAD_AGENTS + 64)
 
@@ -219,8 +220,10 @@ struct sim_launch_info {
     void *parameters;
 };
 
-extern thread_local sim_thread *sim_self; /* NULL on the host and on host threads that run no kernel */
-extern sim_block *sim_now;                /* NULL between blocks */
+/* NULL on the host and on host threads that run no kernel. __thread: it begins without a constructor, so no access looks for one;
+ * initial-exec: libraries that are opened later have room for a single pointer, and read it without a call. */
+extern __thread sim_thread *sim_self __attribute__((tls_model("initial-exec")));
+extern sim_block *sim_now; /* NULL between blocks */
 extern sim_launch_info sim_launched;
 extern struct sim_counts sim_count;
 extern bool sim_checking, sim_lazy;
@@ -242,7 +245,10 @@ void sim_yield(void);
 void sim_yield_block(void);
 const std::vector<sim_block *> &sim_begun(void); /* blocks that have begun and not ended, including the running one */
 int sim_new_id(void);
-bool sim_on_stack(const void *p);
+static inline bool sim_on_stack(const void *p)
+{
+    return (size_t)((const char *)p - sim_now->place->stacks) < (size_t)SIM_MAX_THREADS * SIM_STACK_BYTES;
+}
 bool sim_is_parameter(const void *p);
 
 /* --- report.cpp ---------------------------------------------------------------------------------------------------------------
@@ -286,7 +292,10 @@ void shared_mark_barrier(uint32_t offset, bool on);
 void global_access(const void *p, size_t bytes, enum access kind, const accessor &who);
 /* Checks range and alignment of a shared-memory address given to a PTX instruction; returns its offset. */
 uint32_t shared_offset(uint32_t address, size_t bytes, size_t align, sim_pc pc, const char *what);
-accessor sim_as_thread(const void *pc, const char *what);
+static inline accessor sim_as_thread(const void *pc, const char *what)
+{
+    return {sim_self, -1, sim_self->clock, false, sim_pc_of(pc), what};
+}
 
 /* --- the asynchronous parts ----------------------------------------------------------------------------------------------------
  */
