@@ -194,12 +194,12 @@ static const char *describe(const struct comm *c, enum lane lane, char text[96])
     return text;
 }
 
-void comm_count(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, int send, int receive)
+void comm_count(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, void *const *arg, int send,
+                int receive)
 {
     struct group *g = comm_group(c, lane);
-    void *nowhere[OP_MAX_ARGS] = {NULL};
     const struct collective x = {
-        .op = op, .attrs = attrs, .arg = nowhere, .members = g->members, .me = g->me, .send = send, .receive = receive};
+        .op = op, .attrs = attrs, .arg = arg, .members = g->members, .me = g->me, .send = send, .receive = receive};
     for (int m = 0; m < g->members; m++)
         if (m != g->me)
             *traffic_with(c, g, group_rank(c, g, m)) += flows_sent(&x, m);

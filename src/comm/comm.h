@@ -100,8 +100,9 @@ enum status comm_section_end(struct comm *c, int *cut);
 /* Fate of the lane's next collective. */
 enum comm_turn { COMM_TURN, COMM_TURN_OVER /* left out */, COMM_TURN_NOT_YET };
 enum comm_turn comm_turn_take(struct comm *c, enum lane lane, int must);
-/* Counts the bytes that the collective sends as sent. */
-void comm_count(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, int send, int receive);
+/* Counts the bytes that the collective sends as sent. arg: as comm_start's, but only counts (op_is_counted) are read. */
+void comm_count(struct comm *c, enum lane lane, enum op_kind op, const struct op_attrs *attrs, void *const *arg, int send,
+                int receive);
 /* Notes that a program begins, the same on all ranks. */
 void comm_wait_program(struct comm *c);
 /* Begins a wait outside the communicator. op: the collective that is waited for; -1: none. place: this rank's progress in the

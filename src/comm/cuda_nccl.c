@@ -467,9 +467,9 @@ static enum status collective(struct backend *b, enum lane lane, enum op_kind op
                                  .send = send,
                                  .receive = receive};
     pthread_mutex_lock(&r->lock);
-    enum status st = !r->comm || atomic_load(&r->aborted) ? gone()
-                     : flows_is_reduction(op)             ? reduce(r, lane, &x)
-                                                          : move(r, lane, &x);
+    enum status st = !r->comm || atomic_load(&r->aborted) ? gone() : flows_check(&x);
+    if (st == OK)
+        st = flows_is_reduction(op) ? reduce(r, lane, &x) : move(r, lane, &x);
     pthread_mutex_unlock(&r->lock);
     return st;
 }

@@ -56,7 +56,7 @@ static struct dispatch_shape dispatch_of(const struct collective *c)
 enum status flows_check(const struct collective *c)
 {
     const struct dispatch_shape s = dispatch_of(c);
-    return c->op == OP_DISPATCH || c->op == OP_RETURN ? dispatch_check(&s, c->arg[2], c->me) : OK;
+    return op_is_counted(c->op) ? dispatch_check(&s, c->arg[2], c->me) : OK;
 }
 
 /* Finds the rows of pairs that are this rank's and member m's experts', among those sorted here. */

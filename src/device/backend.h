@@ -98,7 +98,8 @@ struct backend {
     /* Returns a failure that has occurred meanwhile, without blocking; *joined: 1 if all ranks have joined. May be called from
      * any thread. */
     enum status (*health)(struct backend *b, int *joined);
-    /* Submits a collective of the lane. send, receive: 1 if this half of an OP_EXCHANGE takes place. */
+    /* Submits a collective of the lane. send, receive: 1 if this half of an OP_EXCHANGE takes place. Counts (op_is_counted) are in host
+     * memory, and may be overwritten once the call returns. */
     enum status (*collective)(struct backend *b, enum lane lane, enum op_kind op, const struct op_attrs *attrs, void *const *arg,
                               int send, int receive);
     /* Aborts running work, whose results are undefined, and allows no further work. May be called from any thread; streams then
@@ -107,6 +108,7 @@ struct backend {
 
     /* Fills device memory in the arena; the caller makes sure that no instruction is under way. */
     enum status (*fill)(struct backend *b, void *device, int byte, int64_t bytes);
+    /* Reads device memory; also while instructions run that leave these bytes alone. */
     enum status (*read)(struct backend *b, void *host, const void *device, int64_t bytes);
     enum status (*write)(struct backend *b, void *device, const void *host, int64_t bytes);
 

@@ -49,15 +49,6 @@ static void find_hindrance(const struct comm *c, const struct facts *all, char *
     }
 }
 
-/* Writes why the library cannot carry the mesh's messages, or "". It needs their sizes when they are submitted. */
-static void find_unknown_sizes(const struct comm *c, char *why, size_t size)
-{
-    const struct mesh mesh = comm_mesh(c);
-    if (mesh_degree(&mesh, MESH_EP) > 1)
-        snprintf(why, size, "the sizes of messages to other ranks' experts (--mesh ep=%d) are known on the GPU alone",
-                 mesh_degree(&mesh, MESH_EP));
-}
-
 /* Looks at the library's progress and at what the other ranks say; *joined: the library has started. */
 static enum status look(const struct exec_context *x, int *joined)
 {
@@ -137,8 +128,6 @@ enum status carrier_open(struct exec_context *x, enum carriers wanted, struct ca
     enum status st = comm_gather(c, &own, sizeof own, all);
     if (st == OK)
         find_hindrance(c, all, why, sizeof why);
-    if (st == OK && !why[0])
-        find_unknown_sizes(c, why, sizeof why);
     free(all);
     TRY(st);
     if (why[0] && wanted == CARRIER_NCCL)

@@ -162,6 +162,29 @@ static void limit_ahead(const struct program *p, const struct lane_index *index,
     }
 }
 
+/* Returns the device address of an argument's first byte, -1: it has none. */
+static int64_t address_of(const struct program *p, const struct instr *in, int arg)
+{
+    for (int k = in->first_operand; k < in->first_operand + in->n_operands; k++)
+        if (p->operands[k].arg == arg)
+            return p->buffers[p->operands[k].buffer].address + p->operands[k].offset;
+    return -1;
+}
+
+/* Makes each collective whose counts the host reads wait until they are there: until the gather that wrote them has retired. */
+static void await_counts(const struct program *p, int32_t *after)
+{
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        for (int k = i - 1; op_is_counted(in->op) && after[i] == 0; k--) {
+            const struct instr *gather = &p->instrs[k];
+            assert(k >= 0 && "counts are gathered on the lane on which rows travel");
+            if (gather->lane == in->lane && gather->op == OP_ALL_GATHER && address_of(p, gather, 1) == address_of(p, in, 2))
+                after[i] = (int32_t)gather->ticket;
+        }
+    }
+}
+
 static enum status marks_make(const struct device_lanes *d, const struct program *p, struct marks *m)
 {
     int positions[CURSORS] = {0}, next[CURSORS] = {p->n_instrs, p->n_instrs, p->n_instrs, p->n_instrs};
@@ -187,6 +210,8 @@ static enum status marks_make(const struct device_lanes *d, const struct program
     memcpy(m->timed, m->plain, (size_t)p->n_instrs); /* instructions named in `after` are watched in both variants */
     mark_regularly(d, p, 1, m->timed);
     limit_ahead(p, &m->index, m->plain, m->after);
+    if (d->cursors == CURSORS)
+        await_counts(p, m->after);
     return OK;
 }
 

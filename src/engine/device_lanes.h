@@ -19,7 +19,8 @@
  * 5. If a library of the device carries messages (exec_context.carried), the comm lanes are device lanes, too. They share one
  * stream and one cursor, so that all ranks give the library all collectives in the program's order and cannot deadlock: the
  * earliest collective not given yet waits for nothing later. All collectives and all that they wait for are watched, so the board
- * tells which one waits for other ranks (comm_guard.h). */
+ * tells which one waits for other ranks (comm_guard.h). Rows for other ranks' experts (op_is_counted) are given to the library once
+ * their numbers have arrived. */
 #ifndef LTRAIN_ENGINE_DEVICE_LANES_H
 #define LTRAIN_ENGINE_DEVICE_LANES_H
 

@@ -39,16 +39,39 @@ struct exec_halves exec_halves(const struct exec_context *x, const struct progra
     return (struct exec_halves){exec_holds(x, a->comm.send_if), exec_holds(x, a->comm.recv_if)};
 }
 
-static enum status submit_collective(const struct exec_context *x, const struct program *p, const struct instr *in,
-                                     void *const *arg)
+/* Fetches the numbers by which a collective's messages travel: the device has gathered them. */
+static enum status fetch_counts(const struct exec_context *x, const struct program *p, const struct instr *in, void **arg)
+{
+    enum { COUNTS = 2 };
+    int64_t offset, bytes;
+    const void *device = exec_argument(x, p, in, COUNTS, &offset, &bytes);
+    arg[COUNTS] = x->counts;
+    return backend_status(x->backend, x->backend->read(x->backend, x->counts, device, bytes));
+}
+
+int64_t exec_count_bytes(const struct program *p)
+{
+    int64_t most = 0;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        const struct op_attrs *a = &program_call(p, in)->attrs;
+        if (op_is_counted(in->op))
+            most = max_i64(most, p->group_size[in->lane] * (a->comm.type + 1) * dtype_size(I32));
+    }
+    return most;
+}
+
+static enum status submit_collective(const struct exec_context *x, const struct program *p, const struct instr *in, void **arg)
 {
     const struct op_attrs *a = &program_call(p, in)->attrs;
     const struct exec_halves h = exec_halves(x, p, in);
     struct backend *b = x->backend;
     if (!h.send && !h.receive)
         return OK;
+    if (op_is_counted(in->op))
+        TRY(fetch_counts(x, p, in, arg));
     TRY(backend_status(b, b->collective(b, in->lane, in->op, a, arg, h.send, h.receive)));
-    comm_count(x->comm, in->lane, in->op, a, h.send, h.receive);
+    comm_count(x->comm, in->lane, in->op, a, arg, h.send, h.receive);
     return OK;
 }
 

@@ -17,6 +17,7 @@ struct exec_context {
     struct store *store;               /* NULL if no program touches nvme */
     struct comm *comm;                 /* NULL or of a single rank: programs have no comm lanes */
     struct bounce *bounce;             /* NULL: messages are sent from device memory, or there are none */
+    void *counts;                      /* host memory for the counts of a collective that the library carries (op_is_counted) */
     int carried;                       /* 1: the backend's library carries messages, and comm watches over the ranks */
     const uint8_t *predicates;         /* [k]: predicate k of the micro-batch holds; NULL: no program has any */
     op_kernel *host_kernels[OP_COUNT]; /* kernels of the host lane */
@@ -42,6 +43,8 @@ struct exec_halves {
 struct exec_halves exec_halves(const struct exec_context *x, const struct program *p, const struct instr *in);
 /* Submits an instruction of COMPUTE, H2D or D2H, or a collective that the backend carries, to its lane's stream. */
 enum status exec_submit(const struct exec_context *x, const struct program *p, const struct instr *in);
+/* Returns the largest size of the counts of the program's collectives (op_is_counted), in bytes. */
+int64_t exec_count_bytes(const struct program *p);
 /* Lets the backend prepare each kernel call of the program, which must not be running. Memory that COMPUTE instructions touch
  * holds zeros or garbage afterwards. */
 enum status exec_prepare(const struct exec_context *x, const struct program *p);

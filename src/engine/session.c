@@ -158,6 +158,16 @@ int64_t session_message_bytes(const struct plan *plan)
     return bounce_bytes(plan->programs, PLAN_PROGRAMS);
 }
 
+/* Makes room for the counts of messages that a library carries. */
+static enum status make_counts(struct session *x)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < x->n_programs && x->context.carried; k++)
+        bytes = x->programs[k] ? max_i64(bytes, exec_count_bytes(x->programs[k])) : bytes;
+    x->context.counts = bytes > 0 ? sys_calloc(1, (size_t)bytes) : NULL;
+    return bytes > 0 && !x->context.counts ? status_fail(ERR_NOMEM, "out of memory for the session") : OK;
+}
+
 /* Opens bounce buffers between the communicator and a device that only copies reach. */
 static enum status open_bounce(struct session *x)
 {
@@ -271,6 +281,7 @@ enum status session_create(const struct model *m, struct plan *const *plans, int
     TRY_GOTO(open_device(x, s), fail);
     TRY_GOTO(open_host(x), fail);
     TRY_GOTO(open_bounce(x), fail);
+    TRY_GOTO(make_counts(x), fail);
     TRY_GOTO(open_store(x, nvme_paths, n_paths), fail);
     TRY_GOTO(backend_cpu_kernels(x->context.host_kernels), fail);
     x->host_stream.threads = x->plan->strategy.target->threads;
@@ -341,6 +352,7 @@ void session_destroy(struct session *s)
         plan_destroy(s->plans[i].plan);
     model_destroy(s->slice);
     free(s->programs);
+    free(s->context.counts);
     free(s->staging);
     free(s->predicates);
     free(s);

@@ -69,6 +69,11 @@ int op_is_scan(enum op_kind kind)
     return kind == OP_SCAN || kind == OP_SCAN_GRAD || kind == OP_SCAN_SUM || kind == OP_SCAN_GRAD_SUM;
 }
 
+int op_is_counted(enum op_kind kind)
+{
+    return kind == OP_DISPATCH || kind == OP_RETURN;
+}
+
 struct op_product op_product(enum op_kind kind, const struct op_attrs *a)
 {
     assert(kind == OP_GEMM || kind == OP_EXPERTS || kind == OP_EXPERTS_GRAD || op_is_scan(kind));

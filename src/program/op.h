@@ -326,6 +326,8 @@ uint64_t op_table_digest(void);
 enum op_class op_class(enum op_kind kind);
 /* Tells whether an op passes over a scan's rows. */
 int op_is_scan(enum op_kind kind);
+/* Tells whether the sizes of an op's messages are numbers of its third argument. */
+int op_is_counted(enum op_kind kind);
 /* Returns the matrix product from which the cost of an op of class MATRIX is estimated: of experts, one's, with an equal part of the
  * rows. For scans, one head's products with its state. */
 struct op_product op_product(enum op_kind kind, const struct op_attrs *a);

@@ -146,7 +146,7 @@ static const char *collective_fault(const struct program *p, const struct instr 
         snprintf(text, size, "there is no other member at a distance of %d in a group of %d", distance, P);
         return text;
     }
-    if (in->op == OP_DISPATCH || in->op == OP_RETURN)
+    if (op_is_counted(in->op))
         return rows_fault(p, in, text, size);
     const char *fault = sizes_fault(p, in, text, size);
     if (!fault && in->op == OP_SHIFT)

@@ -153,7 +153,7 @@ static int list_meshes(int heads, struct mesh *out)
     return n;
 }
 
-/* Runs a model with adapters on experts, which all ranks share out: messages are staged however many GPUs there are. */
+/* Runs a model with adapters on experts, which all ranks share out, with both carriers. */
 static void share_experts_out(void)
 {
     struct cell c = {

@@ -139,15 +139,14 @@ static enum status fill(struct backend *b, void *device, int byte, int64_t bytes
     return CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_COMPUTE]));
 }
 
-/* Reads through the bounce buffer, so the caller's memory need not be pinned. */
+/* Reads through the bounce buffer, so the caller's memory need not be pinned, and on a stream that waits for no lane. */
 static enum status read_bytes(struct backend *b, void *host, const void *device, int64_t bytes)
 {
     struct cuda_device *c = cuda_device_of(b);
     for (int64_t at = 0, n; at < bytes; at += n) {
         n = min_i64(BOUNCE, bytes - at);
-        TRY(CUDA_STATUS(
-            cudaMemcpyAsync(c->bounce, (const char *)device + at, (size_t)n, cudaMemcpyDeviceToHost, c->stream[LANE_D2H])));
-        TRY(CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_D2H])));
+        TRY(CUDA_STATUS(cudaMemcpyAsync(c->bounce, (const char *)device + at, (size_t)n, cudaMemcpyDeviceToHost, c->reading)));
+        TRY(CUDA_STATUS(cudaStreamSynchronize(c->reading)));
         memcpy((char *)host + at, c->bounce, (size_t)n);
     }
     return OK;
@@ -182,6 +181,8 @@ static enum status use_streams(struct backend *b)
     unsigned char guard[GUARD];
     TRY(read_bytes(b, guard, b->base - GUARD, GUARD));
     TRY(write_bytes(b, b->base - GUARD, guard, GUARD));
+    TRY(CUDA_STATUS(cudaMemcpyAsync(c->bounce, b->base - GUARD, GUARD, cudaMemcpyDeviceToHost, c->stream[LANE_D2H])));
+    TRY(CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_D2H])));
     TRY(CUDA_STATUS(cudaMemcpyAsync(c->bounce, b->base - GUARD, GUARD, cudaMemcpyDeviceToHost, c->stream[LANE_WORLD])));
     TRY(CUDA_STATUS(cudaMemcpyAsync(b->base - GUARD, c->bounce, GUARD, cudaMemcpyHostToDevice, c->stream[LANE_WORLD])));
     return CUDA_STATUS(cudaStreamSynchronize(c->stream[LANE_WORLD]));

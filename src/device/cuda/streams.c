@@ -115,6 +115,7 @@ enum status cuda_streams_open(struct cuda_device *c)
         TRY(make_events(c, l));
         c->b.stream[l] = c->stream[l];
     }
+    TRY(CUDA_STATUS(cudaStreamCreateWithPriority(&c->reading, cudaStreamNonBlocking, greatest)));
     c->b.streams = 1;
     c->b.enter = enter;
     c->b.copy = copy;
@@ -142,4 +143,6 @@ void cuda_streams_close(struct cuda_device *c)
             (void)cudaStreamDestroy(c->stream[l]);
         }
     }
+    if (c->reading)
+        (void)cudaStreamDestroy(c->reading);
 }

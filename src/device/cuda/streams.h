@@ -25,6 +25,7 @@ struct cuda_device {
     char name[192];
     int device;
     cudaStream_t stream[LANES]; /* streams of COMPUTE, H2D, D2H and WORLD */
+    cudaStream_t reading;       /* stream of the backend's `read` */
     cudaEvent_t made[CUDA_EVENT_KINDS][LANES][BACKEND_EVENTS + 1];
     cudaEvent_t event[LANES][BACKEND_EVENTS + 1]; /* events of each stream, by number; each stands for its last recording */
     struct cuda_pin pin[CUDA_PINS];

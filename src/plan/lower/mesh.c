@@ -164,12 +164,11 @@ static unsigned find_open(const struct plan_request *s)
     return n > 1 ? open : 0;
 }
 
-/* Tells whether planning may choose how many ranks share experts out: only beside other degrees, and not on GPUs, where messages would
- * be staged through host memory. */
+/* Tells whether planning may choose how many ranks share experts out: only beside other degrees. */
 static int may_choose_experts(const struct model *m, const struct plan_request *s)
 {
     return s->open_degrees != 0 && s->mesh.degree[MESH_EP] < 0 && mesh_degree(&s->mesh, MESH_PP) == 1 && m->config.experts > 0 &&
-           !mesh_on_gpus(s) && model_share_check(m, (int)m->config.experts) == OK;
+           model_share_check(m, (int)m->config.experts) == OK;
 }
 
 /* Returns the number of ranks that have different parts of the layers: the product of the degrees of slices and stages. */

@@ -10,11 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-int mesh_on_gpus(const struct plan_request *s)
-{
-    return s->target && s->target->capability > 0;
-}
-
 enum status mesh_check_slices(const struct model *m, const struct plan_request *s)
 {
     const int tp = mesh_degree(&s->mesh, MESH_TP);

@@ -6,8 +6,6 @@
 #include "model/model.h"
 #include "settings/settings.h"
 
-/* Tells whether the plan's programs run on GPUs. */
-int mesh_on_gpus(const struct plan_request *s);
 /* Returns the islands of the machine that the plan is made for; NULL: all nodes are alike. */
 struct islands;
 const struct islands *mesh_islands(const struct plan_request *s);
