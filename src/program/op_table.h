@@ -91,17 +91,17 @@ OP(NORM_GRAD, norm_grad, ELEMENTWISE, NEVER, a->norm.dtype, 16.0 * a->norm.rows 
 
 /* c[m,n] (+)= scale op(a)[m,k] op(b)[k,n], fp32 accumulation; one bf16 operand makes it a product in bf16. c begins at column
  * c_first of the argument's rows, which are ldc apart, a at column a_first of its own */
-OP(GEMM, gemm, MATRIX, NEVER, a->gemm.a_type == BF16 || a->gemm.b_type == BF16 ? BF16 : F32,
+OP(GEMM, gemm, MATRIX, FREELY, a->gemm.a_type == BF16 || a->gemm.b_type == BF16 ? BF16 : F32,
    2.0 * a->gemm.m * a->gemm.n * a->gemm.k,
-   SUM(c, AS(gemm.c_type), gemm.accumulate), IN(a, AS(gemm.a_type)), IN(b, AS(gemm.b_type)), WORK(work))
+   SUM(c, AS(gemm.c_type), gemm.accumulate), ADDEND(a, AS(gemm.a_type)), IN(b, AS(gemm.b_type)), WORK(work))
 
 /* y += bias: y [rows,dim], with rows ld elements apart (0: dim), bias [dim] */
-OP(BIAS, bias, ELEMENTWISE, NEVER, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
-   INOUT(y, AS(bias.y_type)), IN(bias, T(bias)))
+OP(BIAS, bias, ELEMENTWISE, FREELY, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
+   INOUT(y, AS(bias.y_type)), ADDEND(bias, T(bias)))
 
 /* dbias (+)= column sums of dy, in row order: dbias [dim], dy [rows,dim], with rows ld elements apart (0: dim) */
-OP(BIAS_GRAD, bias_grad, ELEMENTWISE, NEVER, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
-   SUM(dbias, F32, bias.accumulate), IN(dy, AS(bias.y_type)))
+OP(BIAS_GRAD, bias_grad, ELEMENTWISE, FREELY, a->bias.y_type, 1.0 * a->bias.rows * a->bias.dim,
+   SUM(dbias, F32, bias.accumulate), ADDEND(dy, AS(bias.y_type)))
 
 /* --- The residual stream: attrs.add --- */
 
@@ -228,8 +228,8 @@ OP(HEADS_JOIN, heads_join, ELEMENTWISE, FREELY, a->join.dtype, 0,
    OUT(y, T(join)), IN(x, T(join)), IN(z, T(join)))
 
 /* dx = the part of dy that is HEADS_JOIN's x; dz (+)= the other part, summed over heads in their order */
-OP(HEADS_SPLIT, heads_split, ELEMENTWISE, NEVER, F32, 1.0 * a->join.rows * a->join.heads * a->join.shared,
-   OUT(dx, F32), SUM(dz, F32, join.accumulate), IN(dy, F32))
+OP(HEADS_SPLIT, heads_split, ELEMENTWISE, FREELY, F32, 1.0 * a->join.rows * a->join.heads * a->join.shared,
+   OUT(dx, F32), SUM(dz, F32, join.accumulate), ADDEND(dy, F32))
 
 /* Merges attention over two disjoint sets of keys: o and lse, of one set, become those of both; o_part and lse_part are the
  * other's: o, o_part [rows,heads,head_dim], lse, lse_part [heads,rows] */
@@ -321,7 +321,7 @@ OP(MULTIPLY, multiply, ELEMENTWISE, NEVER, a->cast.x_type, 1.0 * a->cast.n,
 
 /* Dequantises a part of a matrix in NF4 or int8 (base/quantised.h), rounded to y's type: y [rows,cols]; codes: those from element
  * `first` on, which may begin in the middle of a byte; scales: the matrix's part of scales */
-OP(DEQUANTISE, dequantise, ELEMENTWISE, NEVER, a->dequantise.y_type, 1.0 * a->dequantise.rows * a->dequantise.cols,
+OP(DEQUANTISE, dequantise, ELEMENTWISE, FREELY, a->dequantise.y_type, 1.0 * a->dequantise.rows * a->dequantise.cols,
    OUT(y, AS(dequantise.y_type)), IN(codes, BYTES), IN(scales, F32))
 
 /* --- Columns: attrs.columns --- */

@@ -129,6 +129,7 @@ struct seq_heads {
     int64_t layers;        /* number of the model's layers that have these heads */
     const char *kind;      /* name of such layers in messages */
     int64_t value_dim;     /* width of v and o; 0: head_dim */
+    int64_t latent; /* elements of a token's row that a ring sends in place of k and v, which members make of it; 0: none */
 };
 
 /* Checks the degrees: ulysses * ring = ranks; ulysses divides heads, and divides kv_heads or is a multiple of them (KV heads are
@@ -160,7 +161,8 @@ enum seq_resend {
  *   all-to-all backward  (U-1)/U * n * (D*H*b + (D + V) * (H*b + K'*b + 4K') + 4H)
  *                                                                           q, k, v, do, delta out; dq (storage), dk, dv (fp32) back
  *   ring forward         (R-1) * S_pad/R * K'/U * (D + V) * b               k, v
- *   ring backward        (R-1) * S_pad/R * K'/U * (D + V) * (b + 4)         k, v; dk, dv in fp32 back */
+ *   ring backward        (R-1) * S_pad/R * K'/U * (D + V) * (b + 4)         k, v; dk, dv in fp32 back
+ * With U = 1 and a latent its width stands for K' * (D + V) in the ring's rows. */
 struct seq_volume {
     int64_t all_to_all_forward, all_to_all_backward, ring_forward, ring_backward;
 };

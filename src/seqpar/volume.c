@@ -9,10 +9,11 @@ static int64_t both_dims(const struct seq_heads *h)
     return h->head_dim + (h->value_dim > 0 ? h->value_dim : h->head_dim);
 }
 
-/* Returns the elements of one ring member's K and V (or dK and dV) for the KV heads of one rank. */
+/* Returns the elements of one ring member's K and V (or dK and dV) for the KV heads of one rank, or of its latents. */
 static int64_t block_elements(const struct seq_shape *s, const struct seq_heads *h)
 {
-    return seq_member_rows(s) * (max_i64(h->kv_heads, s->ulysses) / s->ulysses) * both_dims(h);
+    const int64_t all_heads = max_i64(h->kv_heads, s->ulysses) / s->ulysses * both_dims(h);
+    return seq_member_rows(s) * (h->latent > 0 && s->ulysses == 1 ? h->latent : all_heads);
 }
 
 struct seq_volume seq_volume(const struct seq_shape *s, const struct seq_heads *h, enum seq_resend resend)

@@ -219,7 +219,7 @@ static const struct kind {
              {"hybrid/olmo-hybrid", 2},
              {"hybrid/falcon-h1", 2},
              {"hybrid/kimi-linear", 2, 1},
-             {"latent/youtu", 2},
+             {"latent/youtu", 2, 1},
              {"latent/deepseek-v3", 4}};
 
 enum { OTHER_STEPS = 2, N_KINDS = (int)(sizeof kinds / sizeof *kinds) };
@@ -402,6 +402,32 @@ static void check_balanced(void)
     golden_close(&g);
 }
 
+/* Latents around a ring have the same bits wherever they are kept and whatever is computed again. */
+static void check_latents(void)
+{
+    double got[2][OTHER_STEPS][2];
+    for (int i = 0; i < 2; i++) {
+        const struct layout l = {.mesh = {{1, 1, size}}, .zero = 3, .nvme = i};
+        struct rig r;
+        struct golden g;
+        struct sequence q;
+        must(golden_open("latent/youtu", &g), "golden data");
+        start(&r, &g, &l);
+        other_documents(&g, r.model, &q);
+        for (int step = 0; step < OTHER_STEPS; step++)
+            must(rig_step(&r, &q, 1, &got[i][step][0], &got[i][step][1]), "step");
+        must(rig_flush(&r), "flush");
+        rig_stop(&r);
+        sequence_free(&q);
+        golden_close(&g);
+    }
+    if (memcmp(got[0], got[1], sizeof got[0]) == 0)
+        return;
+    failures++;
+    fprintf(stderr, "rank %d: not ok: latents around a ring: norm %.17g on the device, %.17g from drives\n", rank,
+            got[0][OTHER_STEPS - 1][1], got[1][OTHER_STEPS - 1][1]);
+}
+
 /* Runs models whose experts are shared out: by all ranks, or as many as divide the experts, each with sequences of its own; and by two
  * that share a sequence's heads or tokens. ZeRO stages and placements take turns. */
 static void check_shared(void)
@@ -481,6 +507,8 @@ int main(int argc, char **argv)
         check_kinds(only);
     if (size > 1 && !only)
         check_shared();
+    if (size > 1 && (!only || strcmp(only, "latents") == 0))
+        check_latents();
     const int scattered = only && strcmp(only, "balanced") == 0;
     if ((scattered || !only) && (size == 2 || (size == 4 && (scattered || extent_is_long()))) && extent(0, 1, 1))
         check_balanced();

@@ -22,7 +22,7 @@ static const char *const DATA_NAMES[] = {"packed", "one document", "window"};
 struct cell_of_ranks {
     struct mesh mesh;
     int zero, data;
-    int hybrid; /* 1: Qwen3.5 with two recurrent layers and one with attention */
+    const char *golden; /* model of golden data; NULL: a Llama */
     enum dtype dtype, wire;
     int64_t seq_len;
     double alpha;
@@ -44,9 +44,12 @@ static int slices(const struct cell_of_ranks *c)
     return mesh_degree(&c->mesh, MESH_TP);
 }
 
-static int64_t attention_layers(const struct cell_of_ranks *c)
+static int64_t attention_layers(const struct model *m)
 {
-    return c->hybrid ? 1 : LAYERS;
+    int64_t n = 0;
+    for (int64_t l = 0; l < m->config.layers; l++)
+        n += model_attention(m, l) != NULL;
+    return n;
 }
 
 static int64_t micro_batches(const struct cell_of_ranks *c)
@@ -70,8 +73,8 @@ static void expect_ring(const struct cell_of_ranks *c, const struct seq_shape *s
     seq_needs(layout, t.lo, needs);
     struct seq_volume v = seq_volume_pruned(shape, heads, SEQ_RESEND_QKV, needs, comm_member(comm, LANE_RING));
     struct seq_volume all = seq_volume(shape, heads, SEQ_RESEND_QKV);
-    e->lane[LANE_RING - LANE_WORLD] += attention_layers(c) * (v.ring_forward + v.ring_backward);
-    e->ring_unpruned += attention_layers(c) * (all.ring_forward + all.ring_backward);
+    e->lane[LANE_RING - LANE_WORLD] += heads->layers * (v.ring_forward + v.ring_backward);
+    e->ring_unpruned += heads->layers * (all.ring_forward + all.ring_backward);
     seq_layout_destroy(layout);
 }
 
@@ -142,8 +145,15 @@ static void expect(const struct cell_of_ranks *c, const struct settings *s, cons
                    const struct sequence *batch, struct expected *e)
 {
     struct seq_shape shape;
-    const struct seq_heads heads = {m->config.heads / slices(c), m->config.kv_heads / slices(c), m->config.head_dim,
-                                    dtype_size(c->dtype)};
+    const struct attention_shape *x = &m->shapes[0];
+    const int64_t layers = attention_layers(m);
+    const struct seq_heads heads = {.heads = x->heads / slices(c),
+                                    .kv_heads = x->kv_heads / slices(c),
+                                    .head_dim = x->head_dim,
+                                    .storage_bytes = dtype_size(c->dtype),
+                                    .layers = layers,
+                                    .value_dim = x->value_dim,
+                                    .latent = x->kv_latent > 0 ? x->kv_latent + x->rotated : 0};
     const struct sharers all = {LANE_WORLD, size, rank, c->zero, c->zero > 0 ? 8 * (size - 1) : 0, LANE_WORLD};
     int64_t micro = micro_batches(c), d = rank / mesh_sharing(&c->mesh);
     memset(e, 0, sizeof *e);
@@ -152,8 +162,8 @@ static void expect(const struct cell_of_ranks *c, const struct settings *s, cons
         shape.padded > MAX_TOKENS)
         exit(1);
     struct seq_volume v = seq_volume(&shape, &heads, SEQ_RESEND_QKV);
-    e->lane[LANE_ULYSSES - LANE_WORLD] = micro * attention_layers(c) * (v.all_to_all_forward + v.all_to_all_backward);
-    if (c->hybrid)
+    e->lane[LANE_ULYSSES - LANE_WORLD] = micro * heads.layers * (v.all_to_all_forward + v.all_to_all_backward);
+    if (model_find_block(&m->layers[0], BLOCK_RECURRENT))
         expect_states(c, &shape, m, e);
     for (int64_t i = 0; i < micro; i++)
         expect_ring(c, &shape, &heads, i * c->mesh.degree[MESH_DP] + d < BATCH ? &batch[i * c->mesh.degree[MESH_DP] + d] : NULL,
@@ -225,7 +235,7 @@ static void sum_up(const struct cell_of_ranks *c, const struct model *m, const i
         cell_print(c, stdout);
         printf(": parameters and gradients %.0f, norm and losses %.0f, ulysses %.0f, ring %.0f (unpruned %.0f)\n", x[0], x[1],
                x[2], x[3], x[4]);
-        if (c->zero == 3 && !c->hybrid && slices(c) == 1)
+        if (c->zero == 3 && !c->golden && slices(c) == 1)
             compare(c, "of parameters and gradients from all ranks", STEADY - 1, (int64_t)x[0], three_times_parameters(c, m));
         if (c->data == DATA_WINDOW && c->mesh.degree[MESH_RING] >= 4 && !(x[3] < x[4])) {
             failures++;
@@ -251,7 +261,7 @@ static void settle(struct rig *r, const struct cell_of_ranks *c)
     s->plan.grad_accum = micro_batches(c);
     s->plan.batch = BATCH;
     s->plan.threads = 1;
-    if (c->hybrid) { /* chunks that divide the pieces of all meshes */
+    if (c->golden) { /* chunks that divide the pieces of all meshes */
         s->plan.row_chunk = 20;
         s->plan.loss_tile = 10;
     }
@@ -264,7 +274,7 @@ static void settle(struct rig *r, const struct cell_of_ranks *c)
 static void make_data(struct sequence *q, const struct cell_of_ranks *c, uint64_t seed)
 {
     static const int64_t documents[] = {1, 1, 37, 11, 25, 25, 3, 0};
-    sequence_random(q, c->seq_len, c->hybrid ? 32 : 96, seed, c->data == DATA_PACKED ? documents : NULL);
+    sequence_random(q, c->seq_len, c->golden ? 32 : 96, seed, c->data == DATA_PACKED ? documents : NULL);
     for (int64_t i = 0; i < c->seq_len && c->data == DATA_WINDOW; i++)
         q->lo[i] = (int32_t)max_i64(q->lo[i], i - 20);
 }
@@ -299,9 +309,9 @@ static enum status model_of(const struct cell_of_ranks *c, struct model **out)
 {
     struct model_config config;
     char path[600];
-    if (!c->hybrid)
+    if (!c->golden)
         return cell_model(FAMILY_LLAMA, LAYERS, out);
-    snprintf(path, sizeof path, "%s/tests/golden/hybrid/qwen3_5", getenv("LTRAIN_SOURCE_ROOT"));
+    snprintf(path, sizeof path, "%s/tests/golden/%s", getenv("LTRAIN_SOURCE_ROOT"), c->golden);
     TRY(model_config_read(path, &config));
     config.positions = c->seq_len;
     return model_create(&config, NULL, 0, out);
@@ -392,9 +402,9 @@ static void balanced_cells(void)
             .mesh = {{1, size / ring, ring}}, .zero = 3, .data = data, .dtype = F32, .wire = F32, .seq_len = 1100});
 }
 
-/* Runs cells of a model whose states pass between ranks, on each mesh that shares sequences and has two heads. Its embedding is tied,
- * so that stage 3 gathers it twice: other cells have that stage. */
-static void hybrid_cells(void)
+/* Runs cells of a model whose states, or latents, pass between ranks, on each mesh that shares sequences and has two heads. Its embedding
+ * is tied, so that stage 3 gathers it twice: other cells have that stage. */
+static void golden_cells(const char *golden)
 {
     struct mesh mesh[32];
     int n = meshes(mesh);
@@ -402,8 +412,13 @@ static void hybrid_cells(void)
         const int *degree = mesh[i].degree;
         if (degree[MESH_DP] == size || degree[MESH_ULYSSES] > 2 || (size == 8 && degree[MESH_DP] > 1))
             continue;
-        run_cell(&(struct cell_of_ranks){
-            .mesh = mesh[i], .zero = i % 3, .hybrid = 1, .dtype = i % 2 ? BF16 : F32, .wire = F32, .seq_len = 150, .alpha = 0.5});
+        run_cell(&(struct cell_of_ranks){.mesh = mesh[i],
+                                         .zero = i % 3,
+                                         .golden = golden,
+                                         .dtype = i % 2 ? BF16 : F32,
+                                         .wire = F32,
+                                         .seq_len = 150,
+                                         .alpha = 0.5});
     }
 }
 
@@ -418,7 +433,8 @@ int main(void)
     size = comm_size(comm);
     small_cells(extent_is_long());
     balanced_cells();
-    hybrid_cells();
+    golden_cells("hybrid/qwen3_5"); /* two recurrent layers, one with attention */
+    golden_cells("latent/youtu");
     if (size > 1)
         sliced_cells();
     double all = failures;

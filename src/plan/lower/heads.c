@@ -47,3 +47,15 @@ struct head_tiles heads_cut(const struct attention_shape *shape, const struct me
     t.q_per_kv = t.n_q / t.n_kv;
     return t;
 }
+
+int heads_send_latents(const struct attention_block *w, const struct mesh *mesh)
+{
+    return w->kv_a.weight >= 0 && w->k.rank == 0 && mesh->degree[MESH_RING] > 1 && mesh->degree[MESH_ULYSSES] == 1 &&
+           mesh_degree(mesh, MESH_TP) == 1;
+}
+
+int64_t heads_latent(const struct model *m, const struct attention_block *w)
+{
+    const struct attention_shape *s = &m->shapes[w->shape];
+    return s->kv_latent > 0 && w->k.rank == 0 ? s->kv_latent + s->rotated : 0;
+}

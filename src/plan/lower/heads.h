@@ -20,4 +20,10 @@ int heads_tile_legal(const struct attention_shape *shape, const struct mesh *mes
 /* Cuts the heads into tiles of the largest legal number of heads up to `tile`; if there is none, of the smallest legal number. */
 struct head_tiles heads_cut(const struct attention_shape *shape, const struct mesh *mesh, int64_t tile);
 
+/* Tells whether the ranks of a ring send latents in place of the keys and values that each of them makes of these. Adapters of the maps to
+ * keys and values work chunk by chunk on the tokens' owner. */
+int heads_send_latents(const struct attention_block *w, const struct mesh *mesh);
+/* Returns the numbers of a token's row that a ring without ulysses sends for all heads; 0: keys and values travel. */
+int64_t heads_latent(const struct model *m, const struct attention_block *w);
+
 #endif

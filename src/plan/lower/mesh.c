@@ -4,6 +4,7 @@
 #include "machine/hardware.h"
 #include "machine/islands.h"
 #include "model/share.h"
+#include "plan/lower/heads.h"
 #include "plan/lower/mesh_parts.h"
 #include "program/target.h"
 #include "seqpar/seqpar.h"
@@ -36,6 +37,7 @@ static void kinds_of(const struct model *m, const struct plan_request *s, struct
                                                 .kv_heads = shape->kv_heads / slices,
                                                 .head_dim = shape->head_dim,
                                                 .value_dim = shape->value_dim,
+                                                .latent = slices == 1 ? heads_latent(m, a) : 0,
                                                 .storage_bytes = dtype_size(s->dtype),
                                                 .layers = m->kinds[i].layers,
                                                 .kind = model_kind_name(m, &m->kinds[i], out->name[out->n])};

@@ -4,6 +4,7 @@
 #include "machine/rank_cost.h"
 #include "model/part.h"
 #include "plan/lower/fixed.h"
+#include "plan/lower/heads.h"
 #include "plan/search/tuning.h"
 #include "seqpar/seqpar.h"
 
@@ -101,6 +102,27 @@ static void add_attention(struct part *x)
     x->attention *= x->layers * (x->shape.ring > 1 ? MESH_RING_UNEVEN : 1);
 }
 
+/* Adds the products of a ring's latents: keys and values of other members' rows, made again backward, and their gradients. */
+static void add_expansion(struct part *x)
+{
+    const struct model *m = x->m;
+    const struct gemm_rates *r = &x->cost.device.gemm[x->s->dtype];
+    for (int i = 0; i < m->n_kinds; i++) {
+        const struct attention_block *a = model_attention(m, m->kinds[i].first);
+        if (!a || !heads_send_latents(a, &x->s->mesh))
+            continue;
+        const struct attention_shape *h = &m->shapes[a->shape];
+        const double rows = (double)x->fixed.rows, in = (double)h->kv_latent,
+                     out = (double)h->heads * (double)(h->head_dim - h->rotated + h->value_dim), others = x->shape.ring - 1,
+                     flops = 2 * others * rows * in * out * m->kinds[i].layers * x->layers,
+                     forward = flops / gemm_rate(r, GEMM_NT, rows, out, in);
+        x->products += forward;
+        if (!x->s->evaluation)
+            x->products += forward + flops / gemm_rate(r, GEMM_NN, rows, in, out) +
+                           (m->params[a->k.weight].trained ? flops / gemm_rate(r, GEMM_TN, out, in, rows) : 0);
+    }
+}
+
 /* Returns half of the saved columns of a layer's blocks without attention, the mean of all layers: the width of a gated MLP. */
 static double mean_width(const struct model *m)
 {
@@ -173,6 +195,7 @@ static void add_sharing(struct part *x)
                                         .kv_heads = h->kv_heads,
                                         .head_dim = h->head_dim,
                                         .value_dim = h->value_dim,
+                                        .latent = heads_send_latents(a, &x->s->mesh) ? heads_latent(m, a) : 0,
                                         .storage_bytes = (int64_t)dtype_size(x->s->dtype)};
         const struct seq_volume v = seq_volume(&x->shape, &heads, SEQ_RESEND_QKV);
         const int trains = !x->s->evaluation;
@@ -435,6 +458,7 @@ enum status mesh_seconds(const struct model *m, const struct mesh_products *prod
     plan_cost_model(s, &x.cost);
     add_products(&x, products);
     add_attention(&x);
+    add_expansion(&x);
     add_elements(&x);
     add_slices(&x);
     add_sharing(&x);

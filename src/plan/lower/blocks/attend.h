@@ -40,6 +40,10 @@ struct attention_work {
     /* Keys and values of one step of the ring, results of one step (o_part, lse_part: or of one cached block), and the sums of
      * the forward pass. */
     struct value ring_k, ring_v, o_part, o_sum, lse_part, dq_part, dk_part, dv_part, returned_k[2], returned_v[2];
+    /* If latents travel around the ring (latent_ring.c): all members' normalised latents and shared parts of keys, a tile's own parts
+     * of keys, and the gradients of these. */
+    struct value ring_latents, ring_rotated, ring_own, ring_dlatents, ring_drotated, ring_down, returned_latents[2],
+        returned_rotated[2];
 };
 
 static inline struct attention_work *attention_work(const struct lowering *L, const struct attention_block *w)

@@ -14,6 +14,7 @@
 #include "plan/lower/blocks/kept.h"
 #include "plan/lower/blocks/latent.h"
 #include "plan/lower/blocks/latent_cache.h"
+#include "plan/lower/blocks/latent_ring.h"
 #include "plan/lower/blocks/projections.h"
 #include "plan/lower/blocks/ring.h"
 #include "plan/lower/emit.h"
@@ -88,7 +89,7 @@ static void put_all(struct lowering *L, struct value *v)
  * latents are attended as they are. */
 static int gathers_keys(const struct lowering *L, const struct attention_block *w, int is_first)
 {
-    if (caches_latents(L, w))
+    if (caches_latents(L, w) || ring_sends_latents(L, w))
         return 0;
     return kept_keys(L) ? is_first && L->phase == PHASE_FORWARD : L->ulysses == 1 || is_first;
 }
@@ -101,8 +102,11 @@ static void gather_qkv(struct lowering *L, const struct block *b, int t)
     struct attention_work *W = work_of(L, b);
     int q_per_kv = W->heads->q_per_kv, kt = t / q_per_kv;
     struct value *q = &a->q[t], *k = &a->k[kt], *v = &a->v[kt];
-    const int with_keys = gathers_keys(L, &b->weights->attention, t % q_per_kv == 0);
+    const struct attention_block *w = &b->weights->attention;
+    const int with_keys = gathers_keys(L, w, t % q_per_kv == 0);
     value_open_full(L, q);
+    if (t == 0)
+        latent_ring_begin(L, w);
     if (with_keys) {
         value_open_full(L, k);
         value_open_full(L, v);
@@ -116,13 +120,17 @@ static void gather_qkv(struct lowering *L, const struct block *b, int t)
                 value_get(L, v, i);
             }
         }
-        if (caches_latents(L, &b->weights->attention))
+        if (t == 0)
+            latent_ring_put(L, b, c);
+        if (caches_latents(L, w))
             cache_append_latents(L, b);
         value_drop(L, b->normed, c);
         drop_all_heads(L, b, c);
         latents_drop(L, b, c);
         value_pause(L, b->source, c);
     }
+    if (t == 0)
+        latent_ring_send(L, w);
     if (with_keys) {
         to_heads(L, k, &W->heads_k[kt % 2]);
         to_heads(L, v, &W->heads_v[kt % 2]);
@@ -164,7 +172,7 @@ static void attend_forward(struct lowering *L, const struct block *b, int t)
     value_drop(L, f.lse, 0);
     value_close_full(L, o);
     value_close_full(L, f.q);
-    if (last && !kept_keys(L) && !caches_latents(L, f.weights)) {
+    if (last && !kept_keys(L) && !caches_latents(L, f.weights) && !ring_sends_latents(L, f.weights)) {
         value_close_full(L, f.k);
         value_close_full(L, f.v);
     }
@@ -188,6 +196,7 @@ static void forward(struct lowering *L, struct block *b)
         if (t >= ahead)
             attend_forward(L, b, t - ahead);
     }
+    latent_ring_end(L, &b->weights->attention);
 }
 
 /* --- Backward --- */
@@ -238,8 +247,9 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
                               .dv = heads_or(L, &W->dv[kt], &W->heads_dv[kt % 2])};
     value_get(L, g.lse, 0);
     new_gradient(L, g.dq);
-    const int adds = kept_keys(L) ? kept_attend_backward(L, b, kt, first, &g) : !first;
-    if (first && !kept_keys(L)) {
+    const int keys_travel = !ring_sends_latents(L, g.weights),
+              adds = kept_keys(L) ? kept_attend_backward(L, b, kt, first, &g) : !first;
+    if (first && keys_travel && !kept_keys(L)) {
         new_gradient(L, g.dk);
         new_gradient(L, g.dv);
     }
@@ -259,6 +269,8 @@ static void attend_backward(struct lowering *L, const struct block *b, int t)
         g.dq = &W->dq_low;
     }
     finish_gradient(L, g.dq, &W->dq[t]);
+    if (!keys_travel)
+        return;
     if (last && kept_keys(L)) {
         g.dk = heads_or(L, &W->dk[kt], &W->heads_dk[kt % 2]);
         g.dv = heads_or(L, &W->dv[kt], &W->heads_dv[kt % 2]);
@@ -290,6 +302,7 @@ static void gradient(struct lowering *L, struct block *b)
         if (t >= ahead)
             attend_backward(L, b, t - ahead);
     }
+    latent_ring_return(L, &b->weights->attention);
 }
 
 static void backward(struct lowering *L, struct block *b)
@@ -501,6 +514,7 @@ static void tile_values(struct lowering *L)
             sum_create(L, W);
         if (L->ring > 1)
             ring_values_create(L, W);
+        latent_ring_create(L, W, i);
         if (L->caches)
             cache_work_create(L, W);
     }

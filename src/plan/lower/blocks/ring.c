@@ -1,47 +1,50 @@
-/* The ring: each pair of members exchanges keys and values directly. At step s a rank attends the keys of member (me - s). It
- * sends the gradients of these keys and values straight back to that member. Source: ring attention (Liu et al. 2023). */
+/* The ring: each pair of members exchanges keys and values directly, or latents that make them (latent_ring.h). At step s a rank attends
+ * the keys of member (me - s). It sends the gradients of these keys and values straight back to that member.
+ *
+ * Source: ring attention (Liu et al. 2023). */
 #include "plan/lower/blocks/ring.h"
 
+#include "plan/lower/blocks/latent_ring.h"
+#include "plan/lower/blocks/ring_parts.h"
 #include "plan/lower/emit.h"
 #include "plan/lower/pieces.h"
 #include "plan/lower/visit.h"
 
 #define DEV TIER_DEVICE
 
-/* Sends `from` to the member `distance` ahead and receives `to` from the member `distance` behind. depth 1: the exchange may run
- * ahead of its use. */
-static void exchange(struct lowering *L, struct value *from, struct value *to, int distance, int send_if, int recv_if, int depth)
-{
-    value_new(L, to, 0);
-    struct op_attrs *a = emit(L, OP_EXCHANGE, LANE_RING);
-    L->p->instrs[L->p->n_instrs - 1].depth = (uint8_t)depth;
-    a->comm.element = 4;
-    a->comm.n = a->comm.share = from->rows * from->row_bytes / 4;
-    a->comm.distance = distance;
-    a->comm.send_if = send_if;
-    a->comm.recv_if = recv_if;
-    arg_read(L, 0, from, 0, from->rows, DEV);
-    arg_write(L, 1, to, 0, to->rows, DEV);
-    emit_done(L, 0);
-}
-
 static void receive_keys(struct lowering *L, const struct attention_block *w, int s, struct value *k, struct value *v)
 {
     struct attention_work *W = attention_work(L, w);
-    exchange(L, k, &W->ring_k, s, ring_is_attended(L, w, s), ring_attends(L, w, s), 1);
-    exchange(L, v, &W->ring_v, s, ring_is_attended(L, w, s), ring_attends(L, w, s), 1);
+    ring_exchange(L, ring_all(k), ring_all(&W->ring_k), s, ring_is_attended(L, w, s), ring_attends(L, w, s), 1);
+    ring_exchange(L, ring_all(v), ring_all(&W->ring_v), s, ring_is_attended(L, w, s), ring_attends(L, w, s), 1);
+}
+
+/* Receives or makes the keys and values of step s. *k, *v: this rank's own ones, replaced by those of the step. */
+static void get_keys(struct lowering *L, const struct attention_block *w, int tile, int s, struct value **k, struct value **v)
+{
+    struct attention_work *W = attention_work(L, w);
+    const int makes = ring_sends_latents(L, w);
+    if (makes)
+        latent_ring_expand(L, w, tile, s);
+    else if (s > 0)
+        receive_keys(L, w, s, *k, *v);
+    if (makes || s > 0) {
+        *k = &W->ring_k;
+        *v = &W->ring_v;
+    }
 }
 
 void ring_forward(struct lowering *L, const struct forward_tile *f)
 {
     struct attention_work *W = attention_work(L, f->weights);
     const struct forward_tile sum = sum_begin(L, f);
-    emit_attention_forward(L, 0, &sum);
-    for (int s = 1; s < L->ring; s++) {
+    for (int s = 0; s < L->ring; s++) {
         struct forward_tile part = sum;
-        receive_keys(L, f->weights, s, f->k, f->v);
-        part.k = &W->ring_k;
-        part.v = &W->ring_v;
+        get_keys(L, f->weights, f->tile, s, &part.k, &part.v);
+        if (s == 0) {
+            emit_attention_forward(L, 0, &part);
+            continue;
+        }
         part.o = &W->o_part;
         part.lse = &W->lse_part;
         value_new(L, part.o, 0);
@@ -63,29 +66,17 @@ static void fill(struct lowering *L, struct value *v)
     emit_done(L, 0);
 }
 
-/* Adds part to sum and drops part. */
-static void add_part(struct lowering *L, struct value *sum, struct value *part, int predicate)
-{
-    struct op_attrs *a = emit(L, OP_ACCUM, LANE_COMPUTE);
-    a->vec.n = sum->rows * sum->row_bytes / 4;
-    under_predicate(L, predicate);
-    arg_update(L, 0, sum, 0, sum->rows, DEV);
-    arg_read(L, 1, part, 0, part->rows, DEV);
-    emit_done(L, 0);
-    value_drop(L, part, 0);
-}
-
 static void add_returned(struct lowering *L, const struct backward_tile *b, int s)
 {
     const struct attention_block *w = b->weights;
     struct attention_work *W = attention_work(L, w);
-    add_part(L, b->dk, &W->returned_k[s % 2], ring_is_attended(L, w, s));
-    add_part(L, b->dv, &W->returned_v[s % 2], ring_is_attended(L, w, s));
+    ring_add(L, ring_all(b->dk), ring_all(&W->returned_k[s % 2]), ring_is_attended(L, w, s));
+    ring_add(L, ring_all(b->dv), ring_all(&W->returned_v[s % 2]), ring_is_attended(L, w, s));
 }
 
 /* Runs the rank's own block of keys last: its computation hides the last gradients that travel back. Gradients received from
  * others are added one step late, so that compute does not wait for them. */
-void ring_backward(struct lowering *L, const struct backward_tile *b)
+static void backward_keys(struct lowering *L, const struct backward_tile *b)
 {
     const struct attention_block *w = b->weights;
     struct attention_work *W = attention_work(L, w);
@@ -105,9 +96,11 @@ void ring_backward(struct lowering *L, const struct backward_tile *b)
         value_new(L, far.dk, 0);
         value_new(L, far.dv, 0);
         emit_attention_backward(L, s, &far, 0);
-        add_part(L, b->dq, far.dq, ring_attends(L, w, s));
-        exchange(L, far.dk, &W->returned_k[s % 2], -s, ring_attends(L, w, s), ring_is_attended(L, w, s), 0);
-        exchange(L, far.dv, &W->returned_v[s % 2], -s, ring_attends(L, w, s), ring_is_attended(L, w, s), 0);
+        ring_add(L, ring_all(b->dq), ring_all(far.dq), ring_attends(L, w, s));
+        ring_exchange(L, ring_all(far.dk), ring_all(&W->returned_k[s % 2]), -s, ring_attends(L, w, s), ring_is_attended(L, w, s),
+                      0);
+        ring_exchange(L, ring_all(far.dv), ring_all(&W->returned_v[s % 2]), -s, ring_attends(L, w, s), ring_is_attended(L, w, s),
+                      0);
         value_drop(L, far.dk, 0);
         value_drop(L, far.dv, 0);
         if (s > 1)
@@ -115,8 +108,39 @@ void ring_backward(struct lowering *L, const struct backward_tile *b)
     }
     value_new(L, near.dq, 0);
     emit_attention_backward(L, 0, &near, 1);
-    add_part(L, b->dq, near.dq, 0);
+    ring_add(L, ring_all(b->dq), ring_all(near.dq), 0);
     add_returned(L, b, R - 1);
+}
+
+/* Makes gradients of latents out of those of keys and values, which stay here. */
+static void backward_latents(struct lowering *L, const struct backward_tile *b)
+{
+    const struct attention_block *w = b->weights;
+    struct attention_work *W = attention_work(L, w);
+    for (int s = 0; s < L->ring; s++) {
+        struct backward_tile part = *b;
+        get_keys(L, w, b->tile, s, &part.k, &part.v);
+        part.dk = &W->dk_part;
+        part.dv = &W->dv_part;
+        value_new(L, part.dk, 0);
+        value_new(L, part.dv, 0);
+        if (s > 0) {
+            part.dq = &W->dq_part;
+            value_new(L, part.dq, 0);
+        }
+        emit_attention_backward(L, s, &part, 0);
+        if (s > 0)
+            ring_add(L, ring_all(b->dq), ring_all(part.dq), ring_attends(L, w, s));
+        latent_ring_gradients(L, w, b->tile, s);
+    }
+}
+
+void ring_backward(struct lowering *L, const struct backward_tile *b)
+{
+    if (ring_sends_latents(L, b->weights))
+        backward_latents(L, b);
+    else
+        backward_keys(L, b);
 }
 
 void ring_values_create(struct lowering *L, struct attention_work *W)
