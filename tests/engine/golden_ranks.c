@@ -43,6 +43,8 @@ static void settle(struct settings *s, const struct golden *g, const struct layo
         s->plan.row_chunk = g->seq_len >= LONG ? 256 : size == 2 && g->seq_len > 80 ? 14 : narrow ? 2 : 4;
         s->plan.loss_tile = g->seq_len >= LONG ? 256 : size == 2 && g->seq_len > 80 ? 7 : narrow ? 2 : 4;
     }
+    if (strstr(g->path, "/latent/"))
+        s->plan.head_tile = 1; /* gradients of latents are sums over tiles */
     s->plan.mesh = l->mesh;
     s->plan.zero = l->zero;
     s->plan.batch = l->mesh.degree[MESH_DP]; /* one sequence for one rank; the other data-parallel ranks have none */
@@ -220,7 +222,9 @@ static const struct kind {
              {"hybrid/falcon-h1", 2},
              {"hybrid/kimi-linear", 2, 1},
              {"latent/youtu", 2, 1},
-             {"latent/deepseek-v3", 4}};
+             {"latent/deepseek-v3", 4},
+             {"latent/lora", 2, 1},
+             {"latent/qlora", 2, 1}};
 
 enum { OTHER_STEPS = 2, N_KINDS = (int)(sizeof kinds / sizeof *kinds) };
 
