@@ -1,6 +1,7 @@
 /* Running several processes as one program: one start, one set of settings, one voice on the terminal, one end. */
 #include "cli/ranks.h"
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/sys.h"
 #include "base/num.h"
@@ -18,6 +19,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+enum { RANKS_A_CORE = 8, RANKS_ANYWHERE = 64 }; /* most ranks that are started here: of a core, and on any machine */
 
 #define STARTED "LTRAIN_RANKS" /* set for the processes that ranks_start starts: they never start others */
 
@@ -234,6 +237,13 @@ enum status ranks_start(int n, int with_dashboard, char **argv, FILE *notes, int
                            "mpiexec (--ranks %d) started a process that finds no rank in its environment: is it the mpiexec of "
                            "Open MPI?",
                            n);
+    if (n > max_i64(RANKS_ANYWHERE, (int64_t)RANKS_A_CORE * cgroup_cores()))
+        return status_fail(
+            ERR_INVALID,
+            "--ranks: %d processes on the %d core%s of this machine would hardly move: give at most %d, or start ranks on "
+            "more machines with mpiexec",
+            n, cgroup_cores(), cgroup_cores() == 1 ? "" : "s",
+            (int)max_i64(RANKS_ANYWHERE, (int64_t)RANKS_A_CORE * cgroup_cores()));
     while (argv[argc])
         argc++;
     char **args = calloc((size_t)argc + 4, sizeof *args);

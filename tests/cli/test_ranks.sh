@@ -92,6 +92,8 @@ for nth in 1 2; do # number of a thread that passes on ranks' output
     expect "a thread that cannot start" 1 1 "^ltrain: --ranks 3: cannot start a thread: Resource temporarily unavailable" \
         env PATH="$home/hangs:$PATH" LTRAIN_FAULT=thread:$nth:EAGAIN "$ltrain" $tiny --ranks 3
 done
+expect "ranks beyond all cores" 2 1 "^ltrain: --ranks: 4096 processes on the [0-9]* cores* of this machine would hardly move: give at most" \
+    env PATH=/nowhere "$ltrain" $tiny --ranks 4096
 expect "no mpiexec" 2 1 "^ltrain: --ranks 3: cannot start mpiexec: No such file" env PATH=/nowhere "$ltrain" $tiny --ranks 3
 }
 $mpi -n 3 "$ltrain" --help >help 2>&1
