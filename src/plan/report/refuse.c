@@ -61,8 +61,9 @@ static void describe_excess(const struct plan *p, const struct plan_request *s, 
                  part, budget_flag_given(s, (enum tier)t), left);
         memory = memory[0] ? memory : budget_memory_limit(s, (enum tier)t);
     }
-    size_t n = strlen(buf);
-    snprintf(buf + n, size - n, memory[0] ? "; of memory %s" : "", memory);
+    const size_t n = strlen(buf);
+    if (memory[0])
+        snprintf(buf + n, size - n, "; of memory %s", memory);
 }
 
 /* Writes a change's need of the tiers that are too small: "31 MiB", "31 MiB on the device and 2.0 GiB on the host". */

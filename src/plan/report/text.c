@@ -218,8 +218,10 @@ static const char *whereon(const struct plan *p, const struct plan_request *s, c
         return buf;
     if (h && h->nodes * h->devices == p->strategy.ranks)
         snprintf(buf, 96, " on %d x %s", p->strategy.ranks, h->name);
+    else if (p->strategy.ranks > 1)
+        snprintf(buf, 96, " on %d ranks", p->strategy.ranks);
     else
-        snprintf(buf, 96, p->strategy.ranks > 1 ? " on %d ranks" : "", p->strategy.ranks);
+        buf[0] = 0;
     return buf;
 }
 
