@@ -6,6 +6,7 @@
 #include "base/progress.h"
 #include "model/part.h"
 #include "plan/lower/grid.h"
+#include "plan/lower/mesh.h"
 #include "plan/lower/program.h"
 #include "plan/passes/passes.h"
 #include "plan/schedule/prefetch.h"
@@ -271,7 +272,7 @@ static enum status run_all(struct planning *x, struct pass_time took[PASSES])
     }
 }
 
-static enum status create_plan(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
+static enum status plan_once(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
 {
     struct planning x = {.model = m, .given = s, .limit = limit};
     struct pass_time took[PASSES] = {{0}};
@@ -297,6 +298,51 @@ static enum status create_plan(const struct model *m, const struct plan_request 
     progress_planning(NULL);
     planning_end(&x);
     memo_release();
+    return st;
+}
+
+/* Returns the trials' seconds of the plan's mesh with `packed` sequences in a micro-batch; 0: it was not tried. */
+static double tried_seconds(const struct plan *p, int64_t packed)
+{
+    for (int i = 0; i < p->meshes.n; i++)
+        if (p->meshes.of[i].packed == packed && mesh_equal(&p->meshes.of[i].mesh, &p->strategy.key.mesh))
+            return p->meshes.of[i].seconds;
+    return 0;
+}
+
+/* Plans a sequence alone, too, where trials of the number that was chosen gained less than PACKED_SURELY. Keeps the faster plan. */
+static enum status compare_alone(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
+                                 struct plan **plan)
+{
+    const double together = tried_seconds(*plan, (*plan)->strategy.key.packed), one = tried_seconds(*plan, 1);
+    struct plan_request r = *s;
+    struct plan *alone;
+    if (!s->packing_is_open || (*plan)->strategy.key.packed == 1 || s->effort == EFFORT_QUICK || hurry_asked() || together <= 0 ||
+        one <= 0 || one > (1 + PACKED_SURELY) * together)
+        return OK;
+    plan_take_mesh(&r, &(*plan)->strategy.key.mesh, 1);
+    r.open_degrees = 0;
+    r.packing_is_open = 0;
+    TRY(plan_once(m, &r, limit, &alone));
+    if (alone->fits && alone->seconds <= (*plan)->seconds) {
+        struct plan *other = *plan;
+        alone->meshes = other->meshes;
+        alone->took += other->took;
+        *plan = alone;
+        alone = other;
+    }
+    plan_destroy(alone);
+    return OK;
+}
+
+static enum status create_plan(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS], struct plan **out)
+{
+    TRY(plan_once(m, s, limit, out));
+    const enum status st = compare_alone(m, s, limit, out);
+    if (st != OK) {
+        plan_destroy(*out);
+        *out = NULL;
+    }
     return st;
 }
 

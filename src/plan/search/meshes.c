@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { PACKINGS = 20 }; /* numbers of sequences in a micro-batch that are weighed for a mesh, at most */
 
@@ -62,6 +63,20 @@ static enum status guess_all(const struct model *m, const struct plan_request *s
     return OK;
 }
 
+/* Puts the first mesh with a sequence alone second. The closed form may promise far less of it than a trial shows, since it knows
+ * messages that a long micro-batch hides as waits. */
+static void put_alone_second(struct guess *of, int n)
+{
+    for (int i = 2; i < n; i++) {
+        const struct guess alone = of[i];
+        if (alone.packed > 1 || !mesh_equal(&alone.mesh, &of[0].mesh))
+            continue;
+        memmove(&of[2], &of[1], (size_t)(i - 1) * sizeof *of);
+        of[1] = alone;
+        return;
+    }
+}
+
 /* Lists the open meshes by seconds in closed form; those that need more memory than there is come last. If the mesh is given,
  * out->n is 0. */
 static enum status list_meshes(const struct model *m, const struct plan_request *s, const int64_t limit[TIERS],
@@ -85,6 +100,8 @@ static enum status list_meshes(const struct model *m, const struct plan_request 
         out->legal = legal;
         st = guess_all(m, s, limit, of, &n);
     }
+    if (st == OK)
+        put_alone_second(of, n);
     for (int i = 0; st == OK && i < n && i < MESHES_CLOSE; i++)
         out->of[out->n++] =
             (struct mesh_weighed){.mesh = of[i].mesh, .packed = of[i].packed, .guess = of[i].seconds, .excess = of[i].excess};
@@ -153,13 +170,20 @@ static int is_better(const struct candidate *c, const struct candidate *best)
            (candidate_price(c) < (1 - MESH_EQUAL) * candidate_price(best) || hides_less(c, best));
 }
 
+/* Tells whether a mesh promises about as much as the first one, or is that with a sequence alone. */
+static int is_close(const struct mesh_weighed *w, const struct mesh_weighed *first, double within)
+{
+    return w->excess <= 1 && (w->guess <= within * first->guess || (w->packed == 1 && mesh_equal(&w->mesh, &first->mesh)));
+}
+
 /* Counts the first meshes that promise about as much as the very first one. */
 static int close_ones(const struct meshes *all, enum effort effort)
 {
-    const int most = effort == EFFORT_QUICK ? MESH_TRIES_QUICK : MESH_TRIES;
+    const int alone = all->n > 1 && all->of[0].packed > 1 && all->of[1].packed == 1,
+              most = (effort == EFFORT_QUICK ? MESH_TRIES_QUICK : MESH_TRIES) + alone;
     const double within = all->n > 0 && all->of[0].guess < MESH_SHORT_STEP ? MESH_WITHIN_SHORT : MESH_WITHIN;
     int n = all->n > 0;
-    while (n < all->n && n < most && all->of[n].excess <= 1 && all->of[n].guess <= within * all->of[0].guess)
+    while (n < all->n && n < most && is_close(&all->of[n], &all->of[0], within))
         n++;
     return n;
 }
