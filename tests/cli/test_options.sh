@@ -165,4 +165,9 @@ says other.out "resume: ids in files without a header have 4 bytes and had 2: "
 # Tiles of a plan that packs several sequences need not divide one: what is proposed with fewer of them has tiles of its own.
 run packed plan --model 25m --seq-len 5632 --machine 8xl40s --batch 64 --json
 says packed.out '"fits": true'
+# Eight together promise a sixth in brief trials, and take 1% longer as a whole plan: a sequence is alone. A long look (13 s).
+if [ -n "${LTRAIN_LONG:-}" ]; then
+    run alone plan --model "$LTRAIN_SOURCE_ROOT/tests/model/configs/Qwen2.5-7B" --seq-len 4k --batch 64 --machine 4xa100-80
+    says alone.out "batch: 64 sequences a step, 16 micro-batches"
+fi
 exit $failures
