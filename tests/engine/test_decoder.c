@@ -324,6 +324,33 @@ static void test_latents(void **state)
     }
 }
 
+/* Latents may have the shape of a single head's keys and values: reading at once and token by token give the same choice. */
+static void test_latents_like_heads(void **state)
+{
+    struct model *like;
+    struct decode_rig r;
+    float logits[2][VOCAB];
+    static const int32_t text[] = {3, 1, 4, 1, 5};
+    enum { N = sizeof text / sizeof *text };
+    (void)state;
+    decode_defaults(&r);
+    ok(decode_model(&r, "latent/youtu", &like));
+    struct model_config c = like->config;
+    model_destroy(like);
+    c.heads = c.kv_heads = 1;
+    c.kv_latent = c.head_value = c.head_dim - c.head_rotated;
+    for (int single = 0; single < 2; single++) {
+        decode_defaults(&r);
+        r.config = &c;
+        ok(decode_start(&r, "one head"));
+        for (int i = 0; i < N; i += single ? 1 : N)
+            ok(decoder_feed(r.decoder, text + i, single ? 1 : N, NULL, logits[single]));
+        decode_stop(&r);
+    }
+    for (int i = 0; i < c.vocab; i++) /* fp32 sums of other orders */
+        assert_true(fabsf(logits[0][i] - logits[1][i]) <= 1e-5f);
+}
+
 static void test_refusals(void **state)
 {
     struct decode_rig r;
@@ -381,6 +408,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families),   cmocka_unit_test(test_placements), cmocka_unit_test(test_orders),
         cmocka_unit_test(test_predicates), cmocka_unit_test(test_parts),      cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_states),     cmocka_unit_test(test_latents),    cmocka_unit_test(test_refusals)};
+        cmocka_unit_test(test_states),     cmocka_unit_test(test_latents),    cmocka_unit_test(test_latents_like_heads),
+        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, open_texts, close_texts);
 }

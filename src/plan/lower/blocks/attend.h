@@ -17,6 +17,7 @@ struct attention_layer {
 /* Values that the layers of one shape share. */
 struct attention_work {
     const struct head_tiles *heads;
+    int caches_latents;             /* 1: latents are cached, though they may be shaped as heads are */
     struct head_tiles attended;     /* heads as kernels attend them: those of latents, if latents are cached */
     char suffix[16];                /* end of the names of this shape's values */
     struct value *d_o, *delta, *dq; /* [n_q] */

@@ -484,6 +484,7 @@ static void chunk_values(struct lowering *L)
         const int norms = norms_heads(L->m, i);
         all[i].heads = &L->heads[i];
         all[i].attended = latent_heads(L, i);
+        all[i].caches_latents = cached_latents(&L->s, &L->m->shapes[i]);
         if (i > 0)
             snprintf(all[i].suffix, sizeof all[i].suffix, ".%d.", i + 1);
         if (norms)

@@ -35,7 +35,7 @@ void latent_cache_values(struct lowering *L, struct attention_work *W)
     const struct head_tiles *h = &W->attended;
     const int64_t size = dtype_size(L->s.key.dtype);
     char text[WORK_NAME];
-    if (h->value == W->heads->value && h->dim == W->heads->dim && h->kv == W->heads->kv)
+    if (!W->caches_latents)
         return;
     heads_value(L, W, &W->absorbed, "absorbed", h->q * h->dim * size);
     heads_value(L, W, &W->latent_o, "latent_o", h->q * h->value * size);
