@@ -119,7 +119,7 @@ static enum status load(struct settings *s, struct comm *c, struct sampling *x)
     struct plan *plan;
     const int preset = model_is_preset(s->model);
     TRY(comm_agree(c, open_model(s, &x->model)));
-    if (!preset && s->plan.lora.rank == 0)
+    if (!preset)
         TRY(comm_agree(c, check_weights(s, x->model)));
     TRY(comm_agree(c, plan_texts(s, c, x->model, &plan)));
     TRY(comm_agree(c, start(s, c, plan, x)));

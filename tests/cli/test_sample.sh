@@ -232,6 +232,11 @@ same "the template that adapters were trained with" by-tuned by-other
 same "the same of a checkpoint" by-saved by-other
 ! cmp -s by-own by-other || fail "templates make no difference"
 
+# A base whose files are not those of its configuration is refused beside adapters, too.
+sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' chatty/config.json
+refused 2 "lm_head.weight is not model.embed_tokens.weight, to which config.json ties the head" --model chatty --adapter tuned --prompt ab
+sed -i 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' chatty/config.json
+
 # Keeps some experts on the device where not all fit; the answer is the same.
 sample --model moe-20m --prompt abc --json --max-new-tokens 8 || { fail "experts"; cat err; }
 ids >all
