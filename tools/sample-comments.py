@@ -2,11 +2,11 @@
 """Draws comments at random, for a stranger to read: sample-comments.py SEED COUNT.
 
 Each of C, CUDA, Python, shell, awk and meson files in src, tests, bench and tools is printed with the ten lines that follow."""
+import argparse
 import io
 import random
 import re
 import subprocess
-import sys
 import tokenize
 
 BELOW = 10
@@ -57,7 +57,10 @@ def reader_of(path):
 
 
 def main():
-    seed, count = int(sys.argv[1]), int(sys.argv[2])
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("seed", type=int)
+    options.add_argument("count", type=int)
+    a = options.parse_args()
     files = subprocess.run(["git", "ls-files", "src", "tests", "bench", "tools"], check=True, capture_output=True, text=True).stdout
     found = []
     for path in sorted(files.split()):
@@ -66,8 +69,8 @@ def main():
         text = open(path, encoding="utf-8").read()
         found += [(path, line, comment, text) for line, comment in reader_of(path)(text)]
     print(len(found), "comments")
-    random.seed(seed)
-    for path, line, comment, text in random.sample(found, count):
+    random.seed(a.seed)
+    for path, line, comment, text in random.sample(found, min(a.count, len(found))):
         below = line + comment.count("\n")
         print("\n==== %s:%d\n%s" % (path, line, comment))
         print("\n".join("    | " + code for code in text.split("\n")[below - (1 if comment.count("\n") == 0 else 0):below + BELOW]))

@@ -220,9 +220,8 @@ struct sim_launch_info {
     void *parameters;
 };
 
-/* NULL on the host and on host threads that run no kernel. __thread: it begins without a constructor, so no access looks for one;
- * initial-exec: libraries that are opened later have room for a single pointer, and read it without a call. */
-extern __thread sim_thread *sim_self __attribute__((tls_model("initial-exec")));
+/* NULL on the host and on host threads that run no kernel. __thread: it begins without a constructor, so no access looks for one. */
+extern __thread sim_thread *sim_self;
 extern sim_block *sim_now; /* NULL between blocks */
 extern sim_launch_info sim_launched;
 extern struct sim_counts sim_count;
