@@ -2,6 +2,8 @@
 #ifndef LTRAIN_BASE_ISA_H
 #define LTRAIN_BASE_ISA_H
 
+#include <stdint.h> /* defines __GLIBC__ where this header is the first */
+
 /* Put before a function, compiles it for several sets of vector instructions; at the start the processor's is chosen. */
 /* not with sanitizers, which would instrument the code that chooses: it runs before their runtime is ready */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && \
