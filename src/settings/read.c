@@ -328,6 +328,7 @@ enum status settings_read(const struct settings_flags *f, enum settings_use use,
             if (mesh_rows[d].optional)
                 s.tiles_mesh.degree[d] = mesh_degree(&s.plan.mesh, (enum mesh_dim)d);
     }
+    const int64_t length = s.plan.seq_len;
     TRY_GOTO(forget_training(f, use, &s), fail);
     TRY_GOTO(apply_flags(f, &s), fail);
     note_flags(f, &s);
@@ -338,6 +339,8 @@ enum status settings_read(const struct settings_flags *f, enum settings_use use,
     TRY_GOTO(resolve_ranks(&s, f), fail);
     TRY_GOTO(resolve_zero(&s), fail);
     s.plan.packing_is_recalled = flag_value(f, "resume") && !flag_value(f, "micro-batch");
+    if (s.plan.packing_is_recalled && s.plan.seq_len > length && s.plan.micro_batch > 1) /* longer ones may not fit together */
+        s.plan.micro_batch = AUTO;
     TRY_GOTO(resolve_drives(&s, f), fail);
     TRY_GOTO(check_together(&s, f, use), fail);
     TRY_GOTO(resolve_out(&s), fail);

@@ -165,6 +165,14 @@ says other.out "resume: ids in files without a header have 4 bytes and had 2: "
 # Tiles of a plan that packs several sequences need not divide one: what is proposed with fewer of them has tiles of its own.
 run packed plan --model 25m --seq-len 5632 --machine 8xl40s --batch 64 --json
 says packed.out '"fits": true'
+# A resumed run has as many sequences together as before, and chooses their number anew for a longer length.
+# Planning halves a batch of 4, so that it never takes 3.
+run together $tiny --data book.txt --seq-len 32 --batch 4 --micro-batch 3 --steps 1 --save-every 1 --out together
+run kept --resume together --steps 2
+says kept.out "3 together; 2 micro-batches"
+run longer --resume together --steps 3 --seq-len 64
+says longer.out "resume: settings differ from the checkpoint's: "
+says longer.out "(was 3)"
 # Eight together promise a sixth in brief trials, and take 1% longer as a whole plan: a sequence is alone. A long look (13 s).
 if [ -n "${LTRAIN_LONG:-}" ]; then
     run alone plan --model "$LTRAIN_SOURCE_ROOT/tests/model/configs/Qwen2.5-7B" --seq-len 4k --batch 64 --machine 4xa100-80
