@@ -99,17 +99,24 @@ double cost_memory_seconds(const struct cost_model *m, const struct instr *in, c
     return (double)c->bytes / curve_at(own->n ? own : any, (double)c->bytes);
 }
 
+struct cost_product cost_product(const struct cost_model *m, enum op_kind op, const struct op_attrs *a)
+{
+    const struct op_product p = op_product(op, a);
+    return (struct cost_product){.sizes = p,
+                                 .type = m->widens && p.a_type != p.b_type ? F32 : op_storage_type(op, a),
+                                 .layout = p.ta   ? GEMM_TN
+                                           : p.tb ? GEMM_NT
+                                                  : GEMM_NN};
+}
+
 static double compute_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c)
 {
     const struct op_attrs *a = &c->attrs;
-    enum dtype type = op_storage_type(in->op, a);
+    const enum dtype type = op_storage_type(in->op, a);
     enum op_class class = op_class(in->op);
     if (class == OPS_MATRIX) {
-        const struct op_product p = op_product(in->op, a);
-        if (m->widens && p.a_type != p.b_type)
-            type = F32;
-        enum gemm_layout layout = p.ta ? GEMM_TN : p.tb ? GEMM_NT : GEMM_NN;
-        return c->flops / gemm_rate(&m->device.gemm[type], layout, p.m, p.n, p.k);
+        const struct cost_product p = cost_product(m, in->op, a);
+        return c->flops / gemm_rate(&m->device.gemm[p.type], p.layout, p.sizes.m, p.sizes.n, p.sizes.k);
     }
     if (class == OPS_ATTENTION)
         return cost_attention_seconds(m, m->device.attention[type], (enum attention_length)m->device.attention_by, in->op, c);

@@ -78,6 +78,13 @@ struct cost_model {
     char source[192];  /* source of the figures, for people */
 };
 
+/* A product of an op of class MATRIX, and which of the rates it is planned by. */
+struct cost_product {
+    struct op_product sizes;
+    enum dtype type;
+    enum gemm_layout layout;
+};
+struct cost_product cost_product(const struct cost_model *m, enum op_kind op, const struct op_attrs *a);
 /* Returns the seconds of an instruction with that call, running alone. */
 double cost_seconds(const struct cost_model *m, const struct instr *in, const struct op_call *c);
 /* Returns the seconds of an op of class ATTENTION by rates over such lengths, without the fixed part. */

@@ -6,6 +6,9 @@
 /* Length of a causal sequence at which processors' attention has half of its rate for long ones: packing and the rows' own work
  * take as long as the pairs then. One core's rates from 256 to 8,192 tokens show 150 in both directions (AVX-512, head dim 64). */
 #define HALF_LENGTH 150.0
+/* Size of a product's dimension at which processors have half of their rate for large ones. Two cores' steps of a 25m model at
+ * 1,024 and 4,096 tokens show 95 to 105 (AVX-512; sizes from 128 to 8,192). */
+#define HALF_SIZE 100.0
 /* Largest factor of a correction. A larger quotient means that the process was stopped, or that hardly anything was measured. */
 #define MOST_CORRECTION 30.0
 #define LEAST_SECONDS 1e-5 /* seconds of one kind of work below which its rates are not corrected */
@@ -34,10 +37,37 @@ static void rates_by_pairs(struct attention_rates *r, int cpu)
     }
 }
 
+/* Makes rates of products depend on their sizes where processors' single figure stands for all; measured ones stay. */
+static void rates_by_size(struct gemm_rates *r, int cpu)
+{
+    struct gemm_rates part;
+    hardware_set_gemm(&part, 1, HALF_SIZE);
+    for (int l = 0; cpu && l < GEMM_LAYOUTS; l++) {
+        double *flops = r->flops[l];
+        int alike = 1;
+        for (int i = 1; i < GEMM_SHAPES; i++)
+            alike = alike && flops[i] == flops[0];
+        for (int i = 0; alike && i < GEMM_SHAPES; i++)
+            flops[i] *= part.flops[l][i];
+    }
+}
+
+static double product_as_corrected(const struct cost_model *m, const struct cost_product *p)
+{
+    struct gemm_rates by_size = m->device.gemm[p->type];
+    rates_by_size(&by_size, m->widens);
+    return gemm_rate(&m->device.gemm[p->type], p->layout, p->sizes.m, p->sizes.n, p->sizes.k) /
+           gemm_rate(&by_size, p->layout, p->sizes.m, p->sizes.n, p->sizes.k);
+}
+
 /* Returns the ratio of an instruction's seconds by those rates which observed_correct scales to its planned ones. */
 static double as_corrected(const struct cost_model *m, const struct instr *in, const struct op_call *c)
 {
     const enum dtype type = op_storage_type(in->op, &c->attrs);
+    if (op_class(in->op) == OPS_MATRIX) {
+        const struct cost_product p = cost_product(m, in->op, &c->attrs);
+        return product_as_corrected(m, &p);
+    }
     if (op_class(in->op) == OPS_ATTENTION && m->device.attention_by == BY_QUERIES) {
         struct attention_rates r[ATTENTION_DIMS];
         memcpy(r, m->device.attention[type], sizeof r);
@@ -51,20 +81,18 @@ static double as_corrected(const struct cost_model *m, const struct instr *in, c
     return 1;
 }
 
-void observed_add(struct observed *o, const struct cost_model *m, const struct program *p, const struct instr *in,
+void observed_add(struct observed *o, const struct cost_model *m, const struct program *program, const struct instr *in,
                   double measured)
 {
-    const struct op_call *c = program_call(p, in);
+    const struct op_call *c = program_call(program, in);
     const struct op_attrs *a = &c->attrs;
     const double planned = m->overhead + (in->end - in->start - m->overhead) * as_corrected(m, in, c);
-    enum dtype type = op_storage_type(in->op, a);
+    const enum dtype type = op_storage_type(in->op, a);
     if (in->lane == LANE_HOST) {
         add(&o->op[OBSERVED_HOST][in->op][type], planned, measured);
     } else if (op_class(in->op) == OPS_MATRIX) {
-        const struct op_product x = op_product(in->op, a);
-        if (m->widens && x.a_type != x.b_type)
-            type = F32;
-        add(&o->gemm[type][x.ta ? GEMM_TN : x.tb ? GEMM_NT : GEMM_NN], planned, measured);
+        const struct cost_product p = cost_product(m, in->op, a);
+        add(&o->gemm[p.type][p.layout], planned, measured);
     } else if (op_class(in->op) == OPS_ATTENTION) {
         add(&o->attention[type][in->op != OP_ATTN_FWD], planned, measured);
     } else {
@@ -118,6 +146,21 @@ static void correct_ops(const struct observed_sum o[OP_COUNT][COST_TYPES], doubl
         }
 }
 
+static void correct_products(const struct observed_sum o[GEMM_LAYOUTS], double overhead, int cpu, struct gemm_rates *r)
+{
+    double by[GEMM_LAYOUTS];
+    int corrected = 0;
+    for (int l = 0; l < GEMM_LAYOUTS; l++) {
+        by[l] = factor(&o[l], overhead);
+        corrected |= by[l] != 1;
+    }
+    if (corrected)
+        rates_by_size(r, cpu);
+    for (int l = 0; l < GEMM_LAYOUTS; l++)
+        for (int i = 0; i < GEMM_SHAPES; i++)
+            r->flops[l][i] *= by[l];
+}
+
 static void correct_attention(const struct observed_sum o[COST_TYPES][2], double overhead, int cpu, struct rates *r)
 {
     double by[COST_TYPES][2];
@@ -141,9 +184,7 @@ static void correct_attention(const struct observed_sum o[COST_TYPES][2], double
 static void correct_device(const struct observed *o, double overhead, int cpu, struct rates *r)
 {
     for (int t = 0; t < COST_TYPES; t++)
-        for (int l = 0; l < GEMM_LAYOUTS; l++)
-            for (int i = 0; i < GEMM_SHAPES; i++)
-                r->gemm[t].flops[l][i] *= factor(&o->gemm[t][l], overhead);
+        correct_products(o->gemm[t], overhead, cpu, &r->gemm[t]);
     correct_attention(o->attention, overhead, cpu, r);
     correct_ops(o->op[OBSERVED_DEVICE], overhead, &r->ops);
 }

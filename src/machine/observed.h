@@ -20,7 +20,7 @@ struct observed {
 };
 
 /* Adds an executed instruction of the compute or the host lane. m->widens: mixed products count as fp32. */
-void observed_add(struct observed *o, const struct cost_model *m, const struct program *p, const struct instr *in,
+void observed_add(struct observed *o, const struct cost_model *m, const struct program *program, const struct instr *in,
                   double measured);
 /* Adds the sums of `more` to those of `o`. */
 void observed_merge(struct observed *o, const struct observed *more);

@@ -36,8 +36,10 @@ static void rates(void **state)
     o.op[OBSERVED_HOST][OP_ADD][F32] = (struct observed_sum){1e-9, 1, 1};    /* too little to follow from */
     o.lane[LANE_READ] = (struct observed_sum){1, 3, 7};
     observed_correct(&o, &after);
-    near(after.device.gemm[F32].flops[GEMM_NT][5], before.device.gemm[F32].flops[GEMM_NT][5] / 2);
-    near(after.device.gemm[F32].flops[GEMM_NN][5], before.device.gemm[F32].flops[GEMM_NN][5]);
+    struct gemm_rates by_size;
+    hardware_set_gemm(&by_size, before.device.gemm[F32].flops[GEMM_NT][5], 100);
+    near(after.device.gemm[F32].flops[GEMM_NT][5], by_size.flops[GEMM_NT][5] / 2);
+    near(after.device.gemm[F32].flops[GEMM_NN][5], by_size.flops[GEMM_NN][5]);
     near(after.device.gemm[BF16].flops[GEMM_NT][5], before.device.gemm[BF16].flops[GEMM_NT][5]);
     assert_true(after.device.attention_by == BY_PAIRS);
     const struct curve *a = &after.device.attention[BF16][0].backward, *b = &after.device.attention[F32][0].backward;
@@ -56,11 +58,12 @@ static void rates(void **state)
     near(after.inside, before.inside);
 }
 
-/* Returns the seconds of a machine whose attention has half of its rate at x tokens, and whose scans take x times the planned time. */
+/* Returns the seconds of a machine whose attention has half of its rate at x tokens, and whose other ops take x times the planned
+ * time. */
 static double true_seconds(const struct cost_model *m, double x, const struct instr *in, const struct op_call *c)
 {
     const double rows = (double)(c->attrs.attn.sq + c->attrs.attn.sk);
-    if (in->op == OP_SCAN)
+    if (in->op != OP_ATTN_FWD)
         return m->overhead + x * (cost_seconds(m, in, c) - m->overhead);
     const double length = 4 * c->flops / op_flops(in->op, &c->attrs, 1) / rows;
     return m->overhead + c->flops * (1 + x / length) / 70e9;
@@ -129,6 +132,34 @@ static void other_lengths(void **state)
         }
 }
 
+static struct op_call product_call(int64_t m, int64_t n, int64_t k)
+{
+    struct op_call c = {.attrs.gemm = {.m = m, .n = n, .k = k}};
+    c.flops = 2.0 * (double)m * (double)n * (double)k;
+    return c;
+}
+
+/* A run of some products predicts larger and smaller ones: half of the rate is reached at sizes of 100. Measured rates keep
+ * their shape. */
+static void other_sizes(void **state)
+{
+    (void)state;
+    for (int measured = 0; measured < 2; measured++) {
+        static struct hardware h;
+        hardware_assumed(&h);
+        if (measured)
+            hardware_set_gemm(&h.device.gemm[F32], 150e9, 50);
+        struct op_call first = product_call(1024, 512, 512), second = product_call(2048, 2048, 128);
+        const double half = measured ? 50 : 100, before = predict(&h, OP_GEMM, &first) - h.overhead;
+        learn(&h, 0.5, OP_GEMM, &first);
+        within(predict(&h, OP_GEMM, &first) - h.overhead, before / 2, 1e-9);
+        const double part = 512 / (512 + half) * 512 / (512 + half) * 1024 / (1024 + half),
+                     want = 2048 / (2048 + half) * 2048 / (2048 + half) * 128 / (128 + half);
+        within((predict(&h, OP_GEMM, &second) - h.overhead) / second.flops * first.flops / (before / 2), part / want,
+               0.03 /* the table's straight pieces */);
+    }
+}
+
 /* A scan that was planned by its products is learnt from, too, be it slower or faster than planned. */
 static void scans(void **state)
 {
@@ -169,7 +200,7 @@ static void sums(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rates), cmocka_unit_test(other_lengths), cmocka_unit_test(scans),
-                                       cmocka_unit_test(nothing_seen), cmocka_unit_test(sums)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rates), cmocka_unit_test(other_lengths), cmocka_unit_test(other_sizes),
+                                       cmocka_unit_test(scans), cmocka_unit_test(nothing_seen),  cmocka_unit_test(sums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
