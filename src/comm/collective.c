@@ -99,6 +99,7 @@ enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const st
     else
         begin_flows(g, &x, c->chunk);
     g->busy = 1;
+    c->naps = 0;
     c->votes.own.started[lane - LANE_WORLD]++;
     lastword_doing(c, lane, op);
     patience_begin(&g->patience);
@@ -312,6 +313,8 @@ enum status comm_poll(struct comm *c, enum lane lane, int *done)
     TRY(failure_broken(c));
     if (g->busy)
         TRY(failure_of_wire(c, make_progress(c, lane, g, &moved)));
+    if (moved)
+        c->naps = 0;
     if (!g->busy || (t->unposted == 0 && t->in_flight == 0 && t->own_bytes == 0 && !t->reducing)) {
         g->busy = 0;
         lastword_doing(c, lane, -1);

@@ -94,11 +94,11 @@ static void linger(struct comm *c)
 {
     double until = clock_seconds() + LINGER_SECONDS;
     const struct wire_event *event;
-    int n, idle = 40;
+    int n;
     while (clock_seconds() < until) {
         if (wire_test(c->wire, CHANNEL_CONTROL, &event, &n) != OK)
             return;
-        comm_nap(c, &idle);
+        comm_nap(c);
     }
 }
 

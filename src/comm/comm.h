@@ -63,9 +63,9 @@ enum status comm_start(struct comm *c, enum lane lane, enum op_kind op, const st
                        int recv);
 /* Makes progress; *done: all results are there and all sources may be overwritten. */
 enum status comm_poll(struct comm *c, enum lane lane, int *done);
-/* Sleeps between polls that were not done, the longer the longer nothing has happened: 10 to 200 us, and 40 us to 1 ms where a
- * rank has less than two cores, as others have work while this one naps. *idle: 0 before the first. */
-void comm_nap(const struct comm *c, int *idle);
+/* Sleeps between polls that were not done, the longer the longer no message has come or gone: 10 to 200 us, and 40 us to 1 ms where
+ * a rank has less than two cores, as others have work while this one naps. */
+void comm_nap(struct comm *c);
 /* Returns the bytes of argument `work`; the same on every rank. */
 int64_t comm_workspace_bytes(enum op_kind op, const struct op_attrs *attrs, int members);
 

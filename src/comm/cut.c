@@ -109,11 +109,11 @@ void comm_pass(struct comm *c, enum lane lane)
 
 enum status comm_section_end(struct comm *c, int *cut)
 {
-    int idle = 0;
+    c->naps = 0;
     patience_begin(&c->votes.patience);
     while (comm_cut_holds(c)) {
         TRY(comm_cut_look(c));
-        comm_nap(c, &idle);
+        comm_nap(c);
     }
     *cut = comm_is_cut(c);
     c->votes.own.sections += !*cut;

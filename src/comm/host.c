@@ -44,9 +44,9 @@ static enum status swap(struct comm *c, const struct header *h, int to, const vo
 {
     struct patience patience;
     int64_t got = 0;
-    int idle = 0;
     char what[64];
     snprintf(what, sizeof what, "call %" PRId64 " between programs (%s)", h->number, call_names[h->call]);
+    c->naps = 0;
     patience_begin(&patience);
     patience.between = 1;
     if (to >= 0)
@@ -61,7 +61,7 @@ static enum status swap(struct comm *c, const struct header *h, int to, const vo
             got = event[i].slot == 1 ? event[i].bytes : got;
         if (n == 0) {
             TRY(patience_look(c, &patience, wire_in_use(c->wire, CHANNEL_HOST, 1) ? from : to, what));
-            comm_nap(c, &idle);
+            comm_nap(c);
         }
     }
     return from >= 0 ? check(c, from, h, in, got, in_bytes) : OK;

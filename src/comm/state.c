@@ -30,10 +30,10 @@ void comm_before_report(struct comm *c, void (*f)(int wait_ms))
     atomic_store(&c->before_report, f);
 }
 
-void comm_nap(const struct comm *c, int *idle)
+void comm_nap(struct comm *c)
 {
     const int64_t first = c->crowded ? 40 : 10, longest = c->crowded ? 1000 : 200;
-    const int64_t us = first << (*idle < 40 ? *idle / 8 : 5);
-    ++*idle;
+    const int64_t us = first << (c->naps < 40 ? c->naps / 8 : 5);
+    c->naps++;
     clock_sleep_ns((us < longest ? us : longest) * 1000);
 }

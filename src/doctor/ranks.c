@@ -129,7 +129,7 @@ static void check_messages(struct findings *f, const struct comm *c, const struc
 static enum status pass_on(struct comm *c, char *memory, int64_t bytes, double *seconds)
 {
     const struct op_attrs attrs = {.comm = {.n = bytes, .share = bytes, .element = 1, .distance = 1}};
-    int done = 0, idle = 0;
+    int done = 0;
     TRY(comm_barrier(c));
     const double from = clock_seconds();
     TRY(comm_start(c, LANE_WORLD, OP_EXCHANGE, &attrs, (void *[]){memory, memory + bytes}, 1, 1));
@@ -137,7 +137,7 @@ static enum status pass_on(struct comm *c, char *memory, int64_t bytes, double *
         TRY(comm_poll(c, LANE_WORLD, &done));
         if (done)
             break;
-        comm_nap(c, &idle);
+        comm_nap(c);
     }
     *seconds = clock_seconds() - from;
     return OK;

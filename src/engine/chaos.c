@@ -226,7 +226,6 @@ enum status chaos_run(const struct exec_context *x, const struct program *p, uin
     TRY_GOTO(lanes_make(&c), out);
     TRY_GOTO(poison_transient(x, p, &c.ages), out);
     int64_t steps = 3 * (int64_t)p->n_instrs; /* start, effect, retirement */
-    int idle = 0;
     for (int64_t done = 0; done < steps; done++) {
         int moved = 0;
         if (done % 256 == 0)
@@ -235,11 +234,10 @@ enum status chaos_run(const struct exec_context *x, const struct program *p, uin
         for (int k = 0; k < LANES && !moved; k++, l = (l + 1) % LANES)
             TRY_GOTO(lane_step(&c, l, &moved), out);
         if (!moved && is_flying(&c)) {
-            comm_nap(x->comm, &idle);
+            comm_nap(x->comm);
             done--;
             continue;
         }
-        idle = 0;
         if (!moved) {
             st = status_fail(ERR_CORRUPT, "program %s: deadlock, every lane waits for another", p->name);
             goto out;

@@ -108,7 +108,7 @@ static int are_settled(const struct comm_run *r, const struct comm_lane *lane)
 enum status comm_lanes_run(struct comm_run *r)
 {
     struct comm_lane lane[COMM_LANES] = {0};
-    int n = r->program->n_instrs, idle = 0;
+    int n = r->program->n_instrs;
     for (int l = 0; l < COMM_LANES; l++)
         lane[l].next = next_of(r->program, (enum lane)(LANE_WORLD + l), 0);
     for (;;) {
@@ -128,9 +128,9 @@ enum status comm_lanes_run(struct comm_run *r)
         if (!left && atomic_load(r->others) == 0)
             return OK;
         if (moved)
-            idle = 0;
-        else if (flying)
-            comm_nap(r->context->comm, &idle);
+            continue;
+        if (flying)
+            comm_nap(r->context->comm);
         else
             tickets_sleep(r->tickets, LANE_WORLD); /* until some lane retires an instruction */
     }

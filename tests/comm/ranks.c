@@ -35,13 +35,13 @@ static int leave(int code)
 
 static enum status run_op(enum lane lane, enum op_kind op, const struct op_attrs *a, void *const *arg, int send, int recv)
 {
-    int done = 0, idle = 0;
+    int done = 0;
     TRY(comm_start(c, lane, op, a, arg, send, recv));
     for (;;) {
         TRY(comm_poll(c, lane, &done));
         if (done)
             return OK;
-        comm_nap(c, &idle);
+        comm_nap(c);
     }
 }
 
@@ -310,7 +310,7 @@ static void lanes_together(void)
     struct op_attrs a[N_LANES];
     static const enum op_kind ops[N_LANES] = {OP_ALL_GATHER, OP_ALL_TO_ALL, OP_EXCHANGE};
     for (int round = 0; round < extent(5, 20, 20); round++) {
-        int left = N_LANES, idle = 0, running[N_LANES] = {1, 1, 1};
+        int left = N_LANES, running[N_LANES] = {1, 1, 1};
         for (int l = 0; l < N_LANES; l++) {
             struct ring_group g = group_of(LANE_WORLD + l);
             int64_t n = ops[l] == OP_EXCHANGE ? N : (int64_t)N * g.members;
@@ -329,7 +329,7 @@ static void lanes_together(void)
                 running[l] -= done;
                 left -= done;
             }
-            comm_nap(c, &idle);
+            comm_nap(c);
         }
         struct ring_group g = group_of(LANE_RING);
         for (int64_t i = 0; i < N; i++)

@@ -7,16 +7,17 @@
 #include "comm/state.h"
 #include "oracle.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void run(struct comm *c, enum lane lane, enum op_kind op, struct op_attrs a, void *const *arg)
 {
-    int done = 0, idle = 0;
+    int done = 0;
     assert_int_equal(comm_start(c, lane, op, &a, arg, 1, 1), OK);
     while (!done) {
         assert_int_equal(comm_poll(c, lane, &done), OK);
         if (!done)
-            comm_nap(c, &idle);
+            comm_nap(c);
     }
 }
 
@@ -78,6 +79,30 @@ static void an_exchange_half_that_is_off_changes_nothing(void **state)
     comm_destroy(c);
 }
 
+/* A collective that advances is looked at soon again, however long its message takes in all. */
+static void naps_begin_anew_with_what_moves(void **state)
+{
+    (void)state;
+    enum { POLLS = 3, N = POLLS * (4 << 20) }; /* a poll copies 4 MiB */
+    char *x = calloc(2, N);
+    struct comm *c;
+    assert_non_null(x);
+    assert_int_equal(comm_create_self(&c), OK);
+    struct op_attrs a = {.comm = {.n = N, .share = N, .element = 1}};
+    assert_int_equal(comm_start(c, LANE_WORLD, OP_ALL_GATHER, &a, (void *[]){x, x + N}, 1, 1), OK);
+    for (int i = 0, done = 0; i < POLLS; i++) {
+        comm_nap(c);
+        comm_nap(c);
+        assert_int_equal(comm_poll(c, LANE_WORLD, &done), OK);
+        assert_int_equal(c->naps, 0);
+        assert_int_equal(done, i == POLLS - 1);
+    }
+    comm_nap(c);
+    assert_int_equal(c->naps, 1);
+    comm_destroy(c);
+    free(x);
+}
+
 static void between_programs(void **state)
 {
     (void)state;
@@ -111,6 +136,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_collective_is_a_copy),
         cmocka_unit_test(an_exchange_half_that_is_off_changes_nothing),
+        cmocka_unit_test(naps_begin_anew_with_what_moves),
         cmocka_unit_test(between_programs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
