@@ -156,14 +156,14 @@ static int hides_less(const struct candidate *c, const struct candidate *best)
 }
 
 /* Tells whether c was faster, or about as fast with fewer messages, or fits where `best` does not. More sequences in a micro-batch must
- * be surely faster, since whole plans lie closer together than brief trials do. */
-static int is_better(const struct candidate *c, const struct candidate *best)
+ * be faster by a share `surely`; fewer are taken up to as much behind `fastest`, the least seconds tried. */
+static int is_better(const struct candidate *c, const struct candidate *best, double fastest, double surely)
 {
     if (c->excess > 1 || best->excess > 1)
         return best->excess > 1 && c->excess < best->excess;
     const int64_t more = c->strategy.key.packed - best->strategy.key.packed;
     if (more != 0)
-        return more > 0 ? c->seconds < (1 - MESH_PACKED) * best->seconds : c->seconds * (1 - MESH_PACKED) <= best->seconds;
+        return more > 0 ? c->seconds < (1 - surely) * best->seconds : c->seconds * (1 - surely) <= fastest;
     if (c->seconds < (1 - MESH_EQUAL) * best->seconds)
         return 1;
     return c->seconds <= (1 + MESH_EQUAL) * best->seconds &&
@@ -194,6 +194,8 @@ enum status meshes_choose(const struct start *from, struct plan_request *s, stru
     const struct search_lead brief = {.brief = 1};
     struct candidate best = {.excess = INFINITY}, c;
     struct plan_request at = *s;
+    const double surely = s->effort == EFFORT_QUICK ? MESH_EQUAL : MESH_PACKED; /* a quick plan is about what its trial says */
+    double fastest = INFINITY;
     enum status st = OK;
     *out = NULL;
     TRY(list_meshes(from->m, s, from->limit, all));
@@ -212,7 +214,9 @@ enum status meshes_choose(const struct start *from, struct plan_request *s, stru
             st = try_step(next, &c);
         w->seconds = c.seconds;
         w->fits = c.excess <= 1;
-        if (st == OK && is_better(&c, &best)) {
+        if (st == OK && w->fits)
+            fastest = fmin(fastest, c.seconds);
+        if (st == OK && is_better(&c, &best, fastest, surely)) {
             worse = *out;
             *out = next;
             best = c;

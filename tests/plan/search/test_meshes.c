@@ -143,6 +143,29 @@ static struct plan *packed(const struct model *m, const struct plan_request *s, 
     return planned(m, &r, limit);
 }
 
+/* Plans a batch at effort quick, where it gains a little to take all sequences of a rank together. */
+static void quick_plans_take_small_gains(void **state)
+{
+    (void)state;
+    static const struct asked a = {"8b", "8xh100", 2, 8192, 16, NULL};
+    struct hardware h;
+    struct plan_request s;
+    int64_t limit[TIERS];
+    struct model *m = open_request(&a, &h, &s, limit);
+    s.mesh = (struct mesh){{8, 1, 1}};
+    s.micro_batch = AUTO;
+    assert_int_equal(plan_mesh(m, &s, 8, 8), OK);
+    struct plan *chosen = planned(m, &s, limit), *one = packed(m, &s, limit, 1), *both = packed(m, &s, limit, 2);
+    print_message("one %.4g s, 2 together %.4g s, chosen %lld: %.4g s\n", one->seconds, both->seconds,
+                  (long long)chosen->strategy.key.packed, chosen->seconds);
+    assert_true(both->seconds < one->seconds && both->seconds > (1 - MESH_PACKED) * one->seconds);
+    assert_int_equal(chosen->strategy.key.packed, 2);
+    plan_destroy(chosen);
+    plan_destroy(one);
+    plan_destroy(both);
+    model_destroy(m);
+}
+
 /* Short sequences are packed where that is surely faster, long ones are not. The gain that is sure is MESH_PACKED. */
 static void short_sequences_together(void **state)
 {
@@ -303,7 +326,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(experts_or_rows),          cmocka_unit_test(narrow_rows_are_explained),
                                        cmocka_unit_test(as_good_as_by_hand),       cmocka_unit_test(whole_sequences_first),
-                                       cmocka_unit_test(short_sequences_together), cmocka_unit_test(products_are_the_models),
-                                       cmocka_unit_test(drives_hide_meshes)};
+                                       cmocka_unit_test(short_sequences_together), cmocka_unit_test(quick_plans_take_small_gains),
+                                       cmocka_unit_test(products_are_the_models),  cmocka_unit_test(drives_hide_meshes)};
     return cmocka_run_group_tests(tests, share_trials, drop_trials);
 }
