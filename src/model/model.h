@@ -31,7 +31,7 @@
     X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) X(OLMO, olmo) \
     X(GEMMA4, gemma4) X(STABLELM, stablelm) X(FALCON, falcon) X(GPT_BIGCODE, gpt_bigcode) X(GPT_NEO, gpt_neo) X(JAIS2, jais2) \
     X(QWEN2_MOE, qwen2_moe) X(QWEN3_MOE, qwen3_moe) X(MIXTRAL, mixtral) X(OLMOE, olmoe) X(GRANITEMOE, granitemoe) \
-    X(GRANITEMOESHARED, granitemoeshared) X(GLM4_MOE, glm4_moe) X(DOTS1, dots1) X(SOLAR_OPEN, solar_open) X(EXAONE_MOE, exaone_moe) \
+    X(GRANITEMOESHARED, granitemoeshared) X(GRANITEMOE_SWA, granitemoe_swa) X(FLEX_OLMO, flex_olmo) X(MELLUM, mellum) X(GLM4_MOE, glm4_moe) X(DOTS1, dots1) X(SOLAR_OPEN, solar_open) X(EXAONE_MOE, exaone_moe) \
     X(ERNIE4_5_MOE, ernie4_5_moe) X(HUNYUAN_MOE, hunyuan_moe) X(MINIMAX_M2, minimax_m2) X(HY_V3, hy_v3) X(AFMOE, afmoe) \
     X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt) \
     X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) X(NEMOTRON_H, nemotron_h) X(LFM2, lfm2) X(LFM2_MOE, lfm2_moe) \

@@ -18,9 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const cases[] = {"qwen3_moe",    "qwen3_moe-joined", "mixtral",    "olmoe", "qwen2_moe",  "gpt_oss",
-                                    "granitemoe",   "granitemoeshared", "glm4_moe",   "dots1", "solar_open", "exaone_moe",
-                                    "ernie4_5_moe", "hunyuan_v1_moe",   "minimax_m2", "hy_v3", "afmoe",      "gemma4_text"};
+static const char *const cases[] = {"qwen3_moe",    "qwen3_moe-joined", "mixtral",       "olmoe", "qwen2_moe",  "gpt_oss",
+                                    "granitemoe",   "granitemoeshared", "glm4_moe",      "dots1", "solar_open", "exaone_moe",
+                                    "ernie4_5_moe", "hunyuan_v1_moe",   "minimax_m2",    "hy_v3", "afmoe",      "gemma4_text",
+                                    "flex_olmo",    "mellum",           "granitemoe_swa"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 static char work[64];

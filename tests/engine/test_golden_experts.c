@@ -12,11 +12,11 @@
 #include <string.h>
 
 static const char *const cases[] = {
-    "moe/qwen3-moe",       "moe/mixtral",          "moe/olmoe",          "moe/qwen2-moe",     "moe/gpt-oss",
-    "moe/granitemoe",      "moe/granitemoeshared", "moe/glm4-moe",       "moe/dots1",         "moe/ernie4_5-moe",
-    "moe/hunyuan-moe",     "moe/minimax-m2",       "moe/afmoe",          "moe/hy-v3",         "moe/exaone-moe",
-    "moe/solar-open",      "moe/mixtral-aux",      "moe/minimax-m2-aux", "moe/gpt-oss-mxfp4", "moe/gemma4-moe",
-    "moe/qwen3-moe-latent"};
+    "moe/qwen3-moe",        "moe/mixtral",          "moe/olmoe",          "moe/qwen2-moe",     "moe/gpt-oss",
+    "moe/granitemoe",       "moe/granitemoeshared", "moe/glm4-moe",       "moe/dots1",         "moe/ernie4_5-moe",
+    "moe/hunyuan-moe",      "moe/minimax-m2",       "moe/afmoe",          "moe/hy-v3",         "moe/exaone-moe",
+    "moe/solar-open",       "moe/mixtral-aux",      "moe/minimax-m2-aux", "moe/gpt-oss-mxfp4", "moe/gemma4-moe",
+    "moe/qwen3-moe-latent", "moe/flex-olmo",        "moe/mellum",         "moe/granitemoe-swa"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Makes sure that the results have the parameter's gradient, and its value after the steps. */
@@ -122,6 +122,9 @@ CASE(minimax_m2_aux, 17)
 CASE(gpt_oss_mxfp4, 18)
 CASE(gemma4_moe, 19)
 CASE(qwen3_moe_latent, 20)
+CASE(flex_olmo, 21)
+CASE(mellum, 22)
+CASE(granitemoe_swa, 23)
 
 static void experts_nvme(struct settings *s)
 {
@@ -174,6 +177,9 @@ int main(void)
                                        cmocka_unit_test(minimax_m2_aux),
                                        cmocka_unit_test(gpt_oss_mxfp4),
                                        cmocka_unit_test(qwen3_moe_latent),
+                                       cmocka_unit_test(flex_olmo),
+                                       cmocka_unit_test(mellum),
+                                       cmocka_unit_test(granitemoe_swa),
                                        cmocka_unit_test(experts_apart)};
     return families_run("golden_experts", tests, (int)(sizeof tests / sizeof *tests), 3);
 }

@@ -417,11 +417,11 @@ def to_fp64(model):
         if type(module).__name__ in ("GPTJRotaryEmbedding", "CodeGenRotaryEmbedding"):
             module.forward = lambda x, position_ids, m=module: sines(m.pos_embd_dim, position_ids)
         elif type(module).__name__.endswith("RotaryEmbedding"):
-            config = module.config if model.config.model_type == "granite_swa" else model.config  # which has one for each base
+            config = module.config if model.config.model_type in ("granite_swa", "granitemoe_swa") else model.config  # which has one for each base
             module.forward = lambda x, position_ids, layer_type=None, m=module, c=config: tables(c, m, position_ids, layer_type)
         if type(module).__name__ == "GPTNeoSelfAttention":
             module._attn = functools.partial(neo_attention, module)
-        if type(module).__name__ == "GraniteSWAAttention":
+        if type(module).__name__ in ("GraniteSWAAttention", "GraniteMoeSWAAttention"):
             sys.modules[type(module).__module__].eager_attention_forward = sink_attention
         if type(module).__name__ == "Ministral3Attention":
             sys.modules[type(module).__module__].get_llama_4_attn_scale = scale_of_queries

@@ -57,6 +57,14 @@ CASES = {
     "hy-v3": ("hy_v3", dict(hidden_size=8, num_hidden_layers=2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=8, num_shared_experts=1), -1, DOCUMENTS),
     "exaone-moe": ("exaone_moe", dict(hidden_size=8, num_hidden_layers=2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=8, num_shared_experts=1, sliding_window=7,
                                       layer_types=[SLIDE, FULL], mlp_layer_types=["dense", "sparse"], n_group=2, topk_group=1), 5, DOCUMENTS),
+    "flex-olmo": ("flex_olmo", dict(num_experts=6, num_experts_per_tok=3), -1, DOCUMENTS),
+    # a dense layer with a window and its own rotary base, then one with experts and a scaling
+    "mellum": ("mellum", dict(hidden_size=8, num_hidden_layers=2, num_local_experts=5, num_experts_per_tok=2, moe_intermediate_size=8, sliding_window=7, layer_types=[SLIDE, FULL],
+                              mlp_layer_types=["dense", "sparse"],
+                              rope_parameters={SLIDE: dict(golden.DEFAULT_ROPE, rope_theta=100.0), FULL: dict(rope_type="yarn", rope_theta=500.0, factor=4.0,
+                                                                                                     original_max_position_embeddings=16)}), 1, DOCUMENTS),
+    "granitemoe-swa": ("granitemoe_swa", dict(hidden_size=8, num_hidden_layers=2, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=12, sliding_window=7,
+                                              layer_types=[FULL, SLIDE], layer_rope_theta=[0, 100.0], residual_multiplier=0.5, attention_multiplier=0.2), 3, DOCUMENTS),
     "solar-open": ("solar_open", dict(n_routed_experts=7, num_experts_per_tok=3, moe_intermediate_size=8, n_shared_experts=1, norm_topk_prob=False), -1, DOCUMENTS),
     # experts beside an MLP, a router with a norm of its own, factors of weights
     "gemma4-moe": ("gemma4_text", dict(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, num_global_key_value_heads=1, global_head_dim=16,
@@ -203,7 +211,7 @@ def attempt(name, family, keys, dead, lengths, seed, convert=None):
     config = AutoConfig.for_model(family, **{**ALIKE, **keys})
     if family == "solar_open":
         del config.intermediate_size
-    config._attn_implementation = "eager" if family == "gpt_oss" else "sdpa"
+    config._attn_implementation = "eager" if family in ("gpt_oss", "granitemoe_swa") else "sdpa"
     config._experts_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     if family == "qwen3_moe" and "moe_latent_size" in keys:

@@ -67,7 +67,8 @@ static const struct published {
                  {"Solar-Open-100B", 102.6, 12},
                  {"K-EXAONE-236B-A23B", 236, 23},
                  {"Hy3-preview", 295, 21},
-                 {"gemma-4-26B-A4B-it", 25.2, 3.8}};
+                 {"gemma-4-26B-A4B-it", 25.2, 3.8},
+                 {"Mellum2-12B-A2.5B-Base", 12, 2.5}};
 
 /* Compares with published numbers. Makers count as active all that a token gets, or leave out the embedding, the head or both; and
  * they round, or count layers that predict further tokens: 4% in all, 5% of active parameters. */
@@ -193,9 +194,10 @@ static void limits_are_those_of_routing(void **state)
     refuse("qwen3_moe", "num_experts_per_tok", beyond, "number of experts of a token is 65, must be 1 to 64");
 }
 
-static const char *const families_here[] = {"qwen3_moe",        "mixtral",    "olmoe", "qwen2_moe",  "gpt_oss",    "granitemoe",
-                                            "granitemoeshared", "glm4_moe",   "dots1", "solar_open", "exaone_moe", "ernie4_5_moe",
-                                            "hunyuan_v1_moe",   "minimax_m2", "hy_v3", "afmoe",      "gemma4_text"};
+static const char *const families_here[] = {"qwen3_moe",  "mixtral",          "olmoe",          "qwen2_moe",  "gpt_oss",
+                                            "granitemoe", "granitemoeshared", "glm4_moe",       "dots1",      "solar_open",
+                                            "exaone_moe", "ernie4_5_moe",     "hunyuan_v1_moe", "minimax_m2", "hy_v3",
+                                            "afmoe",      "gemma4_text",      "flex_olmo",      "mellum",     "granitemoe_swa"};
 
 static uint64_t turn;
 

@@ -268,12 +268,8 @@ static const struct {
     const char *what, *types;
 } lacking[] = {
     {"linear attention and experts are", " minimax "},
-    {"experts are",
-     " qwen3_vl_moe granitemoe_swa flex_olmo phimoe jetmoe dbrx doge zaya llama4 llama4_text cohere2_moe sarvam_moe mimo_v2_flash "
-     "laguna mellum "},
-    {"experts and multi-head latent attention are",
-     " deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash glm4_moe_lite glm_moe_dsa mistral4 "},
-    {"multi-head latent attention is", " minicpm3 youtu "},
+    {"experts are", " qwen3_vl_moe phimoe jetmoe dbrx doge zaya llama4 llama4_text cohere2_moe sarvam_moe mimo_v2_flash laguna "},
+    {"experts and multi-head latent attention are", " deepseek_v32 longcat_flash glm_moe_dsa mistral4 "},
     {"layers without attention are", " mamba mamba2 falcon_mamba rwkv jamba zamba zamba2 recurrent_gemma "},
     {"the learned activation of its MLPs (xIELU) is", " apertus "},
     {"positions by ALiBi are", " bloom mpt "},

@@ -84,7 +84,7 @@ enum status model_config_set_rope(struct model_config *c, const char *rope, doub
             "--rope %.40s: model %s rotates a part of its heads' pairs (proportional), which goes with no other scaling; "
             "--rope-base changes its base",
             rope, c->name);
-    if (rope && c->family == FAMILY_GRANITE_SWA && c->rope_local_theta > 0.0)
+    if (rope && (c->family == FAMILY_GRANITE_SWA || c->family == FAMILY_GRANITEMOE_SWA) && c->rope_local_theta > 0.0)
         return status_fail(
             ERR_INVALID,
             "--rope %.40s: the layers of model %s have different rotary bases, which go with no scaling; --rope-base changes "

@@ -13,7 +13,7 @@ static const struct config_word rope_types[] = {
 /* Tells whether transformers requires the family's rope_parameters to be given by kind of layer. */
 static int has_kinds(const struct model_config *c)
 {
-    return c->family == FAMILY_GEMMA3 || c->family == FAMILY_GEMMA4 || c->family == FAMILY_OLMO3;
+    return c->family == FAMILY_GEMMA3 || c->family == FAMILY_GEMMA4 || c->family == FAMILY_OLMO3 || c->family == FAMILY_MELLUM;
 }
 
 /* Finds the original length of Phi-3: config.json's top level gives it, else it is 4096, as in transformers; a section with

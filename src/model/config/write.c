@@ -194,7 +194,8 @@ static int spell_rope(json_t *root, const struct model_config *c, int anew)
     if (!model_rotates(c) || f->fixed_rope)
         return 1;
     /* in these families all releases of transformers read rope_parameters only */
-    if (c->family == FAMILY_GEMMA4 || c->family == FAMILY_GRANITE_SWA) {
+    if (c->family == FAMILY_GEMMA4 || c->family == FAMILY_GRANITE_SWA || c->family == FAMILY_GRANITEMOE_SWA ||
+        c->family == FAMILY_MELLUM) {
         if (anew || !json_object_get(root, "rope_parameters"))
             ok = json_object_set_new(root, "rope_parameters", config_write_rope_parameters(c)) == 0;
         if (anew && json_object_get(root, "layer_rope_theta"))

@@ -92,7 +92,8 @@ void experts_mlp(struct builder *b, int l, const char *norm)
 {
     const struct model_config *c = &b->m->config;
     struct model_block *block = build_block(b, l, experts_has(c, l) ? BLOCK_EXPERTS : BLOCK_MLP);
-    block->norm = build_norm(b, norm, b->experts->norm);
+    if (norm)
+        block->norm = build_norm(b, norm, b->experts->norm);
     if (!experts_has(c, l)) {
         common_mlp(b, &block->mlp, 0);
         return;
@@ -330,8 +331,8 @@ json_t *experts_write_aux(const struct model_config *c)
 
 enum status experts_read_further(struct config_reader *r, struct model_config *c)
 {
-    static const char *const keys[] = {"num_nextn_predict_layers", "num_mtp_modules"};
-    for (int i = 0; i < 2; i++)
+    static const char *const keys[] = {"num_nextn_predict_layers", "num_mtp_modules", "num_mtp_layers"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         TRY(config_read_count(r, keys[i], OPTIONAL, 0, &c->further_layers));
     return OK;
 }

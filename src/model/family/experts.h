@@ -53,7 +53,7 @@ void experts_set(struct model_config *c, int64_t l, int has);
 /* Returns the module of transformers that holds a layer's experts, whose stacks are experts_first and down_proj. */
 const char *experts_module(const struct experts_form *f);
 const char *experts_first(const struct experts_form *f);
-/* Declares a layer's MLP, or its block of experts without router and stacks, and the norm before it. */
+/* Declares a layer's MLP, or its block of experts without router and stacks, and the norm before it; NULL: there is none. */
 void experts_mlp(struct builder *b, int l, const char *norm);
 /* Sets the numbers of a block of experts, for families that do not declare the block by experts_mlp. */
 void experts_describe(struct builder *b, struct experts_block *e);

@@ -1,9 +1,15 @@
 /* Granite: Llama with four factors. Granite SWA: three of four layers have a window, each head has a sink, and each layer has a
  * rotary base or none. HyperCLOVA X: the factors, and norms after blocks. Granite with experts: softmax weighs those chosen; in the
- * shared form an MLP stands beside them. */
+ * shared form an MLP stands beside them, and Granite SWA has both forms, too. */
 #include "model/family/granite.h"
 
 #include <stdio.h>
+
+/* Declares a sink for each head; last of a layer, so that other parameters stay aligned, as in gpt-oss. */
+static void build_sinks(struct builder *b, struct attention_block *a)
+{
+    a->sinks = build_vector(b, "self_attn.sinks", build_shape(b, a)->heads, b->m->config.init_std);
+}
 
 static void layer(struct builder *b, int l)
 {
@@ -19,16 +25,17 @@ static void layer(struct builder *b, int l)
     }
     common_attention(b, &attention->attention, attention_form, attention_form);
     common_mlp(b, &mlp->mlp, mlp_form);
-    if (c->family == FAMILY_GRANITE_SWA) /* declared last, so that other parameters stay aligned, as in gpt-oss */
-        attention->attention.sinks =
-            build_vector(b, "self_attn.sinks", build_shape(b, &attention->attention)->heads, c->init_std);
+    if (c->family == FAMILY_GRANITE_SWA)
+        build_sinks(b, &attention->attention);
 }
 
 static void experts_layer(struct builder *b, int l)
 {
     const unsigned form = b->m->config.attention_bias ? LINEAR_BIAS : 0;
-    llama_attention(b, l, &(struct llama_layer){form, form, 0});
+    struct attention_block *a = llama_attention(b, l, &(struct llama_layer){form, form, 0});
     experts_mlp(b, l, "post_attention_layernorm");
+    if (b->m->config.family == FAMILY_GRANITEMOE_SWA)
+        build_sinks(b, a);
 }
 
 /* ---- config.json ---- */
@@ -133,13 +140,17 @@ enum status granite_read_shared(struct config_reader *r, struct model_config *c)
     return config_read_count(r, "shared_intermediate_size", OPTIONAL, 0, &c->shared_ffn);
 }
 
+#define WINDOWS                                                                           \
+    WINDOW_KEY(read_windows), LISTED_TYPES_KEY,                                           \
+    {                                                                                     \
+        "layer_rope_theta", KEY_SPECIAL, .read = read_thetas, .write = config_list_thetas \
+    }
+
 static const struct config_key granite_keys[] = {GRANITE_KEYS(0, 1e-6), {NULL}};
 /* clang-format off */
 static const struct config_key granite_swa_keys[] = {
     GRANITE_KEYS(1, 1e-5),
-    WINDOW_KEY(read_windows),
-    LISTED_TYPES_KEY,
-    {"layer_rope_theta", KEY_SPECIAL, .read = read_thetas, .write = config_list_thetas},
+    WINDOWS,
     {NULL},
 };
 /* clang-format on */
@@ -160,6 +171,15 @@ static const struct config_key granitemoeshared_keys[] = {
     {NULL},
 };
 /* clang-format on */
+static const struct config_key granitemoe_swa_keys[] = {
+    GRANITE_KEYS(0, 1e-6),
+    WINDOWS,
+    EXPERTS_KEY("num_local_experts"),
+    {"num_experts_per_tok", KEY_REQUIRED, AT_experts_used},
+    {"shared_intermediate_size", KEY_SPECIAL, .read = granite_read_shared, .write = experts_write_width},
+    EXPERTS_AUX,
+    {NULL},
+};
 static const struct config_key hyperclovax_keys[] = {
     GRANITE_KEYS(0, 1e-6), {"use_post_norm", KEY_FIELD, AT_post_norm, 1}, {NULL}};
 
@@ -172,6 +192,16 @@ const struct experts_form granite_experts = {.router = ROUTER_TOP,
                                              .shared_fused = 1,
                                              .count = {"num_local_experts"},
                                              .aux = 0.001};
+/* Experts of Granite SWA, whose files have the names of transformers' modules. */
+static const struct experts_form swa_experts = {.router = ROUTER_TOP,
+                                                .gate = "block_sparse_moe.router",
+                                                .gate_up = "block_sparse_moe.experts.gate_up_proj",
+                                                .down = "block_sparse_moe.experts.down_proj",
+                                                .module = "block_sparse_moe.experts",
+                                                .shared = "shared_mlp",
+                                                .shared_fused = 1,
+                                                .count = {"num_local_experts"},
+                                                .aux = 0.001};
 
 #define FAMILY(variable, architecture, fill, build, ...)                             \
     const struct family family_##variable = {.name = #variable,                      \
@@ -188,3 +218,4 @@ FAMILY(granite_swa, "GraniteSWAForCausalLM", granite_derive, layer, .experts = N
 FAMILY(hyperclovax, "HyperCLOVAXForCausalLM", granite_derive, layer, .experts = NULL);
 FAMILY(granitemoe, "GraniteMoeForCausalLM", derive_experts, experts_layer, .experts = &granite_experts);
 FAMILY(granitemoeshared, "GraniteMoeSharedForCausalLM", derive_experts, experts_layer, .experts = &granite_experts);
+FAMILY(granitemoe_swa, "GraniteMoeSWAForCausalLM", derive_experts, experts_layer, .experts = &swa_experts);
