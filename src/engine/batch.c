@@ -218,6 +218,14 @@ static void gather_stream(const struct batch *b, const int32_t *whole, int32_t *
         share_rows(b, b->rows, own);
 }
 
+/* Copies the positions of this rank's rows of the stream out of those of all of its rows. */
+static void publish_own_positions(const struct batch *b)
+{
+    const struct io_buffers *io = &b->s->plan->io;
+    if (io->own_positions >= 0)
+        share_rows(b, session_io(b->s, io->positions), session_io(b->s, io->own_positions));
+}
+
 /* Copies the numbers of the head's rows out of those of this rank's tokens. */
 static void publish_end_numbers(const struct batch *b)
 {
@@ -335,6 +343,7 @@ void batch_take_slice(struct batch *b, int64_t slice)
     if (in.weights)
         share_rows(b, b->weights + own, in.weights);
     publish_rows(b, stream_rows(b));
+    publish_own_positions(b);
     shift_positions(b, in.positions);
     for (int64_t i = 0; i < n; i++)
         index[i] = (int32_t)(first + i);
@@ -386,6 +395,7 @@ enum status batch_publish(struct batch *b, int64_t n)
         seq_gather(b->layout, b->ring, b->ulysses, t.positions, in.positions);
     if (in.weights)
         gather_weights(b, in.weights);
+    publish_own_positions(b);
     shift_positions(b, in.positions);
     publish_mask(b, 0, t.lo);
     for (int k = 1; k < m->n_masks; k++) {

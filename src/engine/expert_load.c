@@ -38,12 +38,10 @@ double expert_balance_of(const struct model *m, const int32_t *plain, int parts,
 
 double expert_balance(struct session *s)
 {
-    const struct mesh *mesh = &s->plan->strategy.key.mesh;
     if (expert_counts(s) == 0 || model_aux(&s->model->config) == 0)
         return 0;
     const int32_t *own = (const int32_t *)session_io(s, s->plan->io.load) + expert_counts(s),
                   *plain = s->plan->io.plain >= 0 ? session_io(s, s->plan->io.plain) : own;
     const float *sums = (const float *)(own + s->model->config.experts);
-    return expert_balance_of(s->model, plain, s->plan->io.plain >= 0 ? mesh->degree[MESH_ULYSSES] * mesh->degree[MESH_RING] : 1,
-                             sums);
+    return expert_balance_of(s->model, plain, s->plan->io.plain >= 0 ? mesh_sharing(&s->plan->strategy.key.mesh) : 1, sums);
 }

@@ -39,7 +39,7 @@ enum status expert_stages_create(const struct session *s, struct expert_stages *
                                 .slices = strategy_slices(st),
                                 .layers = model_expert_layers(s->model),
                                 .experts = s->model->config.experts,
-                                .members = st->key.mesh.degree[MESH_ULYSSES] * st->key.mesh.degree[MESH_RING],
+                                .members = mesh_sharing(&st->key.mesh),
                                 .stages = strategy_stages(st)};
     const size_t n = (size_t)(x->open * x->experts);
     x->own = sys_calloc(n, sizeof *x->own);

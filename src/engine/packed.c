@@ -199,20 +199,22 @@ static void cut_matrix(const struct cut *x, const struct model_param *p, const s
     }
 }
 
-/* Makes the whole matrix of a slice's parameter, and cuts the slice out of it. */
-static enum status make_slice(struct source *s, int param, void *packed)
+/* Makes the whole matrix of a slice's parameter, and cuts the slice out of it. A matrix that slices have whole, in the same form, is
+ * made in its place. */
+static enum status make_slice(struct source *s, int param, int64_t matrix, void *packed)
 {
     const struct model_param *p = &s->slice->params[param];
     int i = 0;
     while (s->model->params[i].whole != p->whole)
         i++;
     const struct model_param *of_whole = &s->model->params[i];
-    void *whole = sys_calloc(1, (size_t)of_whole->packed_bytes);
-    enum status st = whole ? make_matrix(s, i, 0, whole) : no_memory(p);
+    const struct quantised from = model_quantised(&s->model->config, of_whole), to = model_quantised(&s->slice->config, p);
+    if (p->n_ranges == 0 && from.form == to.form)
+        return make_matrix(s, i, matrix, packed);
+    void *whole = sys_calloc(1, (size_t)quantised_bytes(&from));
+    enum status st = whole ? make_matrix(s, i, matrix, whole) : no_memory(p);
     if (st == OK)
-        cut_matrix(
-            &(struct cut){whole, packed, model_quantised(&s->model->config, of_whole), model_quantised(&s->slice->config, p)}, p,
-            of_whole);
+        cut_matrix(&(struct cut){whole, packed, from, to}, p, of_whole);
     free(whole);
     return st;
 }
@@ -234,7 +236,7 @@ static enum status make_current(struct source *s, int param, int64_t matrix)
     s->packed.param = param;
     s->packed.matrix = matrix;
     enum status st = !s->packed.bytes ? no_memory(p)
-                     : s->slice       ? make_slice(s, param, s->packed.bytes)
+                     : s->slice       ? make_slice(s, param, matrix, s->packed.bytes)
                                       : make_matrix(s, param, matrix, s->packed.bytes);
     if (st != OK) {
         free(s->packed.bytes);

@@ -197,20 +197,23 @@ int64_t block_cached_per_text(const struct model *m, const struct model_block *b
     return 0;
 }
 
-#define CUT(...) 1
-#define UNCUT 0
-int block_is_cut(enum block_kind kind)
+#define CUT(...) BLOCK_CUT
+#define BY_ROWS BLOCK_BY_ROWS
+#define UNCUT BLOCK_UNCUT
+enum block_slicing block_slicing(enum block_kind kind)
 {
-    static const char is_cut[BLOCK_KINDS] = {
+    static const enum block_slicing slicing[BLOCK_KINDS] = {
 #define BLOCK(KIND, name, text, maps, mask, signature, flops, kept, saved, per_token, per_text, sharing, cut) cut,
 #include "model/blocks.h"
     };
-    return is_cut[kind];
+    return slicing[kind];
 }
 #undef CUT
+#undef BY_ROWS
 #undef UNCUT
 
 #define CUT(count, called, ...) *what = called, count
+#define BY_ROWS 0
 #define UNCUT 0
 int64_t block_cut_count(const struct model *m, const struct model_block *block, const char **what)
 {
@@ -228,16 +231,18 @@ int64_t block_cut_count(const struct model *m, const struct model_block *block, 
     return 0;
 }
 #undef CUT
+#undef BY_ROWS
 #undef UNCUT
 
 #define CUT(count, called, ...) \
     {                           \
         __VA_ARGS__             \
     }
-#define UNCUT          \
+#define BY_ROWS        \
     {                  \
         .out_of = NULL \
     }
+#define UNCUT BY_ROWS
 void block_fields(struct model_block *block, struct fields *f)
 {
     switch (block->kind) {

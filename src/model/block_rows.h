@@ -21,8 +21,6 @@ struct fields {
     int *by_head;
 };
 
-/* Tells whether blocks of the kind can be cut into slices. */
-int block_is_cut(enum block_kind kind);
 /* Returns the number that slices must divide, and its name (*what); 0 for blocks that are not cut. */
 int64_t block_cut_count(const struct model *m, const struct model_block *b, const char **what);
 /* Lists the block's fields; none for blocks that are not cut. */

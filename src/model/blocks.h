@@ -19,7 +19,8 @@
  * per_text   numbers in fp32 that sampling keeps of a whole text; a text is read again where it is cut short
  * sharing    SHARED: ranks may share a sequence; WHOLE: they may not
  * cut        CUT(count, what, .into = {...}, ...): the number that slices must divide, its name in messages, and the fields that are
- *            cut (struct fields); UNCUT: such blocks are not cut into slices
+ *            cut (struct fields); BY_ROWS: every slice has such blocks whole, for its rows of the stream; UNCUT: models with such
+ *            blocks are not cut into slices
  *
  * Expressions read the block as `b` and the model as `m`. Derived from the rows: enum block_kind, the union in struct model_block,
  * the functions block_* of model.h, the table of lowerings, and through them merging of adapters, kinds of layers, FLOPs, caches of
@@ -38,7 +39,7 @@ BLOCK(MLP, mlp, "MLP", MAPS(&b->gate, &b->up, &b->down, &b->scalar), -1, SIGNATU
       CUT(b->up.out, "columns of the MLP", .into = {&b->gate, &b->up}, .out_of = &b->down))
 
 BLOCK(EXPERTS, experts, "experts", MAPS(&b->router, &b->gate_up, &b->down, &b->descend, &b->ascend), -1,
-      SIGNATURE(b->experts, b->used, b->ffn, b->kind), 0, 8 * b->used + (b->ascend.weight >= 0 ? b->ascend.in * size : 0), b->used * b->gate_up.out, 0, 0, SHARED, UNCUT)
+      SIGNATURE(b->experts, b->used, b->ffn, b->kind), 0, 8 * b->used + (b->ascend.weight >= 0 ? b->ascend.in * size : 0), b->used * b->gate_up.out, 0, 0, SHARED, BY_ROWS)
 
 BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->second, &b->third, &b->z, &b->a, &b->b, &b->out, &b->z_low, &b->a_low), -1,
       SIGNATURE(b->kind, b->heads, b->groups, b->key_dim, b->value_dim, b->width),

@@ -614,6 +614,9 @@ static inline int model_has_links(const struct model *m)
 {
     return model_has_block(m, BLOCK_RECURRENT) || model_has_block(m, BLOCK_CONV);
 }
+/* A kind of block in slices of layers (--mesh tp): in none, cut, or whole for a slice's rows of the stream (blocks.h). */
+enum block_slicing { BLOCK_UNCUT, BLOCK_CUT, BLOCK_BY_ROWS };
+enum block_slicing block_slicing(enum block_kind kind);
 /* Returns a kind of block's name for messages: "attention". */
 const char *block_name(enum block_kind kind);
 /* Returns the block's i-th linear map; NULL: there is no i-th map. A map whose weight is -1 is absent. */

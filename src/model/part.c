@@ -38,7 +38,7 @@ static void fit_shape(const struct model_config *c, struct model_param *p)
     p->elements = min_i64(p->elements, p->shape[0] * max_i64(p->shape[1], 1));
     if (p->packed_bytes > 0) {
         const struct quantised q = model_quantised(c, p);
-        p->packed_bytes = quantised_bytes(&q);
+        p->packed_bytes = model_param_matrices(p) * quantised_bytes(&q);
     }
 }
 

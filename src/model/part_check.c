@@ -100,7 +100,7 @@ static enum status check_slices(const struct model *m, int64_t layer, int slices
 static enum status check_kinds(const struct model_layer *layer, int slices)
 {
     for (int i = 0; i < layer->n_blocks && slices > 1; i++)
-        if (!block_is_cut(layer->blocks[i].kind))
+        if (block_slicing(layer->blocks[i].kind) == BLOCK_UNCUT)
             return status_fail(ERR_INVALID,
                                "--mesh: tp=%d: the model has blocks of %s, which are not cut into slices: leave tp out", slices,
                                block_name(layer->blocks[i].kind));

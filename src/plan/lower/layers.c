@@ -31,6 +31,8 @@ static void create_blocks(struct lowering *L, int l)
         const struct model_block *b = &from->blocks[i];
         layer->blocks[i] =
             (struct block){.lowering = lowerings[b->kind], .layer = l, .weights = b, .norm = &b->norm, .first = layer->blocks};
+        layer->blocks[i].by_rows = L->tp > 1 && block_slicing(b->kind) == BLOCK_BY_ROWS;
+        layer->blocks[i].acc = layer->blocks[i].by_rows ? &L->own_acc : &L->acc;
     }
 }
 
@@ -88,6 +90,15 @@ static int is_joined(const struct layer *layer, int i)
     return i < layer->n_blocks && layer->blocks[i].weights->joined;
 }
 
+/* Returns the norm that block i of a layer reads. */
+static struct value *normed_of(struct lowering *L, const struct layer *layer, int i)
+{
+    const struct block *b = &layer->blocks[i];
+    if (b->by_rows)
+        return &L->rows_normed;
+    return b->weights->joined && b->weights->inner.kind == NORM_NONE && !b[-1].by_rows ? b[-1].normed : &L->normed[i];
+}
+
 /* Creates the values of a layer's blocks, and the stream between the blocks. */
 static void create_layer_values(struct lowering *L, const struct layer *layer)
 {
@@ -96,7 +107,7 @@ static void create_layer_values(struct lowering *L, const struct layer *layer)
     for (int i = 0; L->st == OK && i < n; i++) {
         struct block *b = &layer->blocks[i];
         b->source = b->weights->parallel ? b[-1].source : b->in;
-        b->normed = b->weights->joined && b->weights->inner.kind == NORM_NONE ? b[-1].normed : &L->normed[i];
+        b->normed = normed_of(L, layer, i);
         b->lowering->layer_values(L, b);
         if (i == n - 1)
             break;
@@ -157,6 +168,7 @@ static void slice_values(struct lowering *L)
     if (L->tp == 1)
         return;
     work_value(L, &L->own_normed, "n.own", -1, L->s.key.dtype, STREAM);
+    work_value(L, &L->rows_normed, "n.rows", -1, L->s.key.dtype, STREAM);
     work_value(L, &L->own_acc, "acc.own", -1, F32, STREAM);
     activation_of_work(L, L->s.placement.passing, -1,
                        &(struct activation){&L->all_dx, "dx.all", L->m->config.dim, L->s.key.dtype, CHUNKS});

@@ -6,6 +6,8 @@
 
 #define DEV TIER_DEVICE
 
+enum { LEVELS = 3 }; /* lanes along which ranks share a sequence, at most */
+
 struct expert_load {
     int layers; /* layers with experts */
     int active; /* 1: this program counts */
@@ -13,9 +15,9 @@ struct expert_load {
     /* a row of the experts' token counts for each of these layers; with a balancing loss also a row of counts by the softmax alone
      * (without the bias of choices) and a row of sums of the softmax */
     struct value counts;
-    /* tokens by the softmax alone: of this rank and those with the other heads; of all ranks that share the sequence, in pipelines an
-     * input of backward halves */
-    struct value near, plain;
+    /* tokens by the softmax alone: of the ranks along one, then two of the lanes that share a sequence; of all ranks that share it, in
+     * pipelines an input of backward halves */
+    struct value near[LEVELS - 1], plain;
     /* pipelines, programs of the head: tokens by the softmax alone of the stage's layers, an input; those of the ranks that share the
      * sequence; of all stages, an output */
     struct value own, shared, stages;
@@ -24,7 +26,32 @@ struct expert_load {
 /* Returns the number of ranks that share a sequence. */
 static int sharing(const struct lowering *L)
 {
-    return L->ulysses * L->ring;
+    return mesh_sharing(&L->s.key.mesh);
+}
+
+/* Lists the lanes along which ranks share a sequence. Returns their number. */
+static int list_levels(const struct lowering *L, enum lane lane[LEVELS])
+{
+    static const enum lane all[LEVELS] = {LANE_TP, LANE_ULYSSES, LANE_RING};
+    int n = 0;
+    for (int i = 0; i < LEVELS; i++)
+        if (mesh_members(&L->s.key.mesh, all[i]) > 1)
+            lane[n++] = all[i];
+    return n;
+}
+
+/* Creates the counts of ranks along all lanes that share a sequence but the last. */
+static void create_near(struct lowering *L)
+{
+    static const char *const names[LEVELS - 1] = {"plain.near", "plain.nearer"};
+    struct value *near = L->load->near;
+    enum lane lane[LEVELS];
+    int64_t rows = 1;
+    const int n = list_levels(L, lane);
+    for (int i = 0; i + 1 < n; i++) {
+        rows *= mesh_members(&L->s.key.mesh, lane[i]);
+        value_create(L, &near[i], names[i], CLASS_WORK, rows, L->m->config.experts * 4, rows, RES_NONE);
+    }
 }
 
 static int counts_rows(const struct expert_load *x)
@@ -48,8 +75,7 @@ static void create_passing(struct lowering *L, struct io_buffers *io)
     const int64_t row_bytes = L->m->config.experts * 4;
     if (x->aux == 0 || (members == 1 && !pipeline))
         return;
-    if (L->ring > 1 && L->ulysses > 1)
-        value_create(L, &x->near, "plain.near", CLASS_WORK, L->ulysses, row_bytes, L->ulysses, RES_NONE);
+    create_near(L);
     io->plain = create_counts(L, &x->plain, "plain", members, members);
     if (!pipeline)
         return;
@@ -105,11 +131,22 @@ static void gather(struct lowering *L, struct value *to, struct value *from, int
 /* Gathers a row of counts from all ranks that share the sequence. */
 static void gather_sequence(struct lowering *L, struct value *to, struct value *from, int64_t row)
 {
-    struct value *near = &L->load->near;
-    const int two = near->n_tiles > 0;
-    gather(L, two ? near : to, from, row, row + 1, L->ulysses > 1 ? LANE_ULYSSES : LANE_RING);
-    if (two)
-        gather(L, to, near, 0, near->rows, LANE_RING);
+    enum lane lane[LEVELS];
+    const int n = list_levels(L, lane);
+    int64_t end = row + 1;
+    for (int i = 0; i < n; i++) {
+        struct value *next = i + 1 < n ? &L->load->near[i] : to;
+        gather(L, next, from, row, end, lane[i]);
+        from = next;
+        row = 0;
+        end = next->rows;
+    }
+}
+
+/* Returns the positions of this rank's rows of the stream. */
+static struct value *own_positions(struct lowering *L)
+{
+    return L->own_positions.n_tiles > 0 ? &L->own_positions : &L->positions;
 }
 
 void load_end(struct lowering *L)
@@ -191,7 +228,7 @@ void load_count(struct lowering *L, struct op_attrs *a, int layer, int64_t first
     arg_update(L, 2, &x->counts, row, row + 1, DEV);
     for (int i = 0; x->aux > 0 && i < 2; i++)
         arg_update(L, 3 + i, &x->counts, x->layers + i, x->layers + i + 1, DEV);
-    arg_read(L, 7, &L->positions, first, end, DEV);
+    arg_read(L, 7, own_positions(L), first, end, DEV);
 }
 
 void load_balance(struct lowering *L, struct op_attrs *a, int64_t first, int64_t end)
@@ -205,5 +242,5 @@ void load_balance(struct lowering *L, struct op_attrs *a, int64_t first, int64_t
         arg_read(L, 5, &x->plain, 0, x->plain.rows, DEV);
     else
         arg_read(L, 5, &x->counts, x->layers, x->layers + 1, DEV);
-    arg_read(L, 6, &L->positions, first, end, DEV);
+    arg_read(L, 6, own_positions(L), first, end, DEV);
 }

@@ -64,8 +64,8 @@ struct lowering {
     int64_t n_sums, n_loss;
     int64_t n_parted_sums; /* sums of gradients of which other ranks have other parts; they come first */
     struct unit_values *units;
-    struct value tokens, targets, positions, numbers, end_numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq, record, norm, loss,
-        sums;
+    struct value tokens, targets, positions, own_positions, numbers, end_numbers, lo[MODEL_MASKS], hi[MODEL_MASKS], inv_freq,
+        record, norm, loss, sums;
     struct value links; /* each row's link to the row before it; unused without recurrences */
     struct value order; /* pieces of a shared sequence by tokens (seq_piece_order); unused unless states pass between ranks */
     /* rows of tokens that are trained by themselves: each token's row among those of the embedding, and tokens of the head's rows,
@@ -83,6 +83,7 @@ struct lowering {
     struct value dx;      /* gradient of the stream */
     /* only between slices: this rank's rows of a norm, and of acc summed over the slices; all rows of the branch's gradient */
     struct value own_normed, own_acc, all_dx;
+    struct value rows_normed; /* norm of the stream for a block that slices have whole */
     /* a block's branch before and after its own norm; df: the branch's gradient, unless the stream's gradient is also the
      * branch's */
     struct value f, f_normed, df;

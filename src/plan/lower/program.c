@@ -58,12 +58,19 @@ static int head_drops(const struct lowering *L)
     return L->m->config.lora.dropout > 0 && L->m->head.rank > 0;
 }
 
+/* Tells whether experts' tokens are counted among other rows than the inputs have: slices have some rows of each chunk. */
+static int counts_own_rows(const struct lowering *L)
+{
+    return L->tp > 1 && L->m->pos_embed < 0 && model_expert_layers(L->m) > 0;
+}
+
 static void create_io(struct lowering *L, struct io_buffers *io)
 {
     int64_t n = L->io_rows, of_stream = n / L->tp;
     io->tokens = io_value(L, &L->tokens, "tokens", of_stream, 4);
     io->targets = io_value(L, &L->targets, "targets", of_stream, 4);
     io->positions = io_value(L, &L->positions, "positions", L->m->pos_embed >= 0 ? of_stream : n, 4);
+    io->own_positions = counts_own_rows(L) ? io_value(L, &L->own_positions, "own_positions", of_stream, 4) : -1;
     for (int i = 0; i < L->m->n_masks; i++) {
         io->lo[i] = mask_value(L, &L->lo[i], "lo", i);
         io->hi[i] = mask_value(L, &L->hi[i], "hi", i);
@@ -139,6 +146,8 @@ static void bind_persistent(struct lowering *L, int end)
         value_bind(L, &L->numbers, 0);
     if (head_drops(L))
         value_bind(L, &L->end_numbers, 0);
+    if (counts_own_rows(L))
+        value_bind(L, &L->own_positions, 0);
     if (L->m->embed_rows >= 0)
         value_bind(L, &L->slots, 0);
     if (L->m->head_rows >= 0)
@@ -170,6 +179,8 @@ static void load_inputs(struct lowering *L)
     value_get(L, &L->tokens, 0);
     value_get(L, &L->targets, 0);
     value_get(L, &L->positions, 0);
+    if (counts_own_rows(L))
+        value_get(L, &L->own_positions, 0);
     for (int i = 0; i < L->m->n_masks && L->ring == 1; i++) {
         value_get(L, &L->lo[i], 0);
         value_get(L, &L->hi[i], 0);

@@ -35,6 +35,7 @@ struct io_buffers {
     int index; /* numbers of the rows among kept keys: in a cache (decode.h), or of a slice in its sequence; -1: no buffer */
     int last_row, logits; /* programs with a cache only; they have no targets, norm and loss */
     int numbers;          /* numbers of the tokens within the whole sequence, for masks of dropout; -1: no buffer */
+    int own_positions;    /* positions of the stream's rows, if slices count experts' tokens; -1: no buffer */
     int end_numbers;      /* the same of the head's rows, if the head has an adapter; -1: no buffer */
     int slots;            /* each token's row among those of the embedding that are trained by themselves; -1: no buffer */
     int columns;          /* tokens of the head's rows that are trained by themselves; -1: no buffer */

@@ -21,9 +21,9 @@ void mesh_products_of(const struct model *m, struct mesh_products *out)
         if (!model_multiplies_tokens(m, i))
             continue;
         all += (double)p->shape[0] * (double)p->shape[1];
-        const int ends = !model_unit_in_layer(m, p->unit);
+        const int ends = !model_unit_in_layer(m, p->unit), by_rows = model_unit_has_experts(m, p->unit);
         while (k < out->n && (out->of[k].in != p->shape[1] || out->of[k].out != p->shape[0] || out->of[k].trained != p->trained ||
-                              out->of[k].ends != ends))
+                              out->of[k].ends != ends || out->of[k].by_rows != by_rows))
             k++;
         if (k == MESH_PRODUCTS)
             continue;
@@ -31,6 +31,7 @@ void mesh_products_of(const struct model *m, struct mesh_products *out)
         out->of[k].out = p->shape[0];
         out->of[k].trained = p->trained;
         out->of[k].ends = ends;
+        out->of[k].by_rows = by_rows;
         out->of[k].times++;
         out->n = k == out->n ? k + 1 : out->n;
         kept += (double)p->shape[0] * (double)p->shape[1];
@@ -63,10 +64,13 @@ struct part {
 static void add_products(struct part *x, const struct mesh_products *p)
 {
     const struct gemm_rates *r = &x->cost.device.gemm[x->s->dtype];
-    const double evaluates = x->s->evaluation, parts = mesh_degree(&x->s->mesh, MESH_TP) * mesh_degree(&x->s->mesh, MESH_PP);
+    const double evaluates = x->s->evaluation, tp = mesh_degree(&x->s->mesh, MESH_TP),
+                 parts = tp * mesh_degree(&x->s->mesh, MESH_PP);
     for (int i = 0; i < p->n; i++) {
-        const double n = (double)x->fixed.rows / (p->of[i].ends ? parts : 1), in = (double)p->of[i].in,
-                     out = (double)p->of[i].out,
+        const double n = (double)x->fixed.rows / (p->of[i].ends      ? parts
+                                                  : p->of[i].by_rows ? tp
+                                                                     : 1),
+                     in = (double)p->of[i].in, out = (double)p->of[i].out,
                      flops = 2 * n * in * out * (double)p->of[i].times * p->scale * (p->of[i].ends ? 1 : x->layers),
                      forward = flops / gemm_rate(r, GEMM_NT, n, out, in);
         x->forward += forward;
@@ -123,13 +127,17 @@ static void add_expansion(struct part *x)
     }
 }
 
-/* Returns half of the saved columns of a layer's blocks without attention, the mean of all layers: the width of a gated MLP. */
-static double mean_width(const struct model *m)
+/* Returns half of the saved columns of a layer's blocks without attention, the mean of all layers: the width of a gated MLP, for the rows of
+ * one of tp slices. */
+static double mean_width(const struct model *m, double tp)
 {
     double columns = 0;
     for (int64_t l = 0; l < m->config.layers; l++)
         for (int i = 0; i < m->layers[l].n_blocks; i++)
-            columns += block_mask(&m->layers[l].blocks[i]) < 0 ? (double)block_saved(m, &m->layers[l].blocks[i]) / 2 : 0;
+            columns += block_mask(&m->layers[l].blocks[i]) < 0
+                           ? (double)block_saved(m, &m->layers[l].blocks[i]) /
+                                 (block_slicing(m->layers[l].blocks[i].kind) == BLOCK_BY_ROWS ? 2 * tp : 2)
+                           : 0;
     return columns / (double)m->config.layers;
 }
 
@@ -139,7 +147,8 @@ static void add_elements(struct part *x)
     const struct model_config *c = &x->m->config;
     const double rows = (double)x->fixed.rows, size = (double)dtype_size(x->s->dtype), layers = x->layers * (double)c->layers,
                  tp = mesh_degree(&x->s->mesh, MESH_TP),
-                 bytes = rows * size * (MESH_STREAM_PASSES * (double)c->dim / tp + MESH_MLP_PASSES * mean_width(x->m)) * layers;
+                 bytes =
+                     rows * size * (MESH_STREAM_PASSES * (double)c->dim / tp + MESH_MLP_PASSES * mean_width(x->m, tp)) * layers;
     const double chunks = (double)ceil_div(x->fixed.rows, x->fixed.key.row_chunk);
     x->rest = bytes / curve_at(&x->cost.device.ops.memory, (double)x->fixed.key.row_chunk * (double)c->dim * size) +
               (MESH_INSTRS_CHUNK * chunks + MESH_INSTRS_RING * x->shape.ring) * layers * x->cost.overhead;
@@ -276,15 +285,20 @@ static void add_state(struct part *x)
     const struct weight ends = weigh(x->m, x->s, UNITS_ENDS), first = weigh(x->m, x->s, UNITS_OF_FIRST);
     struct weight rest = weigh(x->m, x->s, UNITS_LAYERS), experts = weigh(x->m, x->s, UNITS_EXPERTS);
     if (lane != LANE_WORLD) { /* parts of the layers */
-        const struct weight own = {x->layers * (rest.stored + experts.stored), x->layers * (rest.trained + experts.trained)};
-        const struct messages m = share_state(x, &own, lane, mesh_members(&x->s->mesh, lane));
-        x->gathers = m.gathers;
-        x->sums = m.sums;
         const enum lane of_stage = mesh_lane_of_stage(&x->s->mesh);
+        const double sliced = of_stage != lane;
+        const struct weight own = {x->layers * (rest.stored + (1 - sliced) * experts.stored),
+                                   x->layers * (rest.trained + (1 - sliced) * experts.trained)},
+                            whole = {x->layers * sliced * experts.stored, x->layers * sliced * experts.trained};
+        const struct messages m = share_state(x, &own, lane, mesh_members(&x->s->mesh, lane)),
+                              of_experts = share_state(x, &whole, of_stage, mesh_members(&x->s->mesh, of_stage));
+        x->gathers = m.gathers + of_experts.gathers;
+        x->sums = m.sums + of_experts.sums;
         x->ends = sum_of(share_state(x, &ends, LANE_WORLD, ranks)) +
                   sum_of(share_state(x, &first, of_stage, mesh_members(&x->s->mesh, of_stage)));
         if (x->fixed.key.zero < 2 && x->s->grad_accum > 1 && strategy_stages(&x->fixed) == 1)
-            x->rest += MESH_ADD_BYTES * own.trained / curve_at(&x->cost.device.ops.memory, (double)x->fixed.key.group);
+            x->rest +=
+                MESH_ADD_BYTES * (own.trained + whole.trained) / curve_at(&x->cost.device.ops.memory, (double)x->fixed.key.group);
         return;
     }
     rest.stored += ends.stored;
@@ -324,6 +338,16 @@ static void add_travel(struct part *x)
                    (size * 4 * (dim + ffn) + STACK_ADAPTER_VALUES * (double)sizeof(float) * rank);
 }
 
+/* Returns the layers' blocks that slices cut, in pairs of attention and an MLP. */
+static double cut_pairs(const struct model *m)
+{
+    double blocks = 0;
+    for (int64_t l = 0; l < m->config.layers; l++)
+        for (int i = 0; i < m->layers[l].n_blocks; i++)
+            blocks += block_slicing(m->layers[l].blocks[i].kind) == BLOCK_CUT;
+    return blocks / 2;
+}
+
 /* Adds the messages of rows between slices of layers: stream rows are gathered before each block's maps, sums are shared out behind
  * them. */
 static void add_slices_rows(struct part *x)
@@ -332,8 +356,7 @@ static void add_slices_rows(struct part *x)
                  rows = slices * (double)x->fixed.rows,
                  bytes =
                      (2 + 4 * trains) * (double)dtype_size(x->s->dtype) + (2 + 2 * trains) * (double)dtype_size(x->s->grad_dtype),
-                 chunks = slices * (double)ceil_div(x->fixed.rows, x->fixed.key.row_chunk),
-                 layers = x->layers * (double)x->m->config.layers;
+                 chunks = slices * (double)ceil_div(x->fixed.rows, x->fixed.key.row_chunk), layers = x->layers * cut_pairs(x->m);
     if (tp > 1)
         x->tp = layers * (rows * (double)x->m->config.dim * bytes * (tp - 1) / tp / x->cost.lane_bytes[LANE_TP] +
                           (4 + 6 * trains) * chunks * x->cost.lane_seconds[LANE_TP]);
@@ -361,14 +384,15 @@ static void add_activations(struct part *x)
 {
     const struct model *m = x->m;
     const double rows = (double)x->fixed.rows * strategy_slots(&x->fixed), size = (double)dtype_size(x->s->dtype),
-                 dim = (double)m->config.dim / mesh_degree(&x->s->mesh, MESH_TP);
+                 tp = mesh_degree(&x->s->mesh, MESH_TP), dim = (double)m->config.dim / tp;
     for (int k = 0; k < m->n_kinds; k++) {
         const struct model_layer *layer = &m->layers[m->kinds[k].first];
         const double layers = x->layers * m->kinds[k].layers;
         double kept = size * dim, saved = dim;
         for (int i = 0; i < layer->n_blocks; i++) {
-            kept += (double)block_kept_bytes(m, &layer->blocks[i], (int64_t)size);
-            saved += (double)block_saved(m, &layer->blocks[i]);
+            const double of = block_slicing(layer->blocks[i].kind) == BLOCK_BY_ROWS ? tp : 1;
+            kept += (double)block_kept_bytes(m, &layer->blocks[i], (int64_t)size) / of;
+            saved += (double)block_saved(m, &layer->blocks[i]) / of;
         }
         x->least += layers * rows * kept;
         x->all += layers * rows * size * saved;

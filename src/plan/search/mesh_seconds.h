@@ -11,6 +11,7 @@ struct mesh_products {
         int64_t in, out, times;
         int trained; /* the weights have gradients */
         int ends;    /* the weights are the embedding's or the head's, not a layer's */
+        int by_rows; /* the weights are experts, which slices of layers have whole, each for its share of the rows */
     } of[MESH_PRODUCTS];
     int n;
     double scale; /* all products' FLOPs over those of the kept shapes; 1 unless a model has more shapes than there is room for */

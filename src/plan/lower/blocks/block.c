@@ -21,16 +21,14 @@ static void gather_rows(struct lowering *L, struct value *whole, struct value *o
     gather_group(L, whole, own, rows_of_slice(whole, own, c), 0);
 }
 
-/* Returns L->acc as far as the stream has rows: summed over slices by sum_slices. */
-static struct value *summed(struct lowering *L)
+struct value *block_summed(struct lowering *L)
 {
     return L->tp > 1 ? &L->own_acc : &L->acc;
 }
 
-/* Sums chunk c of L->acc over the slices; each gets the sums of its rows. */
-static void sum_slices(struct lowering *L, int c)
+void block_sum_slices(struct lowering *L, int c)
 {
-    if (L->tp == 1)
+    if (L->tp == 1 || value_on_device(&L->own_acc, c))
         return;
     const struct group g = rows_of_slice(&L->acc, &L->own_acc, c);
     value_new(L, &L->own_acc, c);
@@ -55,8 +53,9 @@ void block_norm(struct lowering *L, const struct block *b, int c)
     if (value_on_device(b->normed, c))
         return;
     value_get(L, b->source, c);
-    lower_norm_forward(L, b->norm, L->tp > 1 ? &L->own_normed : b->normed, b->source, c);
-    if (L->tp == 1)
+    const int gathers = L->tp > 1 && !b->by_rows;
+    lower_norm_forward(L, b->norm, gathers ? &L->own_normed : b->normed, b->source, c);
+    if (!gathers)
         return;
     gather_rows(L, b->normed, &L->own_normed, c);
     value_drop(L, &L->own_normed, c);
@@ -64,20 +63,20 @@ void block_norm(struct lowering *L, const struct block *b, int c)
 
 void block_norm_backward(struct lowering *L, const struct block *b, int c)
 {
-    sum_slices(L, c);
-    lower_norm_backward(L, b->norm, b->source, summed(L), c);
+    block_sum_slices(L, c);
+    lower_norm_backward(L, b->norm, b->source, block_summed(L), c);
     drop_sum(L, c);
 }
 
-struct value *block_whole_gradient(struct lowering *L, const struct block *b)
+struct value *block_whole_gradient(struct lowering *L, const struct block *b, struct value *own)
 {
-    return L->tp > 1 ? &L->all_dx : block_gradient(L, b);
+    return L->tp > 1 && !b->by_rows ? &L->all_dx : own;
 }
 
-void block_gather_gradient(struct lowering *L, const struct block *b, int c)
+void block_gather_gradient(struct lowering *L, const struct block *b, struct value *own, int c)
 {
-    if (L->tp > 1)
-        gather_rows(L, &L->all_dx, block_gradient(L, b), c);
+    if (L->tp > 1 && !b->by_rows)
+        gather_rows(L, &L->all_dx, own, c);
 }
 
 /* --- Branches --- */
@@ -89,9 +88,9 @@ static struct value *branch(struct lowering *L, const struct block *b, const str
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     const int biased = w && w->bias >= 0;
     if (L->s.key.dtype == F32 && !biased)
-        return summed(L);
+        return block_summed(L);
     value_new(L, &L->f, c);
-    lower_cast_rows(L, &L->f, r0, L->s.key.dtype, summed(L), r0, F32, r1 - r0);
+    lower_cast_rows(L, &L->f, r0, L->s.key.dtype, block_summed(L), r0, F32, r1 - r0);
     if (biased)
         lower_bias(L, w, &L->f, r0, r1);
     return &L->f;
@@ -117,15 +116,15 @@ static void add(struct lowering *L, const struct block *b, struct value *out, co
     const struct model_norm *after = &b->weights->after;
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
     if (after->kind == NORM_NONE) {
-        lower_add(L, out, b->in, summed(L), w, c);
+        lower_add(L, out, b->in, block_summed(L), w, c);
         return;
     }
     lower_norm_forward(L, after, &L->f_normed, branch(L, b, w, c), c);
     value_drop(L, &L->f, c);
     struct value *delta = &L->f_normed;
     if (L->s.key.dtype != F32) {
-        lower_cast_rows(L, summed(L), r0, F32, &L->f_normed, r0, L->s.key.dtype, r1 - r0);
-        delta = summed(L);
+        lower_cast_rows(L, block_summed(L), r0, F32, &L->f_normed, r0, L->s.key.dtype, r1 - r0);
+        delta = block_summed(L);
     }
     lower_add(L, out, b->in, delta, NULL, c);
     value_drop(L, &L->f_normed, c);
@@ -133,7 +132,7 @@ static void add(struct lowering *L, const struct block *b, struct value *out, co
 
 void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c)
 {
-    sum_slices(L, c);
+    block_sum_slices(L, c);
     add(L, b, out, w, c);
     drop_sum(L, c);
     if (scalar_of(L, b) >= 0)
@@ -158,15 +157,15 @@ void block_make_gradient(struct lowering *L, const struct block *b, const struct
         lower_scale(L, &L->df, &L->dx, L->m->config.residual_scale, c);
         return;
     }
-    sum_slices(L, c);
+    block_sum_slices(L, c);
     struct value *f = branch(L, b, w, c), *dy = &L->dx;
     if (L->m->config.residual_scale > 0.0) {
         lower_scale(L, &L->f_normed, &L->dx, L->m->config.residual_scale, c);
         dy = &L->f_normed;
     }
     if (L->s.key.dtype != F32) {
-        lower_cast_rows(L, summed(L), r0, F32, dy, r0, L->s.key.dtype, r1 - r0);
-        dy = summed(L);
+        lower_cast_rows(L, block_summed(L), r0, F32, dy, r0, L->s.key.dtype, r1 - r0);
+        dy = block_summed(L);
     }
     lower_norm_gradient(L, after, &L->df, f, dy, c);
     value_drop(L, &L->f_normed, c);

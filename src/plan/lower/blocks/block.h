@@ -18,6 +18,8 @@ struct block {
     struct value *
         source; /* the stream that the block normalises: `in` or, in parallel blocks, the `source` of the first of these blocks */
     struct value *normed;      /* norm(source) of the chunks at work; blocks at the same place of other layers share it */
+    struct value *acc;         /* fp32 sums of the block's branch and of its norm's gradient: L->acc or, by rows, L->own_acc */
+    int by_rows;               /* 1: between slices, each has the block whole and computes its own rows of the stream */
     const struct block *first; /* the layer's first block; all blocks of the layer are one array */
     void *values;              /* values of this layer, a struct of the kind's own */
 };
@@ -62,7 +64,8 @@ struct block_lowering {
 /* Makes sure that chunk c of b->normed is on the device.
  *
  * Between slices of layers (--mesh tp) the stream, its gradients and what is added to it have a rank's share of every chunk's rows;
- * b->normed and what a block's maps make have all rows of the chunk. The functions below gather the former and sum the latter. */
+ * b->normed and what a block's maps make have all rows of the chunk. The functions below gather the former and sum the latter.
+ * Blocks by rows (b->by_rows) have a rank's share of everything. */
 void block_norm(struct lowering *L, const struct block *b, int c);
 /* Adds the gradient of the norm's input to L->dx, given that of its output in L->acc, and makes the gradients of its weights. */
 void block_norm_backward(struct lowering *L, const struct block *b, int c);
@@ -79,10 +82,14 @@ void block_get_gradient(struct lowering *L, const struct block *b, int c);
 int block_has_gradient(const struct lowering *L, const struct block *b);
 struct value *block_gradient(struct lowering *L, const struct block *b);
 void block_make_gradient(struct lowering *L, const struct block *b, const struct model_linear *w, int c);
-/* Returns the gradient of the block's branch with all rows of its chunks; block_gather_gradient: makes chunk c of it from
- * block_gradient, on the device. Both are one value without slices. */
-struct value *block_whole_gradient(struct lowering *L, const struct block *b);
-void block_gather_gradient(struct lowering *L, const struct block *b, int c);
+/* Returns `own`, a gradient of the block's branch, with the rows that the block computes; block_gather_gradient: makes chunk c of
+ * it, on the device. Both are one value without slices, and for blocks by rows. */
+struct value *block_whole_gradient(struct lowering *L, const struct block *b, struct value *own);
+void block_gather_gradient(struct lowering *L, const struct block *b, struct value *own, int c);
+/* Sums chunk c of L->acc over slices, unless that has been done: each gets the sums of its rows, in L->own_acc. */
+void block_sum_slices(struct lowering *L, int c);
+/* Returns L->acc as far as the stream has rows: summed over slices. */
+struct value *block_summed(struct lowering *L);
 /* Tells whether anything that comes before the block, its norm included, is trained. If not, the gradient of its input is not
  * needed. */
 int block_passes_gradient(const struct lowering *L, const struct block *b);

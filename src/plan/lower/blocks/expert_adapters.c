@@ -12,7 +12,7 @@
 static void work_value(struct lowering *L, struct value *v, const char *name)
 {
     const int64_t columns = experts_room(L) * L->m->most_stack_rank;
-    activation_of_work(L, RES_NONE, -1, &(struct activation){v, name, columns, F32, CHUNKS});
+    activation_of_work(L, RES_NONE, -1, &(struct activation){v, name, columns, F32, STREAM});
 }
 
 void stack_adapter_values(struct lowering *L, struct stack_work *W)

@@ -74,7 +74,7 @@ void experts_combine(struct lowering *L, const struct block *b, int c, int accum
     const struct experts_block *e = experts_weights(b);
     const struct expert_rows r = experts_rows_of(b, c);
     const int unit = param_of(L, e->down.weight)->unit;
-    struct value *sum = narrow_is(b) ? &W->narrow.sum : &L->acc;
+    struct value *sum = narrow_is(b) ? &W->narrow.sum : b->acc;
     if (!accumulate)
         value_new(L, sum, c);
     struct op_attrs *a = emit(L, OP_COMBINE, LANE_COMPUTE);
@@ -117,5 +117,5 @@ struct op_attrs *experts_gated(struct lowering *L, const struct block *b, enum o
 
 void experts_value(struct lowering *L, struct value *v, const char *name, int64_t columns, enum dtype type)
 {
-    activation_of_work(L, RES_NONE, -1, &(struct activation){v, name, columns, type, CHUNKS});
+    activation_of_work(L, RES_NONE, -1, &(struct activation){v, name, columns, type, STREAM});
 }

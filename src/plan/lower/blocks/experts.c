@@ -159,7 +159,7 @@ static void route_backward(struct lowering *L, const struct block *b, const stru
         sum_factor_gradients(L, b, r, c);
 }
 
-/* Computes the gradients of the router's parameters from p's gradient, and adds the input's gradient to L->acc or, if the router has a
+/* Computes the gradients of the router's parameters from p's gradient, and adds the input's gradient to b->acc or, if the router has a
  * norm of its own, the stream's gradient to L->dx. */
 static void router_backward(struct lowering *L, const struct block *b, int c)
 {
@@ -175,7 +175,7 @@ static void router_backward(struct lowering *L, const struct block *b, int c)
         linear_product_dx(L, &call);
         lower_norm_backward(L, &experts_weights(b)->router_norm, b->source, &W->input, c);
     } else {
-        call.x = (struct linear_side){&L->acc, r.first, F32};
+        call.x = (struct linear_side){b->acc, r.first, F32};
         call.accumulate = 1;
         linear_product_dx(L, &call);
     }
@@ -355,16 +355,16 @@ static void layer_values(struct lowering *L, struct block *b)
     const struct experts_block *e = experts_weights(b);
     if (!x)
         return;
-    activation_of_layer(L, b, -1, &(struct activation){&x->ids, "ids", e->used, I32, CHUNKS, produce_choice, .kept = KEPT_ALL});
-    activation_of_layer(L, b, -1, &(struct activation){&x->p, "p", e->used, F32, CHUNKS, produce_choice, .kept = KEPT_ALL});
+    activation_of_layer(L, b, -1, &(struct activation){&x->ids, "ids", e->used, I32, STREAM, produce_choice, .kept = KEPT_ALL});
+    activation_of_layer(L, b, -1, &(struct activation){&x->p, "p", e->used, F32, STREAM, produce_choice, .kept = KEPT_ALL});
     if (narrow_is(b))
         activation_of_layer(L, b, -1,
-                            &(struct activation){&x->sum, "experts.sum", L->m->config.expert_dim, L->s.key.dtype, CHUNKS,
+                            &(struct activation){&x->sum, "experts.sum", L->m->config.expert_dim, L->s.key.dtype, STREAM,
                                                  produce_sum, .kept = KEPT_ALL});
     if (L->ep == 1) /* rows that arrived from other ranks are not kept */
         activation_of_layer(
             L, b, -1,
-            &(struct activation){&x->gate_up, "gate_up", e->used * e->gate_up.out, L->s.key.dtype, CHUNKS, produce_gate_up});
+            &(struct activation){&x->gate_up, "gate_up", e->used * e->gate_up.out, L->s.key.dtype, STREAM, produce_gate_up});
 }
 
 /* Returns the first layer's block of experts. */

@@ -69,7 +69,7 @@ void experts_value(struct lowering *L, struct value *v, const char *name, int64_
 
 /* Emits OP_GATED or OP_GATED_GRAD for `rows` tokens. */
 struct op_attrs *experts_gated(struct lowering *L, const struct block *b, enum op_kind op, int64_t rows);
-/* Adds up the pairs' rows of y by token, in L->acc, or in the sum of narrower experts, which is not added to. bias: 1: adds the second maps' biases, too. */
+/* Adds up the pairs' rows of y by token, in b->acc, or in the sum of narrower experts, which is not added to. bias: 1: adds the second maps' biases, too. */
 void experts_combine(struct lowering *L, const struct block *b, int c, int accumulate, int bias);
 
 /* A product with a stack of the experts that this rank has. gathered: 1: x has a row for each token (of rows that arrived: as they
@@ -100,7 +100,7 @@ struct value *experts_offsets(const struct lowering *L);
 void sent_values(struct lowering *L, const struct block *b);
 void sent_fetch(struct lowering *L, const struct block *b, int c);
 void sent_branch(struct lowering *L, const struct block *b, int c, int accumulate);
-/* Computes the gradients of the experts' parameters and of p, and L->acc (+)= the gradient of the experts' inputs. */
+/* Computes the gradients of the experts' parameters and of p, and b->acc (+)= the gradient of the experts' inputs. */
 void sent_gradient(struct lowering *L, const struct block *b, struct value *df, int c, int accumulate);
 void sent_drop(struct lowering *L, int c);
 

@@ -165,8 +165,8 @@ static void branch(struct lowering *L, const struct block *b, int c, int accumul
     struct value *act = &mlp_work(L, b)->act;
     int64_t r0 = b->normed->tiles[c].row0, r1 = b->normed->tiles[c].row1;
     activate(L, b, c);
-    rows_begin(L, c, accumulate);
-    lower_linear(L, &(struct linear_call){last(b), .rows = r1 - r0, .y = {&L->acc, r0, F32}, .x = {act, r0, L->s.key.dtype},
+    rows_begin(L, b, c, accumulate);
+    lower_linear(L, &(struct linear_call){last(b), .rows = r1 - r0, .y = {b->acc, r0, F32}, .x = {act, r0, L->s.key.dtype},
                                           .accumulate = accumulate});
     value_drop(L, act, c);
 }
@@ -183,7 +183,7 @@ static void drop(struct lowering *L, const struct block *b, int c)
 
 /* --- Backward --- */
 
-/* Computes the gradients of one of the MLP's first maps from dy, the gradient of that map's output, and adds to L->acc, the gradient
+/* Computes the gradients of one of the MLP's first maps from dy, the gradient of that map's output, and adds to b->acc, the gradient
  * of the map's input. */
 static void input_backward(struct lowering *L, const struct block *b, const struct model_linear *w, struct linear_side dy, int c,
                            int accumulate)
@@ -192,7 +192,7 @@ static void input_backward(struct lowering *L, const struct block *b, const stru
     struct linear_call call = {w, .rows = r1 - r0, .y = dy, .x = {b->normed, r0, L->s.key.dtype}};
     lower_linear_dw(L, &call);
     lower_bias_grad_of(L, w, &dy, r1 - r0);
-    call.x = (struct linear_side){&L->acc, r0, F32};
+    call.x = (struct linear_side){b->acc, r0, F32};
     call.accumulate = accumulate;
     lower_linear_dx(L, &call);
 }
@@ -212,7 +212,7 @@ static void gradient(struct lowering *L, const struct block *b, struct value *df
     lower_bias_grad(L, &w->down, own, T, own->tiles[c].row0, own->tiles[c].row1);
     value_drop(L, dact, c);
     block_norm(L, b, c);
-    rows_begin(L, c, accumulate);
+    rows_begin(L, b, c, accumulate);
     if (is_gated(b))
         input_backward(L, b, &w->gate, (struct linear_side){&v->gate, r0, T}, c, accumulate);
     input_backward(L, b, &w->up, (struct linear_side){&v->up, r0, T}, c, accumulate || is_gated(b));

@@ -67,10 +67,10 @@ void narrow_keep_sum(struct lowering *L, struct value *v, int c)
 void narrow_branch(struct lowering *L, const struct block *b, int c, int accumulate)
 {
     struct experts_layer *x = b->values;
-    struct linear_call call = call_of(L, b, c, &experts_weights(b)->ascend, &L->acc, &x->sum);
+    struct linear_call call = call_of(L, b, c, &experts_weights(b)->ascend, b->acc, &x->sum);
     call.y.type = F32;
     call.accumulate = accumulate;
-    rows_begin(L, c, accumulate);
+    rows_begin(L, b, c, accumulate);
     lower_linear(L, &call);
 }
 
@@ -94,9 +94,9 @@ void narrow_end_gradient(struct lowering *L, const struct block *b, int c, int a
     round_sum(L, b, &N->gradient, c);
     block_norm(L, b, c);
     lower_linear_dw(L, &call);
-    call.x = (struct linear_side){&L->acc, call.x.row, F32};
+    call.x = (struct linear_side){b->acc, call.x.row, F32};
     call.accumulate = accumulate;
-    rows_begin(L, c, accumulate);
+    rows_begin(L, b, c, accumulate);
     lower_linear_dx(L, &call);
     value_drop(L, &N->gradient, c);
 }

@@ -18,11 +18,11 @@ void experts_make_input(struct lowering *L, const struct block *b, int c);
 
 /* Makes the sum of what a token's experts give, v, of the fp32 sum. */
 void narrow_keep_sum(struct lowering *L, struct value *v, int c);
-/* Computes L->acc (+)= what the map behind the sum gives. */
+/* Computes b->acc (+)= what the map behind the sum gives. */
 void narrow_branch(struct lowering *L, const struct block *b, int c, int accumulate);
 /* Computes the gradients of the map behind the sum, whose output has gradient df. Returns the gradient of the sum. */
 struct value *narrow_begin_gradient(struct lowering *L, const struct block *b, struct value *df, int c);
-/* Computes the gradients of the map before the experts, from the gradient of its output in the fp32 sum, and L->acc (+)= that of its
+/* Computes the gradients of the map before the experts, from the gradient of its output in the fp32 sum, and b->acc (+)= that of its
  * input. */
 void narrow_end_gradient(struct lowering *L, const struct block *b, int c, int accumulate);
 

@@ -287,7 +287,7 @@ void share_gradient(struct lowering *L, const struct block *b, int c)
 {
     struct value *own = block_gradient(L, b);
     value_get(L, own, c);
-    block_gather_gradient(L, b, c);
+    block_gather_gradient(L, b, block_gradient(L, b), c);
     lower_bias_grad(L, &b->weights->attention.o, own, L->s.key.dtype, own->tiles[c].row0, own->tiles[c].row1);
     value_put(L, &L->all_dx, c);
     value_drop(L, &L->all_dx, c);
@@ -299,7 +299,7 @@ static void map_backward(struct lowering *L, const struct block *b, int m, int t
 {
     struct attention_layer *kept = b->values;
     struct attention_work *W = work_of(L, b);
-    struct value *o = &kept->o[t], *d_o = &W->d_o[t], *df = block_whole_gradient(L, b);
+    struct value *o = &kept->o[t], *d_o = &W->d_o[t], *df = block_whole_gradient(L, b, block_gradient(L, b));
     int i = m * L->n_chunks + c, gates = has_gates(b);
     const struct head_tiles *h = heads_at(L, b);
     int64_t r0 = o->tiles[i].row0, x0 = df->tiles[c].row0;
@@ -324,7 +324,8 @@ void output_backward(struct lowering *L, const struct block *b, int t, int c)
     struct attention_layer *kept = b->values;
     struct attention_work *W = work_of(L, b);
     enum dtype T = L->s.key.dtype;
-    struct value *o = &kept->o[t], *d_o = &W->d_o[t], *delta = &W->delta[t], *df = block_whole_gradient(L, b);
+    struct value *o = &kept->o[t], *d_o = &W->d_o[t], *delta = &W->delta[t],
+                 *df = block_whole_gradient(L, b, block_gradient(L, b));
     int64_t x0 = df->tiles[c].row0, x1 = df->tiles[c].row1;
     value_get(L, df, c);
     for (int m = 0; m < L->ulysses; m++) {
