@@ -130,6 +130,21 @@ static void note_meshes(const struct parts_weighed *x, struct plan *p)
             all->of[all->n++] = x->of[i];
 }
 
+/* Decides on the slices of given stages: those of the rule, or twice or half as many while brief plans are faster for it. */
+static enum status settle_slices(const struct model *m, struct plan_request *s, const int64_t limit[TIERS])
+{
+    struct parts_weighed x = {.n = 1};
+    struct plan_request brief = *s;
+    struct mesh_weighed *w = &x.of[0];
+    brief.open_parts = 0;
+    TRY(try_briefly(m, &brief, limit, w));
+    const int by_rule = mesh_degree(&w->mesh, MESH_SLICES);
+    TRY(try_slices(m, s, limit, &x));
+    if (mesh_degree(&w->mesh, MESH_SLICES) != by_rule)
+        *s = request_with(s, w);
+    return OK;
+}
+
 /* Makes the request for a number of stages on islands, with the layers of each. */
 static enum status request_on_islands(const struct model *m, const struct plan_request *s, int stages, const int64_t limit[TIERS],
                                       struct plan_request *out)
@@ -179,6 +194,8 @@ enum status plan_ranks_create(const struct model *m, const struct plan_request *
     struct mesh_weighed *best = NULL;
     if (mesh_islands(s))
         TRY(settle_islands(m, &r, limit));
+    else if (s->open_parts == 1u << MESH_SLICES)
+        TRY(settle_slices(m, &r, limit));
     else if (s->open_parts)
         TRY(parts_weigh(m, s, limit, &x));
     if (x.n > 0 && (x.of[0].guess < PARTS_BELOW * x.plain.guess || x.plain.excess > 1)) {

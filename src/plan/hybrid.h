@@ -5,7 +5,8 @@
 #include "plan/plan.h"
 
 /* Plans as plan_stages_create does. If s->open_parts leaves slices or stages of layers open and these promise a faster step than whole
- * layers, both are planned briefly, and the faster one is taken. place: the rank's place in the mesh. */
+ * layers, both are planned briefly, and the faster one is taken; so are slices of sequences that given stages leave open. place: the
+ * rank's place in the mesh. */
 enum status plan_ranks_create(const struct model *m, const struct plan_request *s, int place, const int64_t limit[TIERS],
                               struct plan **out);
 

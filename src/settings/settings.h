@@ -74,8 +74,8 @@ struct plan_request {
     enum effort effort;    /* effort of the planner's search */
     struct mesh mesh;      /* degrees; AUTO: derived from the number of ranks (plan_mesh) */
     unsigned open_degrees; /* not a key: a bit for each degree derived by plan_mesh that planning may change; 0: none */
-    unsigned open_parts;   /* not a key: a bit for each of MESH_TP and MESH_PP that planning may choose (plan_mesh) */
-    int stage_ahead;       /* pipelines: 1: messages between stages travel a tick later; AUTO: what is faster */
+    unsigned open_parts; /* not a key: a bit for each of MESH_TP, MESH_PP and MESH_SLICES that planning may choose (plan_mesh) */
+    int stage_ahead;     /* pipelines: 1: messages between stages travel a tick later; AUTO: what is faster */
     struct mesh_stages stage_layers; /* layers of each stage; n = 0: divided evenly or, between islands, by their speeds */
     int packing_is_open;             /* not a key: 1: planning may choose micro_batch */
     int packing_is_recalled;         /* not a key: 1: micro_batch is that of the run resumed; other ranks may need fewer */

@@ -69,6 +69,33 @@ static void slow_network(void **state)
     model_destroy(x.m);
 }
 
+/* Given stages have the number of slices that is fastest, unless it is given, too. */
+static void slices_of_given_stages(void **state)
+{
+    (void)state;
+    struct slow x;
+    struct plan *chosen, *by_rule;
+    open_slow(32768, 1, 2.5e10, &x);
+    x.s.mesh.degree[MESH_PP] = 4;
+    settle(&x);
+    plan_of(&x, &chosen);
+    x.s.open_parts = 0;
+    plan_of(&x, &by_rule);
+    print_message("%d slices %.4g s, by rule %d: %.4g s\n", strategy_slices(&chosen->strategy), plan_step_seconds(chosen),
+                  strategy_slices(&by_rule->strategy), plan_step_seconds(by_rule));
+    assert_int_equal(strategy_stages(&chosen->strategy), 4);
+    assert_true(strategy_slices(&chosen->strategy) != strategy_slices(&by_rule->strategy));
+    assert_true(plan_step_seconds(chosen) < 0.98 * plan_step_seconds(by_rule));
+    plan_destroy(chosen);
+    plan_destroy(by_rule);
+    x.s.mesh = mesh_uniform(AUTO);
+    x.s.mesh.degree[MESH_PP] = 4;
+    x.s.mesh.degree[MESH_SLICES] = 4;
+    settle(&x);
+    assert_int_equal(x.s.open_parts, 0);
+    model_destroy(x.m);
+}
+
 /* A fast network, where compute hides messages, costs nothing: no mesh with parts is weighed. */
 static void fast_network(void **state)
 {
@@ -273,9 +300,11 @@ static void a_little_short(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_of_stages), cmocka_unit_test(islands),       cmocka_unit_test(slow_network),
-        cmocka_unit_test(fast_network),     cmocka_unit_test(refused),       cmocka_unit_test(both_at_once),
-        cmocka_unit_test(few_tokens),       cmocka_unit_test(little_memory), cmocka_unit_test(a_little_short),
+        cmocka_unit_test(layers_of_stages), cmocka_unit_test(islands),
+        cmocka_unit_test(slow_network),     cmocka_unit_test(fast_network),
+        cmocka_unit_test(refused),          cmocka_unit_test(both_at_once),
+        cmocka_unit_test(few_tokens),       cmocka_unit_test(little_memory),
+        cmocka_unit_test(a_little_short),   cmocka_unit_test(slices_of_given_stages),
     };
     return cmocka_run_group_tests_name("mesh_parts", tests, NULL, NULL);
 }

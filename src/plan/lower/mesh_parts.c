@@ -114,13 +114,20 @@ int mesh_may_slice(const struct model *m, const struct plan_request *s, const st
                            mesh_degree(mesh, MESH_RING) == 1 && rows / slices >= SLICE_ROWS);
 }
 
+/* Tells whether stages are given, on a machine that --machine describes, and the number of slices is not. */
+static int slices_are_open(const struct plan_request *s)
+{
+    return s->machine && s->hardware && !s->hardware->islands && !s->evaluation && mesh_degree(&s->mesh, MESH_PP) > 1 &&
+           s->mesh.degree[MESH_SLICES] <= 0;
+}
+
 unsigned mesh_open_parts(const struct plan_request *s, int ranks, int per_host)
 {
     const struct hardware *h = s->hardware;
     unsigned open = 0;
     for (int d = 0; d < MESH_DIMS; d++)
         if (s->mesh.degree[d] > 0)
-            return 0;
+            return slices_are_open(s) ? 1u << MESH_SLICES : 0;
     if (h && s->machine && h->islands && !s->evaluation)
         return 1u << MESH_PP;
     if (!s->machine || !h || s->evaluation || per_host < 1 || ranks % per_host)

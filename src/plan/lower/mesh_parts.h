@@ -15,8 +15,8 @@ enum status mesh_check_stages(const struct model *m, const struct plan_request *
 /* Decides in how many slices stages take a sequence, and refuses a number that cannot be. */
 enum status mesh_settle_slices(const struct model *m, struct plan_request *s);
 
-/* Returns the degrees of parts (a bit each, MESH_TP and MESH_PP) that planning may choose: none if any degree is given. Both are chosen
- * for machines that --machine describes only: slices among GPUs of a node, stages where there are several nodes. */
+/* Returns the degrees of parts (a bit each) that planning may choose, for machines that --machine describes only. With no degree given:
+ * MESH_TP among GPUs of a node, MESH_PP where there are several nodes. With stages given: MESH_SLICES, if these are not. */
 unsigned mesh_open_parts(const struct plan_request *s, int ranks, int per_host);
 
 /* Lists a mesh for each choice of slices and stages that s->open_parts leaves open and that neither model nor settings refuse. tp divides
