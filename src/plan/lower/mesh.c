@@ -166,17 +166,17 @@ static unsigned find_open(const struct plan_request *s)
     return n > 1 ? open : 0;
 }
 
-/* Tells whether planning may choose how many ranks share experts out: only beside other degrees. */
-static int may_choose_experts(const struct model *m, const struct plan_request *s)
-{
-    return s->open_degrees != 0 && s->mesh.degree[MESH_EP] < 0 && mesh_degree(&s->mesh, MESH_PP) == 1 && m->config.experts > 0 &&
-           model_share_check(m, (int)m->config.experts) == OK;
-}
-
 /* Returns the number of ranks that have different parts of the layers: the product of the degrees of slices and stages. */
 static int parts_of(const struct mesh *mesh)
 {
     return mesh_degree(mesh, MESH_TP) * mesh_degree(mesh, MESH_PP);
+}
+
+/* Tells whether planning may choose how many ranks share experts out: only beside other degrees, and between whole layers. */
+static int may_choose_experts(const struct model *m, const struct plan_request *s)
+{
+    return s->open_degrees != 0 && s->mesh.degree[MESH_EP] < 0 && parts_of(&s->mesh) == 1 && m->config.experts > 0 &&
+           model_share_check(m, (int)m->config.experts) == OK;
 }
 
 /* Returns how many ranks of one host surely share a sequence, no matter at which of the host's ranks a sequence begins. ranks: those

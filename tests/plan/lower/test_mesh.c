@@ -473,6 +473,27 @@ static void degrees_of_experts(void **state)
     model_destroy(m);
 }
 
+/* Planning may share experts out between whole layers, and not beside slices of layers, which have all experts. */
+static void open_experts(void **state)
+{
+    (void)state;
+    struct model *m, *normed = model_with_experts(EXPERTS);
+    struct model_config c = normed->config;
+    c.family = FAMILY_MIXTRAL; /* without norms over all heads, which slices do not have */
+    assert_int_equal(model_create(&c, NULL, 0, &m), OK);
+    for (int tp = 1; tp <= 2; tp++) {
+        struct plan_request s;
+        mesh_settings(&s, &(struct shape){AUTO, AUTO, AUTO}, 3, F32);
+        s.batch = 4;
+        s.mesh.degree[MESH_EP] = AUTO;
+        s.mesh.degree[MESH_TP] = tp;
+        assert_int_equal(plan_mesh(m, &s, 4, 4), OK);
+        assert_int_equal(s.open_degrees >> MESH_EP & 1, tp == 1);
+    }
+    model_destroy(m);
+    model_destroy(normed);
+}
+
 /* Slices divide heads and row chunks, and go with settings whose bits do not depend on them. */
 static void degrees_of_slices(void **state)
 {
@@ -538,6 +559,7 @@ int main(void)
                                        cmocka_unit_test(degrees_of_slices),
                                        cmocka_unit_test(experts_shared),
                                        cmocka_unit_test(degrees_of_experts),
+                                       cmocka_unit_test(open_experts),
                                        cmocka_unit_test(open_meshes),
                                        cmocka_unit_test(verified),
                                        cmocka_unit_test(verified_anywhere),
