@@ -79,7 +79,8 @@ static enum status try_slices(const struct model *m, const struct plan_request *
                 known |= x->of[i].seconds > 0 && mesh_equal(&x->of[i].mesh, &next.mesh);
             if (known || *slices < 1 || (up && !mesh_may_slice(m, s, &next.mesh)))
                 break;
-            const struct plan_request r = request_with(s, &next);
+            struct plan_request r = request_with(s, &next);
+            r.packing_is_open = s->packing_is_open; /* more slices may want longer micro-batches */
             TRY(try_briefly(m, &r, limit, &next));
             if (!next.fits || next.seconds >= (1 - MESH_EQUAL) * best->seconds)
                 break;

@@ -20,20 +20,22 @@ struct guess {
     struct mesh mesh;
     int64_t packed;
     double seconds, excess;
+    double order; /* the seconds by which guesses are ordered: somewhat more with several sequences in a micro-batch */
     int place;
 };
 
-/* Returns the seconds by which guesses are ordered. A guess with several sequences in a micro-batch is ordered as somewhat slower. */
-static double order_seconds(const struct guess *g)
+/* Returns the share by which more sequences in a micro-batch have to be faster than fewer: at effort quick, whose plan is about what its
+ * trial says, hardly any. */
+static double packed_gain(const struct plan_request *s)
 {
-    return g->seconds * (g->packed > 1 ? 1 + MESH_PACKED : 1);
+    return s->effort == EFFORT_QUICK ? MESH_EQUAL : MESH_PACKED;
 }
 
 static int by_guess(const void *a, const void *b)
 {
     const struct guess *x = a, *y = b;
     const int fx = x->excess <= 1, fy = y->excess <= 1;
-    const double kx = fx ? order_seconds(x) : x->excess, ky = fy ? order_seconds(y) : y->excess;
+    const double kx = fx ? x->order : x->excess, ky = fy ? y->order : y->excess;
     if (fx != fy)
         return fy - fx;
     return kx != ky ? (kx < ky ? -1 : 1) : x->place - y->place;
@@ -56,6 +58,7 @@ static enum status guess_all(const struct model *m, const struct plan_request *s
             return st;
         g.seconds = f.seconds;
         g.excess = f.excess;
+        g.order = g.seconds * (g.packed > 1 ? 1 + packed_gain(s) : 1);
         if (st == OK) /* a mesh on which the given tiles are illegal is left out */
             of[(*n)++] = g;
     }
@@ -194,7 +197,7 @@ enum status meshes_choose(const struct start *from, struct plan_request *s, stru
     const struct search_lead brief = {.brief = 1};
     struct candidate best = {.excess = INFINITY}, c;
     struct plan_request at = *s;
-    const double surely = s->effort == EFFORT_QUICK ? MESH_EQUAL : MESH_PACKED; /* a quick plan is about what its trial says */
+    const double surely = packed_gain(s);
     double fastest = INFINITY;
     enum status st = OK;
     *out = NULL;
