@@ -29,13 +29,39 @@ enum {
     END_SECONDS = 30,
     TICKS =
         20, /* ticks into which the time limit is divided; if the process was stopped meanwhile, the pause counts as one tick */
+    TICK_SECONDS = 4 /* at most */
 };
 static const struct wire_host *host; /* the program that opened the module */
 static char start_message[160];
-static volatile sig_atomic_t ticks_left;
+static volatile sig_atomic_t ticks_left, ticks_asked; /* ticks_asked: during which a signal to stop has waited */
 static unsigned tick_seconds;
 static char starting[1024]; /* "": MPI is not being started */
 static atomic_uint calls;   /* calls of MPI entered, plus calls left: odd inside a call */
+
+/* Returns the signals that ask a run to stop. */
+static sigset_t stop_signals(void)
+{
+    static const int stops[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGXCPU};
+    sigset_t stop;
+    sigemptyset(&stop);
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        sigaddset(&stop, stops[i]);
+    return stop;
+}
+
+/* Lets a signal to stop take effect that has waited for some seconds: another rank may never come up. */
+static void heed_stop(void)
+{
+    const sigset_t stop = stop_signals();
+    sigset_t waiting;
+    int asked = 0;
+    sigpending(&waiting);
+    for (int number = 1; number < NSIG; number++)
+        asked |= sigismember(&stop, number) == 1 && sigismember(&waiting, number) == 1;
+    ticks_asked = asked ? ticks_asked + 1 : 0;
+    if (ticks_asked > 1)
+        sigprocmask(SIG_UNBLOCK, &stop, NULL);
+}
 
 /* Counts a tick, and ends the process after the last. _Exit, because lastword.c's _exit has nothing to add before the ranks have
  * met and after they have parted. */
@@ -43,6 +69,7 @@ static void take_tick(int number)
 {
     (void)number;
     if (--ticks_left > 0) {
+        heed_stop();
         alarm(tick_seconds);
         return;
     }
@@ -54,7 +81,7 @@ static void take_tick(int number)
 /* Limits the time inside MPI: the process then ends with start_message. Returns the previous handler. */
 static void (*limit_time(double seconds))(int)
 {
-    tick_seconds = (unsigned)(seconds / TICKS) + 1;
+    tick_seconds = (unsigned)(seconds / TICKS < TICK_SECONDS ? seconds / TICKS + 1 : TICK_SECONDS);
     ticks_left = (sig_atomic_t)(seconds / tick_seconds) + 1;
     void (*before)(int) = signal(SIGALRM, take_tick);
     alarm(tick_seconds);
@@ -117,15 +144,12 @@ static const char *get_starting(void)
     return starting;
 }
 
-/* Starts MPI with stop signals blocked, so that they take effect afterwards: if a rank leaves while it connects, Open MPI's
- * mpiexec complains, crashes or hangs. */
+/* Starts MPI with stop signals blocked, so that they take effect afterwards, or after some seconds (heed_stop): if a rank leaves
+ * while it connects, Open MPI's mpiexec complains, crashes or hangs. */
 static int init_unstopped(int *provided)
 {
-    static const int stops[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGXCPU};
-    sigset_t stop, mask;
-    sigemptyset(&stop);
-    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
-        sigaddset(&stop, stops[i]);
+    const sigset_t stop = stop_signals();
+    sigset_t mask;
     sigprocmask(SIG_BLOCK, &stop, &mask);
     int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);
     sigprocmask(SIG_SETMASK, &mask, NULL);

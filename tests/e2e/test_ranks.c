@@ -468,6 +468,23 @@ static void signalled_early(int number, int ms, int times)
     e2e_remove("run");
 }
 
+/* A rank that never comes up, and ignores every request, does not keep the others from ending. The first mpiexec of PATH is a script that
+ * makes one. */
+static void terminated_beside_a_late_rank(void)
+{
+    char path[8192], here[4096];
+    const char *before = getenv("PATH");
+    e2e_write("mpiexec", "#!/bin/sh\nif [ \"${OMPI_COMM_WORLD_RANK:-}\" ]; then\n"
+                         "[ $OMPI_COMM_WORLD_RANK != 1 ] || { trap '' USR1 TERM; sleep 2000; }\nexec \"$@\"\nfi\n"
+                         "PATH=${PATH#*:}\nn=$2 && shift 2\nexec mpiexec -n $n \"$0\" \"$@\"\n");
+    assert_int_equal(system("mkdir late && mv mpiexec late && chmod +x late/mpiexec"), 0);
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(path, sizeof path, "%s/late:%s", here, before);
+    setenv("PATH", path, 1);
+    signalled_early(SIGTERM, 2000, 1);
+    setenv("PATH", strchr(path, ':') + 1, 1);
+}
+
 static void terminated_while_starting(void **state)
 {
     (void)state;
@@ -475,6 +492,7 @@ static void terminated_while_starting(void **state)
         signalled_early(ms % 200 ? SIGTERM : SIGINT, ms, 1);
     for (int times = 2; times <= 3; times++)
         signalled_early(SIGINT, 200, times);
+    terminated_beside_a_late_rank();
 }
 
 static void resumed_on_fewer(void **state)
