@@ -33,6 +33,16 @@ def peer(model, tokens):
     return json.loads(out)["seconds"], peak
 
 
+def steps_in_turn(contenders, rounds):
+    """Calls all contenders (name to function that returns seconds and peak bytes) once a round; medians of seconds and of peaks in MiB, name to number."""
+    seen = {k: [] for k in contenders}
+    for _ in range(rounds):
+        for name, measure in contenders.items():
+            seen[name].append(bench.calm(measure)[0])
+            bench.say(f"{name}: {seen[name][-1][0]:.2f} s, {seen[name][-1][1] / MIB:.0f} MiB")
+    return {k: statistics.median(x[0] for x in v) for k, v in seen.items()}, {k: statistics.median(x[1] for x in v) / MIB for k, v in seen.items()}
+
+
 def main():
     build, tokens = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 4096
     rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 3
@@ -43,13 +53,7 @@ def main():
                       "nvme": lambda: ours(build, model, tokens, where, "--offload", "nvme"),
                       "dense": lambda: ours(build, os.path.join(model, "dense"), tokens, where, "--offload", "none"),
                       "transformers": lambda: peer(model, tokens)}
-        seen = {k: [] for k in contenders}
-        for _ in range(rounds):
-            for name, measure in contenders.items():
-                seen[name].append(bench.calm(measure)[0])
-                bench.say(f"{name}: {seen[name][-1][0]:.2f} s, {seen[name][-1][1] / MIB:.0f} MiB")
-    seconds = {k: statistics.median(x[0] for x in v) for k, v in seen.items()}
-    peak = {k: statistics.median(x[1] for x in v) / MIB for k, v in seen.items()}
+        seconds, peak = steps_in_turn(contenders, rounds)
     speed, memory = MARKS.get(tokens, (None, None))
     case = f"experts, {tokens} tokens"
     bench.report(f"training step, {case}", tokens / seconds["resident"], {"transformers": tokens / seconds["transformers"], "dense": tokens / seconds["dense"]},

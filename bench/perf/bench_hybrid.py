@@ -3,7 +3,7 @@
 everything on drives; one thread each, in turn.
 
 bench_hybrid.py BUILD [TOKENS [ROUNDS]], default 4096 tokens, 3 rounds. Offloads to a directory below the present one."""
-import json, os, statistics, sys, tempfile
+import json, os, sys, tempfile
 
 if "--help" in sys.argv:
     print(__doc__)
@@ -12,7 +12,6 @@ if "--help" in sys.argv:
 import bench
 import bench_experts
 
-MIB = 1 << 20
 PYTHON = os.path.join(bench.PEERS, "bin", "python")
 MAKE = os.path.join(bench_experts.HERE, "peer_hybrid.py")
 
@@ -34,13 +33,8 @@ def main():
                       "transformers": lambda: peer(model, tokens)}
         if tokens > 4096:  # its backward pass is quadratic: minutes, and beyond 15 GiB
             del contenders["transformers"]
-        seen = {k: [] for k in contenders}
-        for _ in range(rounds):
-            for name, measure in contenders.items():
-                seen[name].append(bench.calm(measure)[0])
-                bench.say(f"{name}: {seen[name][-1][0]:.2f} s, {seen[name][-1][1] / MIB:.0f} MiB")
-    speed = {k: tokens / statistics.median(x[0] for x in v) for k, v in seen.items()}
-    peak = {k: statistics.median(x[1] for x in v) / MIB for k, v in seen.items()}
+        seconds, peak = bench_experts.steps_in_turn(contenders, rounds)
+    speed = {k: tokens / x for k, x in seconds.items()}
     case, others = f"hybrid, {tokens} tokens", [k for k in ("transformers", "full") if k in speed]
     bench.report(f"training step, {case}", speed["resident"], {k: speed[k] for k in others}, "tokens/s",
                  {"transformers": 1.6} if "transformers" in speed else {"full": 1.0} if tokens >= 16384 else {})
