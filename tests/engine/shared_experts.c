@@ -50,7 +50,7 @@ static const struct tried {
     {"moe/gemma4-moe", "", BASE_STORED, F32, 4},
     {"moe/qwen2-moe", "", BASE_STORED, BF16, 4},
     {"experts/granitemoeshared", "r=4", BASE_INT8, F32, 4},
-    {"experts/granitemoe", "r=4", BASE_NF4, F32, 16},
+    {"experts/granitemoe", "r=4", BASE_NF4, F32, 32},
     {"moe/qwen3-moe-latent", "r=4", BASE_STORED, F32, 4},
 };
 enum { CASES = sizeof cases / sizeof *cases };
