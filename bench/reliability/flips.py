@@ -21,14 +21,15 @@ import subprocess
 import tempfile
 import time
 
-STEPS = 40
 SETTINGS = {
     "nothing": [],
     "--scrub": ["--scrub"],
     "--verify-every 1": ["--verify-every", "1"],
     "--verify-every 10": ["--verify-every", "10"],
+    "--verify-every 100": ["--verify-every", "100"],
     "--verify-every 1 --scrub": ["--verify-every", "1", "--scrub"],
     "--verify-every 10 --scrub": ["--verify-every", "10", "--scrub"],
+    "--verify-every 100 --scrub": ["--verify-every", "100", "--scrub"],
 }
 FOUND = ("changed although nothing wrote there", "differs between two computations", "outside the plan", "checksum")
 PAGE = 4096
@@ -57,9 +58,9 @@ def lines(path):
         return 0
 
 
-def command(ltrain, extra, out):
+def command(ltrain, steps, extra, out):
     return [ltrain, "--model", "tiny", "--data", "text.txt", "--seq-len", "256", "--offload", "cpu", "--device", "cpu:discrete",
-            "--tiles", "rows=64,loss=64,group=4096", "--threads", "1", "--effort", "quick", "--steps", str(STEPS), *extra,
+            "--tiles", "rows=64,loss=64,group=4096", "--threads", "1", "--effort", "quick", "--steps", str(steps), *extra,
             "--out", out]
 
 
@@ -68,12 +69,12 @@ def model_of(run):
         return f.read()
 
 
-def trial(ltrain, extra, rng, right):
+def trial(ltrain, steps, extra, rng, right):
     """One run with one flipped bit: (arena, outcome)."""
     shutil.rmtree("run", ignore_errors=True)
-    step, delay = rng.randrange(1, STEPS - 2), rng.random() * 0.02
+    step, delay = rng.randrange(1, steps - 2), rng.random() * 0.02
     with open("errors.txt", "w+", encoding="utf-8") as errors:
-        child = subprocess.Popen(command(ltrain, extra, "run"), stdout=subprocess.DEVNULL, stderr=errors)
+        child = subprocess.Popen(command(ltrain, steps, extra, "run"), stdout=subprocess.DEVNULL, stderr=errors)
         while child.poll() is None and lines("run/metrics.jsonl") < step:
             time.sleep(0.0005)
         time.sleep(delay)
@@ -105,6 +106,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ltrain", help="the program, as build-release/src/cli/ltrain")
     parser.add_argument("--trials", type=int, default=167, help="flips for each setting")
+    parser.add_argument("--steps", type=int, default=40, help="steps of each run; more than 100, or --verify-every 100 looks at none")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     ltrain, trials, rng = os.path.abspath(given.ltrain), given.trials, random.Random(given.seed)
@@ -112,13 +114,13 @@ def main():
     os.chdir(here)
     with open("text.txt", "w", encoding="utf-8") as f:
         f.write("".join(rng.choice("etaoin shrdlu\n") for _ in range(200000)))
-    subprocess.run(command(ltrain, [], "reference"), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command(ltrain, given.steps, [], "reference"), check=True, stdout=subprocess.DEVNULL)
     right = model_of("reference")
     print(f"{'':28}  found harmless   silent  crashed   found of found and silent")
     for name, extra in SETTINGS.items():
         count = {}
         while sum(count.values()) < trials:
-            outcome = trial(ltrain, extra, rng, right)
+            outcome = trial(ltrain, given.steps, extra, rng, right)
             if outcome:  # else the run had ended before
                 count[outcome] = count.get(outcome, 0) + 1
         sums = {o: sum(n for (_, x), n in count.items() if x == o) for o in ("found", "harmless", "silent", "crashed")}
