@@ -3,7 +3,8 @@
 # so. Of qwen3_moe, mixtral, olmoe and glm4_moe, whose experts and routers are bare parameters, it adapts the stacked experts and the router ("mlp.gate", as
 # target_parameters "gate.weight"): a router that training was meant to leave alone moves. Of gpt_oss and granitemoe it adapts attention and nothing else.
 # Fails where that changes.
-# What follows for ltrain: --lora all-linear takes experts of all families and no router; PEFT's adapters of routers are refused by name.
+# What follows for ltrain: --lora all-linear takes experts of all families and no router; a target that names routers adds them, and PEFT's adapters of
+# routers are read.
 set -eu
 w=$(mktemp -d)
 trap 'rm -rf "$w"' EXIT

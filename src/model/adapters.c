@@ -195,6 +195,11 @@ int adapter_excludes(const struct adapter_rules *r, const char *module)
     return r->excluded ? matches(r->excluded, module) : is_listed(r->lora->excluded, module);
 }
 
+int adapter_is_named(const struct adapter_rules *r, const char *module)
+{
+    return r->targets ? matches(r->targets, module) : is_listed(r->lora->targets, module);
+}
+
 /* Applies PEFT's rule: the choice of layers restricts targets that match the end of a name, but not targets named in full (such
  * as lm_head). */
 static int is_target(const struct adapter_rules *r, const char *module)
@@ -204,17 +209,10 @@ static int is_target(const struct adapter_rules *r, const char *module)
         return 0;
     if (r->targets)
         return matches(r->targets, module);
-    if (strcmp(r->lora->targets, "all-linear") == 0)
-        return is_in_layers(r, module);
     for (const char *at = r->lora->targets; lora_next_name(&at, name, sizeof name);)
         if (strcmp(name, module) == 0)
             return 1;
-    return is_listed(r->lora->targets, module) && is_in_layers(r, module);
-}
-
-int adapter_takes_ends(const struct adapter_rules *r)
-{
-    return strcmp(r->lora->targets, "all-linear") != 0;
+    return (lora_takes_all(r->lora) || is_listed(r->lora->targets, module)) && is_in_layers(r, module);
 }
 
 int adapter_rank(const struct adapter_rules *r, const char *module)

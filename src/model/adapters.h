@@ -23,8 +23,8 @@ void adapter_rules_destroy(struct adapter_rules *r); /* NULL is fine */
 int adapter_rank(const struct adapter_rules *r, const char *module);
 double adapter_alpha(const struct adapter_rules *r, const char *module);
 float adapter_scale(const struct adapter_rules *r, const char *module);
-/* Tells whether targets may name head and embedding; 0 for all-linear, which takes the maps of layers only. */
-int adapter_takes_ends(const struct adapter_rules *r);
+/* Tells whether targets name the module otherwise than by all-linear, which takes the maps of layers but their routers. */
+int adapter_is_named(const struct adapter_rules *r, const char *module);
 /* Notes a module that has an adapter. After all are noted, adapter_idle_pattern writes the first pattern that is used for no
  * module ("rank-pattern=q_proj:32"), or returns 0 if all patterns are used. */
 void adapter_note_module(struct adapter_rules *r, const char *module);

@@ -65,7 +65,8 @@ static void list_maps(const struct model *m, char *text, size_t bytes)
     }
     const size_t used = strlen(text);
     if (m->config.experts > 0)
-        snprintf(text + used, bytes - used, ", experts.%s, experts.down_proj; routers have no adapters", first_stack(m));
+        snprintf(text + used, bytes - used, ", experts.%s, experts.down_proj, and the router, %s", first_stack(m),
+                 experts_router_module(family_of(&m->config)->experts));
 }
 
 /* Tells whether a target's name is that of the head or the embedding. */
@@ -126,14 +127,14 @@ static enum status check_saved(const struct model *m, const char *name)
 
 static int names_targets(const struct lora *l)
 {
-    return !lora_is_regex(l->targets) && strcmp(l->targets, "all-linear") != 0;
+    return !lora_is_regex(l->targets) && !lora_is_all(l->targets);
 }
 
 static enum status check_targets(const struct model *m, char *text, size_t bytes)
 {
     char name[128];
     for (const char *at = m->config.lora.targets; names_targets(&m->config.lora) && lora_next_name(&at, name, sizeof name);)
-        if (!some_module_is(m, name)) {
+        if (!lora_is_all(name) && !some_module_is(m, name)) {
             snprintf(text, bytes, "targets=%s", name);
             return refuse_target(m, name);
         }
@@ -152,17 +153,23 @@ static enum status check_layers(const struct model *m, char *text, size_t bytes)
     return OK;
 }
 
-/* Tells whether the rules exclude a stack of experts. */
-static int excludes_stack(const struct model *m, const struct adapter_rules *rules)
+/* Tells whether the rules exclude a module of a layer, such as "mlp.experts" with `leaf` down_proj; leaf "": the module itself. */
+static int excludes(const struct adapter_rules *rules, int64_t layer, const char *module, const char *leaf)
 {
-    char module[ADAPTED_NAME];
+    char name[ADAPTED_NAME];
+    snprintf(name, sizeof name, "model.layers.%lld.%s%s%s", (long long)layer, module, leaf[0] ? "." : "", leaf);
+    return adapter_excludes(rules, name);
+}
+
+/* Tells whether the rules exclude a stack of experts or a router. */
+static int excludes_experts(const struct model *m, const struct adapter_rules *rules)
+{
+    const struct experts_form *f = family_of(&m->config)->experts;
     for (int64_t l = 0; l < m->config.layers && m->config.experts > 0; l++)
-        for (int i = 0; i < 2 && experts_has(&m->config, l); i++) {
-            snprintf(module, sizeof module, "model.layers.%lld.%s.%s", (long long)l,
-                     experts_module(family_of(&m->config)->experts), i ? "down_proj" : first_stack(m));
-            if (adapter_excludes(rules, module))
-                return 1;
-        }
+        if (experts_has(&m->config, l) &&
+            (excludes(rules, l, experts_module(f), experts_first(f)) || excludes(rules, l, experts_module(f), "down_proj") ||
+             excludes(rules, l, experts_router_module(f), "")))
+            return 1;
     return 0;
 }
 
@@ -175,7 +182,7 @@ static enum status check_excluded(const struct model *m, char *text, size_t byte
          regex ? at == m->config.lora.excluded : lora_next_name(&at, one.excluded, sizeof one.excluded); at += regex) {
         struct adapter_rules *rules;
         TRY(adapter_rules_create(&one, &rules));
-        int found = excludes_stack(m, rules);
+        int found = excludes_experts(m, rules);
         for (int i = 0; i < m->n_params && !found; i++) {
             const char *name = m->params[i].name, *end = strrchr(name, '.');
             char module[96];
@@ -239,6 +246,23 @@ static enum status check_rows(const struct model *m)
     return OK;
 }
 
+/* Refuses dropout beside adapters of experts and routers, which PEFT adapts as parameters. */
+static enum status check_dropout(const struct model *m)
+{
+    const double dropout = m->config.lora.dropout;
+    if (dropout > 0 && m->most_stack_rank > 0)
+        return status_fail(ERR_INVALID,
+                           "--lora: dropout=%g: adapters of experts have no dropout, here as in PEFT: leave it out, or leave out "
+                           "experts (exclude-modules=experts.%s,experts.down_proj)",
+                           dropout, first_stack(m));
+    if (dropout > 0 && m->adapts_routers)
+        return status_fail(ERR_INVALID,
+                           "--lora: dropout=%g: adapters of routers have no dropout, here as in PEFT: leave it out, or leave out "
+                           "routers (exclude-modules=%s)",
+                           dropout, experts_router_module(family_of(&m->config)->experts));
+    return OK;
+}
+
 enum status model_check_adapters(const struct model *m)
 {
     const struct lora *l = &m->config.lora;
@@ -249,11 +273,7 @@ enum status model_check_adapters(const struct model *m)
         return status_fail(
             ERR_INVALID, "--lora: config.json is a multimodal model's, of which ltrain trains the text model whole: adapters of "
                          "a part of such a model are not written; take out the text model, or leave out --lora");
-    if (l->dropout > 0 && m->most_stack_rank > 0)
-        return status_fail(ERR_INVALID,
-                           "--lora: dropout=%g: adapters of experts have no dropout, here as in PEFT: leave it out, or leave out "
-                           "experts (exclude-modules=experts.%s,experts.down_proj)",
-                           l->dropout, first_stack(m));
+    TRY(check_dropout(m));
     if (m->refused_target)
         return status_fail(
             ERR_INVALID,

@@ -151,17 +151,17 @@ static int is_unadapted(const struct builder *b, const char *name)
     return none && n > most && name[n - most - 1] == '.' && strcmp(name + n - most, none) == 0;
 }
 
-/* Sets up a map's adapter and returns its rank (0: no adapter). Head and embedding have one only if targets name them. */
+/* Sets up a map's adapter and returns its rank (0: no adapter). Head, embedding and routers have one only if targets name them. */
 static int64_t begin_adapter(struct builder *b, const char *name, struct model_linear *w)
 {
     char module[96];
-    const int at_an_end = !model_unit_in_layer(b->m, b->unit);
     snprintf(module, sizeof module, "%s%s", b->prefix, name);
-    if (!b->rules || (at_an_end && !adapter_takes_ends(b->rules)))
+    const int if_named = !model_unit_in_layer(b->m, b->unit) || b->m->units[b->unit].fp32;
+    if (!b->rules || (if_named && !adapter_is_named(b->rules, module)))
         return 0;
     w->rank = adapter_rank(b->rules, module);
     if (w->rank > 0 && is_unadapted(b, name)) {
-        b->m->refused_target = adapter_takes_ends(b->rules) ? b->unadapted : NULL;
+        b->m->refused_target = adapter_is_named(b->rules, module) ? b->unadapted : NULL;
         w->rank = 0;
     }
     if (w->rank == 0)
@@ -172,8 +172,7 @@ static int64_t begin_adapter(struct builder *b, const char *name, struct model_l
     return w->rank;
 }
 
-/* Declares a map's adapter. A is drawn at first as PyTorch draws a linear map's weights; B is zero. */
-static void build_adapter(struct builder *b, const char *name, struct model_linear *w)
+void build_adapter(struct builder *b, const char *name, struct model_linear *w)
 {
     if (begin_adapter(b, name, w) == 0)
         return;

@@ -75,6 +75,9 @@ struct model_linear build_stack(struct builder *b, const char *name, int64_t exp
                                 const char *const *parts, double std);
 /* Tells whether the module of that name has an adapter. */
 int build_adapts(const struct builder *b, const char *module);
+/* Declares the adapter, if there is one, of a map that PEFT calls NAME. A is drawn at first as PyTorch draws a linear map's weights; B is
+ * zero. */
+void build_adapter(struct builder *b, const char *name, struct model_linear *w);
 /* Declares the adapter of a stack, w, which is STACK of the module that holds the experts: named as PEFT names those of a parameter,
  * inner: 1: another parameter's is wrapped around it. */
 void build_stack_adapter(struct builder *b, const char *module, const char *stack, int inner, int64_t experts,

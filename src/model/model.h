@@ -435,6 +435,7 @@ struct model {
     int64_t packed_params;         /* quantised parameters */
     int64_t most_rank;             /* largest rank of an adapter; 0: no adapters */
     const char *refused_target;    /* module that adapters' targets name although PEFT gives it none; NULL: there is none */
+    int adapts_routers;            /* 1: some router has an adapter */
     int64_t most_stack_rank;       /* largest rank of an adapter of a stack of experts; 0: there are none */
     int64_t trained_matrix_params; /* trained parameters among matrix_params */
     int64_t active_params;         /* parameters that a token gets: of stacks of experts, those of the experts that it uses */

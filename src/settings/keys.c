@@ -230,7 +230,7 @@ const struct settings_key settings_keys[] = {
     {"lora", KEY_LORA, AT(plan.lora), "none", "none", .arg = "r=N,...",
      .shown = TRAIN | PLAN | EVAL, .flags = KEY_OF_A_RUN, .scope = SCOPE_ADAPTERS,
      .help = "train adapters of rank r in place of the model: r=16,alpha=32,dropout=0.05,targets=all-linear (with experts; or "
-             "names, as q_proj,experts.down_proj, or a regular expression), exclude-modules=NAMES, layers-to-transform=NUMBERS, rslora=yes, modules-to-save=NAMES"},
+             "names, as q_proj,experts.down_proj,mlp.gate, or a regular expression), exclude-modules=NAMES, layers-to-transform=NUMBERS, rslora=yes, modules-to-save=NAMES"},
     {"base", KEY_CHOICE, AT(plan.base), "auto", .choices = bases, .arg = "TYPE",
      .shown = TRAIN | PLAN | SAMPLE | EVAL, .flags = KEY_OF_MODEL,
      .help = "what frozen matrices of layers are kept as, beside adapters or to evaluate: nf4 (4.13 bits an element, QLoRA), int8 (8 "

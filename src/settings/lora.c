@@ -282,6 +282,20 @@ int lora_is_regex(const char *text)
     return strpbrk(text, "\\^$*+?()[]{}|") != NULL;
 }
 
+int lora_is_all(const char *name)
+{
+    return strcmp(name, "all-linear") == 0;
+}
+
+int lora_takes_all(const struct lora *x)
+{
+    char name[LORA_TEXT];
+    for (const char *at = x->targets; !lora_is_regex(x->targets) && lora_next_name(&at, name, sizeof name);)
+        if (lora_is_all(name))
+            return 1;
+    return 0;
+}
+
 int lora_next_name(const char **at, char *name, size_t bytes)
 {
     const char *from = *at + strspn(*at, ", ");

@@ -18,7 +18,7 @@ struct lora {
     double dropout;      /* dropout's rate: share of the elements of x that A does not see in training; below 1 */
     int modules_only;    /* 1: names came from PEFT's target_modules, which never mean stacks (adapter_config_fit) */
     int no_dropout;      /* 1: dropout=0 was given, which overrides the rate of a loaded adapter */
-    /* modules with adapters: all-linear; names, separated by commas; or a regular expression that matches whole names */
+    /* modules with adapters: names and all-linear, separated by commas, or a regular expression that matches whole names */
     char targets[LORA_TEXT];
     /* targets that get no adapters after all: names, or a regular expression that matches whole names */
     char excluded[LORA_TEXT];
@@ -48,6 +48,10 @@ enum status lora_check_layers(const char *where, const struct lora *x);
 char *lora_text(const struct lora *x);
 /* Tells whether a text of `targets` or `excluded` is a regular expression: it has a character that names of modules never have. */
 int lora_is_regex(const char *text);
+/* Tells whether the name stands for all maps of layers. */
+int lora_is_all(const char *name);
+/* Tells whether targets are a list that has such a name. */
+int lora_takes_all(const struct lora *x);
 /* Copies the next comma-separated name after *at, which is moved on; returns 0 if there is none. A name that is too long is cut. */
 int lora_next_name(const char **at, char *name, size_t bytes);
 /* Reads the next item of a checked text of `tokens` after *at, which is moved on; an item without a module's name keeps that in

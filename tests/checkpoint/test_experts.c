@@ -354,12 +354,12 @@ static void test_active(void **state)
     model_destroy(m);
 }
 
-/* A target that no map or stack of experts has is refused with the names that there are; routers have no adapters. */
+/* A target that no map, stack of experts or router has is refused with the names that there are; all-linear leaves routers out. */
 static void test_adapters(void **state)
 {
     (void)state;
-    static const char *const targets[] = {"gate_proj", "gate", "all-linear"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const targets[] = {"gate_proj", "gate", "all-linear", "all-linear,gate"};
+    for (int i = 0; i < 4; i++) {
         char path[512];
         struct model_config c;
         struct model *m;
@@ -368,10 +368,16 @@ static void test_adapters(void **state)
         c.lora = (struct lora){.rank = 2, .alpha = 4};
         snprintf(c.lora.targets, sizeof c.lora.targets, "%s", targets[i]);
         must(model_create(&c, NULL, 0, &m));
-        assert_int_equal(model_check_adapters(m), i < 2 ? ERR_INVALID : OK);
-        assert_true(i == 2 || strstr(status_message(),
-                                     "q_proj, k_proj, v_proj, o_proj, experts.gate_up_proj, experts.down_proj; routers have"));
-        assert_int_equal(m->most_rank, i < 2 ? 0 : 2);
+        assert_int_equal(model_check_adapters(m), i == 0 ? ERR_INVALID : OK);
+        assert_true(i > 0 ||
+                    strstr(status_message(), "q_proj, k_proj, v_proj, o_proj, experts.gate_up_proj, experts.down_proj, and "
+                                             "the router, mlp.gate"));
+        assert_int_equal(m->most_rank, i == 0 ? 0 : 2);
+        assert_int_equal(m->adapts_routers, i % 2);
+        assert_int_equal(m->most_stack_rank, i < 2 ? 0 : 2);
+        m->config.lora.dropout = 0.5;
+        assert_int_equal(model_check_adapters(m), ERR_INVALID);
+        assert_true(i != 1 || strstr(status_message(), "routers (exclude-modules=mlp.gate)"));
         model_destroy(m);
     }
 }
@@ -416,13 +422,20 @@ static void test_beside(void **state)
 static void test_adapter_config(void **state)
 {
     (void)state;
-    static const char *const targets[] = {"all-linear", "q_proj,experts.down_proj", ".*(v_proj|gate_up_proj)",
-                                          "down_proj,rank-pattern=shared_experts.down_proj:3"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const targets[] = {"all-linear",
+                                          "q_proj,experts.down_proj",
+                                          ".*(v_proj|gate_up_proj)",
+                                          "down_proj,rank-pattern=shared_experts.down_proj:3",
+                                          "all-linear,gate,rank-pattern=gate:3",
+                                          "all-linear,mlp.gate,exclude-modules=0.mlp.gate",
+                                          "router"},
+                             *const models[] = {"glm4_moe", "glm4_moe", "glm4_moe",  "glm4_moe",
+                                                "glm4_moe", "mixtral",  "granitemoe"};
+    for (int i = 0; i < 7; i++) {
         struct model_config c;
         struct model *wrote, *read;
         char path[512], text[256], base[64];
-        path_of("glm4_moe", path);
+        path_of(models[i], path);
         must(model_config_read(path, &c));
         snprintf(text, sizeof text, "r=2,alpha=3,targets=%s", targets[i]);
         must(lora_parse("--lora", text, &c.lora));
@@ -432,6 +445,7 @@ static void test_adapter_config(void **state)
         must(adapter_config_read(work, &c.lora, base, sizeof base));
         must(model_create(&c, NULL, 0, &read));
         assert_true(wrote->adapter_params > 0);
+        assert_int_equal(wrote->adapts_routers, i > 3);
         assert_int_equal(wrote->n_params, read->n_params);
         for (int k = 0; k < read->n_params; k++) {
             assert_string_equal(wrote->params[k].name, read->params[k].name);

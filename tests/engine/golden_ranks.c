@@ -213,6 +213,7 @@ static const struct kind {
              {"moe/mixtral-aux", 2, 1},
              {"lora-moe/qwen3-moe", 2, 1},
              {"lora-moe/gpt-oss", 2},
+             {"lora-moe/olmoe", 2, 1},
              {"hybrid/qwen3_5", 2, 1},
              {"hybrid/bamba", 2, 1},
              {"hybrid/nemotron-moe", 2},

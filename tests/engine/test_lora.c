@@ -186,6 +186,8 @@ CASE(experts_fused, "lora-moe/mixtral")
 CASE(experts_biased, "lora-moe/gpt-oss")
 CASE(experts_of_one, "lora-moe/granitemoe")
 CASE(experts_mxfp4, "lora-moe/gpt-oss-mxfp4")
+CASE(routers, "lora-moe/olmoe")
+CASE(routers_biased, "lora-moe/gpt-oss-router")
 
 CASE(rows_of_tokens, "lora-tokens")
 CASE(rows_of_tokens_tied, "lora-tokens-tied")
@@ -478,7 +480,9 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(experts_fused),
                                        cmocka_unit_test(experts_biased),
                                        cmocka_unit_test(experts_of_one),
-                                       cmocka_unit_test(experts_mxfp4)};
+                                       cmocka_unit_test(experts_mxfp4),
+                                       cmocka_unit_test(routers),
+                                       cmocka_unit_test(routers_biased)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

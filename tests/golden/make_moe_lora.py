@@ -37,6 +37,9 @@ CASES = {
     "gpt-oss": ("gpt-oss", dict(r=4, lora_alpha=8, target_modules=["o_proj"], target_parameters=STACKS, rank_pattern={"experts.down_proj": 3}), False),
     # one stack alone
     "granitemoe": ("granitemoe", dict(r=2, lora_alpha=3, use_rslora=True, target_modules=["q_proj"], target_parameters=STACKS[:1]), False),
+    # routers, too: what all-linear makes of this family, and a router alone with its bias
+    "olmoe": ("olmoe", dict(r=2, lora_alpha=4, target_modules="all-linear"), False),
+    "gpt-oss-router": ("gpt-oss", dict(r=3, lora_alpha=6, target_modules=["v_proj"], target_parameters=["router.weight"]), False),
     # files in MXFP4, from which transformers makes numbers; both stacks, all maps of attention
     MXFP4: ("gpt-oss", dict(r=3, lora_alpha=6, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], target_parameters=STACKS), False),
 }

@@ -145,13 +145,6 @@ static enum status read_modules(const struct reader *r, const char *key, char ou
                                                                                            : refuse(r, key, "that is too long");
 }
 
-static int is_router(const char *name)
-{
-    static const char *const leaves[] = {"gate", "router", "wg"};
-    const char *dot = strrchr(name, '.'), *leaf = dot ? dot + 1 : name;
-    return strcmp(leaf, leaves[0]) == 0 || strcmp(leaf, leaves[1]) == 0 || strcmp(leaf, leaves[2]) == 0;
-}
-
 /* Appends the module whose parameter PEFT adapts: a map's without its .weight, or a stack of experts, which bears the parameter's
  * name. */
 static enum status add_parameter(const struct reader *r, const char *name, json_t *modules)
@@ -165,8 +158,6 @@ static enum status add_parameter(const struct reader *r, const char *name, json_
                                                      : json_sprintf("experts.%s", name);
     if (!module || json_array_append_new(modules, module) != 0)
         return status_no_memory("for an adapter's targets");
-    if (is_router(json_string_value(module)))
-        return refuse(r, "target_parameters", "routers have no adapters here: leave the router out and train again");
     return OK;
 }
 

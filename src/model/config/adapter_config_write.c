@@ -20,30 +20,39 @@ static json_t *names_of(const char *list)
     return all;
 }
 
+static const char *leaf_of(const char *module)
+{
+    const char *dot = strrchr(module, '.');
+    return dot ? dot + 1 : module;
+}
+
+/* Appends a text that the list does not have yet; takes the reference. */
+static void add_new(json_t *list, json_t *text)
+{
+    size_t k = 0;
+    while (k < json_array_size(list) && !json_equal(json_array_get(list, k), text))
+        k++;
+    if (k == json_array_size(list))
+        json_array_append_new(list, text);
+    else
+        json_decref(text);
+}
+
 /* Returns the last parts of the names of all maps with adapters, as PEFT expands all-linear. */
 static json_t *expanded(const struct model *m)
 {
+    char module[ADAPTED_NAME];
     json_t *all = json_array();
-    for (int i = 0; i < m->n_params; i++) {
-        const char *end = m->params[i].adapter ? strstr(m->params[i].name, ".lora_A.weight") : NULL, *from = end;
-        while (from && from > m->params[i].name && from[-1] != '.')
-            from--;
-        json_t *name = end ? json_stringn(from, (size_t)(end - from)) : NULL;
-        size_t k = 0;
-        while (name && k < json_array_size(all) && !json_equal(json_array_get(all, k), name))
-            k++;
-        if (name && k == json_array_size(all))
-            json_array_append_new(all, name);
-        else
-            json_decref(name);
-    }
+    for (int i = 0; i < m->n_params; i++)
+        if (adapter_module_of(&m->params[i], module))
+            add_new(all, json_string(leaf_of(module)));
     return all;
 }
 
 /* ---- models with experts ---- */
 
 /* For these PEFT turns modules' names that it takes for experts' into parameters, and it reads no expressions with parameters. So
- * targets are lists that name just the maps with adapters, and MLPs' maps are named as parameters. */
+ * targets are lists that name just the maps with adapters, and MLPs' maps and routers are named as parameters. */
 
 /* Returns the part of a module's name behind its layer's number; the whole name if the module is in no layer. */
 static const char *behind_layer(const char *module)
@@ -55,16 +64,16 @@ static const char *behind_layer(const char *module)
     return dot ? dot + 1 : module;
 }
 
-static const char *leaf_of(const char *module)
+static int is_router(const struct model *m, const struct model_param *p)
 {
-    const char *dot = strrchr(module, '.');
-    return dot ? dot + 1 : module;
+    return m->units[p->unit].fp32;
 }
 
-static int is_parameter(const struct model_param *p, const char *module)
+static int is_parameter(const struct model *m, const struct model_param *p, const char *module)
 {
     const char *leaf = leaf_of(module);
-    return p->adapted || strcmp(leaf, "gate_proj") == 0 || strcmp(leaf, "up_proj") == 0 || strcmp(leaf, "down_proj") == 0;
+    return p->adapted || is_router(m, p) || strcmp(leaf, "gate_proj") == 0 || strcmp(leaf, "up_proj") == 0 ||
+           strcmp(leaf, "down_proj") == 0;
 }
 
 /* Counts modules of that name behind their layers' numbers (whole: 0: that last name): maps with adapters, or all. */
@@ -95,24 +104,12 @@ static int count_all(const struct model *m, const char *module, int whole)
 /* Returns a target of a map with an adapter: a name that all alike have, if all have adapters, else the map's own. */
 static json_t *target_of(const struct model *m, const struct model_param *p, const char *module)
 {
-    const int parameter = is_parameter(p, module);
+    const int parameter = is_parameter(m, p, module);
     if (behind_layer(module) == module)
         return json_string(module);
-    const int all = p->adapted ? model_expert_layers(m) : count_all(m, module, parameter);
+    const int all = p->adapted || is_router(m, p) ? model_expert_layers(m) : count_all(m, module, parameter);
     const char *name = count_adapted(m, module, parameter) < all ? module : parameter ? behind_layer(module) : leaf_of(module);
     return json_sprintf("%s%s", name, parameter && !p->adapted ? ".weight" : "");
-}
-
-/* Appends a text that the list does not have yet; takes the reference. */
-static void add_new(json_t *list, json_t *text)
-{
-    size_t k = 0;
-    while (k < json_array_size(list) && !json_equal(json_array_get(list, k), text))
-        k++;
-    if (k == json_array_size(list))
-        json_array_append_new(list, text);
-    else
-        json_decref(text);
 }
 
 /* Lists modules or parameters with adapters. */
@@ -121,7 +118,7 @@ static json_t *list_targets(const struct model *m, int parameters)
     char module[ADAPTED_NAME];
     json_t *all = json_array();
     for (int i = 0; i < m->n_params; i++)
-        if (adapter_module_of(&m->params[i], module) && is_parameter(&m->params[i], module) == parameters)
+        if (adapter_module_of(&m->params[i], module) && is_parameter(m, &m->params[i], module) == parameters)
             add_new(all, target_of(m, &m->params[i], module));
     return all;
 }
@@ -136,7 +133,7 @@ static void add_weights(const struct model *m, json_t *pattern, int alphas)
         return;
     for (int i = 0; i < m->n_params; i++) {
         const struct model_param *p = &m->params[i];
-        if (!adapter_module_of(p, module) || p->adapted || !is_parameter(p, module))
+        if (!adapter_module_of(p, module) || p->adapted || !is_parameter(m, p, module))
             continue;
         const double rank = adapter_rank(rules, module), alpha = adapter_alpha(rules, module);
         json_t *name = json_sprintf("%s.weight", module);
@@ -190,7 +187,7 @@ static json_t *targets_of(const struct model *m)
     const struct lora *l = &m->config.lora;
     if (m->config.experts > 0)
         return list_targets(m, 0);
-    if (strcmp(l->targets, "all-linear") == 0)
+    if (lora_takes_all(l))
         return expanded(m);
     return lora_is_regex(l->targets) ? json_string(l->targets) : names_of(l->targets);
 }

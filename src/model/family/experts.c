@@ -36,6 +36,11 @@ const char *experts_first(const struct experts_form *f)
     return f->first ? f->first : "gate_up_proj";
 }
 
+const char *experts_router_module(const struct experts_form *f)
+{
+    return f->router_module ? f->router_module : f->gate;
+}
+
 /* ---- parameters ---- */
 
 void experts_describe(struct builder *b, struct experts_block *e)
@@ -117,7 +122,7 @@ static struct experts_block *block_of(struct builder *b, int l)
     return &layer->blocks[i].experts;
 }
 
-/* Declares the router: a matrix that is no linear map of torch, with neither an adapter nor a quantised form. */
+/* Declares the router: a matrix that is no linear map of torch, without a quantised form. */
 void experts_router(struct builder *b, int l)
 {
     const struct model_config *c = &b->m->config;
@@ -134,6 +139,8 @@ void experts_router(struct builder *b, int l)
         e->factors = build_vector_of(b, f->factors, c->experts, INIT_ONES);
     if (f->bias)
         e->router_bias = build_frozen_vector(b, f->bias, c->experts, f->bias_rows);
+    build_adapter(b, experts_router_module(f), &e->router);
+    b->m->adapts_routers |= e->router.rank > 0;
 }
 
 /* Declares the stacks' adapters. Where both have one, PEFT wraps that of down_proj around that of gate_up_proj. */

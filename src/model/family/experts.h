@@ -13,11 +13,13 @@ struct experts_form {
     enum norm_kind norm; /* norm before experts and MLPs */
     const char *gate;    /* router's map; with `biased` it has a bias */
     int biased;
-    float added;                /* number that is added to the sum of sigmoids by which they are divided; 0: 1e-20 */
-    const char *bias;           /* vector that is added to choose experts; NULL: none */
-    int bias_rows;              /* 1: files have that vector as a matrix with one row */
-    const char *factors;        /* vector of factors of the weights; NULL: none */
-    int ranked;                 /* greatest scores whose sum ranks a group of experts; 0: two */
+    const char
+        *router_module;  /* module of transformers that is this map, which adapters bear; NULL: its name is that of `gate` */
+    float added;         /* number that is added to the sum of sigmoids by which they are divided; 0: 1e-20 */
+    const char *bias;    /* vector that is added to choose experts; NULL: none */
+    int bias_rows;       /* 1: files have that vector as a matrix with one row */
+    const char *factors; /* vector of factors of the weights; NULL: none */
+    int ranked;          /* greatest scores whose sum ranks a group of experts; 0: two */
     const char *gate_up, *down; /* stacks */
     const char *const *gate_up_parts,
         *const *down_parts;       /* ends of names of files' tensors for each expert; NULL: stacks are whole */
@@ -53,6 +55,8 @@ void experts_set(struct model_config *c, int64_t l, int has);
 /* Returns the module of transformers that holds a layer's experts, whose stacks are experts_first and down_proj. */
 const char *experts_module(const struct experts_form *f);
 const char *experts_first(const struct experts_form *f);
+/* Returns the module of transformers that is the router. */
+const char *experts_router_module(const struct experts_form *f);
 /* Declares a layer's MLP, or its block of experts without router and stacks, and the norm before it; NULL: there is none. */
 void experts_mlp(struct builder *b, int l, const char *norm);
 /* Sets the numbers of a block of experts, for families that do not declare the block by experts_mlp. */

@@ -185,6 +185,7 @@ static const struct config_key hyperclovax_keys[] = {
 
 const struct experts_form granite_experts = {.router = ROUTER_TOP,
                                              .gate = "block_sparse_moe.router.layer",
+                                             .router_module = "block_sparse_moe.router",
                                              .gate_up = "block_sparse_moe.input_linear.weight",
                                              .down = "block_sparse_moe.output_linear.weight",
                                              .module = "block_sparse_moe.experts",

@@ -42,6 +42,7 @@ static const struct config_key hy_v3_keys[] = {
 };
 static const struct experts_form form = {.router = ROUTER_SIGMOID,
                                          .gate = "mlp.router.gate",
+                                         .router_module = "mlp.gate",
                                          .bias = "mlp.expert_bias",
                                          EXPERTS_STACKS,
                                          .shared = "mlp.shared_experts",

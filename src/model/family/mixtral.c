@@ -105,7 +105,7 @@ static const struct config_key minimax_m2_keys[] = {
 };
 
 #define STACKS                                                                                                          \
-    .gate = "block_sparse_moe.gate", .gate_up = "block_sparse_moe.experts.gate_up_proj",                                \
+    .gate = "block_sparse_moe.gate", .router_module = "mlp.gate", .gate_up = "block_sparse_moe.experts.gate_up_proj",   \
     .down = "block_sparse_moe.experts.down_proj", .gate_up_parts = experts_w13, .down_parts = experts_w2, .aux = 0.001, \
     .count = {"num_local_experts", "num_experts"}
 static const struct experts_form form = {.router = ROUTER_SOFTMAX, STACKS};

@@ -11,6 +11,8 @@
 
 /* Number of maps whose slices alternate: q, k and v. */
 enum { AT_WORK = 3 };
+/* Place of A x of maps in fp32 units, routers, in runs of another type; the first AT_WORK are of the run's type. */
+enum { IN_FP32 = AT_WORK, DOWNS };
 
 /* Rows of a value at one version, by which a product already made is recognised. */
 struct source {
@@ -41,10 +43,10 @@ struct masked {
 enum { MOST_WIDTHS = 8 };
 
 struct adapter_work {
-    struct product down[AT_WORK]; /* A x, in storage type */
-    struct product up[AT_WORK];   /* s B^T dy, in fp32 */
-    struct value sum;             /* A x added up over slices of inputs, in fp32 */
-    struct value found, dfound;   /* embedding: the tokens' rows of A, in storage type, and their gradient, in fp32 */
+    struct product down[DOWNS]; /* A x, in the type of the map's parameters */
+    struct product up[AT_WORK]; /* s B^T dy, in fp32 */
+    struct value sum;           /* A x added up over slices of inputs, in fp32 */
+    struct value found, dfound; /* embedding: the tokens' rows of A, in storage type, and their gradient, in fp32 */
     int next_down, next_up;
     struct masked masked[MOST_WIDTHS];
 };
@@ -62,8 +64,12 @@ void adapter_values(struct lowering *L)
         work_value(L, &W->up[i].value, "adapter.up", i, F32);
         W->down[i].adapter = W->up[i].adapter = -1;
     }
-    if (W)
-        work_value(L, &W->sum, "adapter.sum", -1, F32);
+    if (!W)
+        return;
+    W->down[IN_FP32].adapter = -1;
+    if (L->m->adapts_routers && L->s.key.dtype != F32)
+        work_value(L, &W->down[IN_FP32].value, "adapter.down", IN_FP32, F32);
+    work_value(L, &W->sum, "adapter.sum", -1, F32);
     const int64_t rank = L->m->embedding.rank;
     if (rank > 0) {
         activation_of_work(L, RES_NONE, -1, &(struct activation){&W->found, "adapter.found", rank, L->s.key.dtype, STREAM});
@@ -122,27 +128,29 @@ static int same_source(const struct source *a, const struct source *b)
            a->first == b->first && a->n == b->n;
 }
 
-/* Returns the last product that was made for the map, if it is still there; NULL: there is none. */
-static struct product *find(struct product *all, const struct model_linear *w)
+/* Returns the last of n products that was made for the map, if it is still there; NULL: there is none. */
+static struct product *find(struct product *all, int n, const struct model_linear *w)
 {
-    for (int i = 0; i < AT_WORK; i++)
+    for (int i = 0; i < n; i++)
         if (all[i].adapter == w->down)
             return &all[i];
     return NULL;
 }
 
-/* Begins a new product of a chunk. It replaces the map's former product or, if there is none, the oldest product. */
-static struct product *begin(struct lowering *L, struct product *all, int *next, const struct model_linear *w, int64_t row)
+/* Returns the oldest of the first AT_WORK products, to be replaced. */
+static struct product *oldest(struct product *all, int *next)
 {
-    struct product *p = find(all, w);
-    if (!p) {
-        p = &all[*next];
-        *next = (*next + 1) % AT_WORK;
-    }
+    struct product *p = &all[*next];
+    *next = (*next + 1) % AT_WORK;
+    return p;
+}
+
+/* Begins a new product of a chunk in place of the former one. */
+static void begin(struct lowering *L, struct product *p, const struct model_linear *w, int64_t row)
+{
     p->adapter = w->down;
     p->chunk_row = row;
     value_new(L, &p->value, value_tile_at(&p->value, row));
-    return p;
 }
 
 static struct linear_side side_of(const struct lowering *L, struct value *v, int64_t row, enum dtype type)
@@ -237,20 +245,29 @@ static struct linear_side seen(struct lowering *L, const struct linear_call *c)
 
 /* --- The two products --- */
 
+/* Returns the type of A x: that of A. */
+static enum dtype down_type(const struct lowering *L, const struct model_linear *w)
+{
+    return plan_unit_type(&L->s, &L->m->units[param_of(L, w->down)->unit]);
+}
+
 /* Returns A x for the call's rows and slice of inputs, computed unless the last product serves. */
 static struct linear_side down_product(struct lowering *L, const struct linear_call *c)
 {
     struct adapter_work *W = L->adapters;
     const struct source from = source_of(&c->x, c->first_in, inputs(c));
-    struct product *p = find(W->down, c->w);
+    const enum dtype type = down_type(L, c->w);
+    struct product *p = find(W->down, DOWNS, c->w);
     if (!p || p->chunk_row != chunk_row(c) || !same_source(&p->last, &from)) {
         struct model_linear down = down_map(c->w);
-        p = begin(L, W->down, &W->next_down, c->w, chunk_row(c));
+        if (!p)
+            p = type == L->s.key.dtype ? oldest(W->down, &W->next_down) : &W->down[IN_FP32];
+        begin(L, p, c->w, chunk_row(c));
         p->last = from;
-        linear_product(L, &(struct linear_call){&down, c->first_in, c->in, c->rows,
-                                                side_of(L, &p->value, p->chunk_row, L->s.key.dtype), seen(L, c)});
+        linear_product(
+            L, &(struct linear_call){&down, c->first_in, c->in, c->rows, side_of(L, &p->value, p->chunk_row, type), seen(L, c)});
     }
-    return side_of(L, &p->value, p->chunk_row, L->s.key.dtype);
+    return side_of(L, &p->value, p->chunk_row, type);
 }
 
 /* Returns s B^T dy, summed over the call's slice of outputs and the slices before it. *whole: 1 if these are all outputs of the
@@ -260,12 +277,13 @@ static struct linear_side up_product(struct lowering *L, const struct linear_cal
     struct adapter_work *W = L->adapters;
     const int64_t all = all_outputs(L, c->w);
     const struct source from = source_of(&c->y, c->w->first_out, c->w->out);
-    struct product *p = find(W->up, c->w);
+    struct product *p = find(W->up, AT_WORK, c->w);
     if (!p || p->chunk_row != chunk_row(c) || !same_source(&p->last, &from)) {
         struct model_linear up = up_map(c->w);
         const int first = !p || p->chunk_row != chunk_row(c) || p->outputs == all || c->apart;
         if (first) {
-            p = begin(L, W->up, &W->next_up, c->w, chunk_row(c));
+            p = p ? p : oldest(W->up, &W->next_up);
+            begin(L, p, c->w, chunk_row(c));
             p->outputs = 0;
         }
         p->last = from;

@@ -68,7 +68,7 @@ static void compute_logits(struct lowering *L, const struct block *b, int c)
     const struct linear_call call = router_call(L, b, &r);
     compute_input(L, b, &r, c);
     value_new(L, &experts_work_of(L)->logits, c);
-    linear_product(L, &call);
+    lower_linear(L, &call);
     lower_bias_of(L, call.w, &call.y, r.n);
 }
 
@@ -168,16 +168,16 @@ static void router_backward(struct lowering *L, const struct block *b, int c)
     struct linear_call call = router_call(L, b, &r);
     compute_logits(L, b, c);
     route_backward(L, b, &r, c);
-    linear_product_dw(L, &call);
+    lower_linear_dw(L, &call);
     lower_bias_grad_of(L, call.w, &call.y, r.n);
     if (has_own_norm(b)) {
         call.accumulate = 0; /* the gradient takes the input's place */
-        linear_product_dx(L, &call);
+        lower_linear_dx(L, &call);
         lower_norm_backward(L, &experts_weights(b)->router_norm, b->source, &W->input, c);
     } else {
         call.x = (struct linear_side){b->acc, r.first, F32};
         call.accumulate = 1;
-        linear_product_dx(L, &call);
+        lower_linear_dx(L, &call);
     }
     drop_logits(L, b, c);
     value_drop(L, &W->dp, c);
