@@ -13,7 +13,7 @@ static int is_alike(const struct model_param *a, const struct model_param *b)
 
 static int norms_alike(const struct model_norm *a, const struct model_norm *b)
 {
-    return a->kind == b->kind && a->weight == b->weight && a->bias == b->bias;
+    return a->kind == b->kind && a->weight == b->weight && a->bias == b->bias && a->eps == b->eps;
 }
 
 static int maps_alike(const struct model_linear *a, const struct model_linear *b)
@@ -43,8 +43,8 @@ static int numbers_alike(const struct model_block *x, const struct model_block *
 static int blocks_alike(struct model_block x, struct model_block y)
 {
     struct fields a, b;
-    if (x.kind != y.kind || x.parallel != y.parallel || !norms_alike(&x.norm, &y.norm) || !norms_alike(&x.inner, &y.inner) ||
-        !norms_alike(&x.after, &y.after))
+    if (x.kind != y.kind || x.parallel != y.parallel || x.on_norm != y.on_norm || !norms_alike(&x.norm, &y.norm) ||
+        !norms_alike(&x.inner, &y.inner) || !norms_alike(&x.after, &y.after))
         return 0;
     block_fields(&x, &a);
     block_fields(&y, &b);

@@ -43,7 +43,7 @@ BLOCK(EXPERTS, experts, "experts", MAPS(&b->router, &b->gate_up, &b->down, &b->d
 
 BLOCK(RECURRENT, recurrent, "recurrence", MAPS(&b->qkv, &b->second, &b->third, &b->z, &b->a, &b->b, &b->out, &b->z_low, &b->a_low), -1,
       SIGNATURE(b->kind, b->heads, b->groups, b->key_dim, b->value_dim, b->width),
-      (b->kind == RECURRENT_SSD ? 12.0 : 18.0) * layers * (double)(b->heads * b->key_dim * b->value_dim) * (double)tokens,
+      (recurrent_has_delta(b->kind) ? 18.0 : 12.0) * layers * (double)(b->heads * b->key_dim * b->value_dim) * (double)tokens,
       b->heads * b->key_dim * b->value_dim * 4 / 2048 /* one state for each chunk of 2,048 rows, the planner's usual size */,
       b->channels + b->heads * b->value_dim + b->a.out + (b->b.weight >= 0 ? b->heads : 0),
       0, b->heads * b->key_dim * b->value_dim + (b->width - 1) * b->channels, SHARED, UNCUT)

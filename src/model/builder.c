@@ -348,7 +348,9 @@ struct model_block *build_block(struct builder *b, int l, enum block_kind kind)
     if (kind == BLOCK_CONV)
         block->conv.bias = -1;
     if (kind == BLOCK_RECURRENT) {
-        block->recurrent.conv_bias = block->recurrent.skip = -1;
+        block->recurrent.conv = block->recurrent.conv_bias = block->recurrent.skip = -1;
+        block->recurrent.a_log = block->recurrent.dt_bias = -1;
+        block->recurrent.a = build_no_linear();
         block->recurrent.b = block->recurrent.second = block->recurrent.third = build_no_linear();
         block->recurrent.z_low = block->recurrent.a_low = build_no_linear();
         block->recurrent.convs = 1;

@@ -241,9 +241,9 @@ static enum status check_convs(const struct model *m)
     for (int k = 0; k < m->n_kinds; k++) {
         const struct model_block *b = model_find_block(&m->layers[m->kinds[k].first], BLOCK_RECURRENT);
         int64_t n = 0;
-        for (int i = 0; b && i < b->recurrent.convs; i++)
+        for (int i = 0; b && b->recurrent.conv >= 0 && i < b->recurrent.convs; i++)
             n += m->params[b->recurrent.conv + i].conv ? m->params[b->recurrent.conv + i].elements : 0;
-        if (b && n != b->recurrent.channels * b->recurrent.width)
+        if (b && b->recurrent.conv >= 0 && n != b->recurrent.channels * b->recurrent.width)
             return status_fail(ERR_INVALID,
                                "--freeze: %s is a part of a convolution with others of its layer: freeze all or none of these",
                                m->params[b->recurrent.conv].name);

@@ -32,7 +32,7 @@
     X(GEMMA4, gemma4) X(STABLELM, stablelm) X(FALCON, falcon) X(GPT_BIGCODE, gpt_bigcode) X(GPT_NEO, gpt_neo) X(JAIS2, jais2) \
     X(QWEN2_MOE, qwen2_moe) X(QWEN3_MOE, qwen3_moe) X(MIXTRAL, mixtral) X(OLMOE, olmoe) X(GRANITEMOE, granitemoe) \
     X(GRANITEMOESHARED, granitemoeshared) X(GRANITEMOE_SWA, granitemoe_swa) X(FLEX_OLMO, flex_olmo) X(MELLUM, mellum) X(GLM4_MOE, glm4_moe) X(DOTS1, dots1) X(SOLAR_OPEN, solar_open) X(EXAONE_MOE, exaone_moe) \
-    X(ERNIE4_5_MOE, ernie4_5_moe) X(HUNYUAN_MOE, hunyuan_moe) X(MINIMAX_M2, minimax_m2) X(HY_V3, hy_v3) X(AFMOE, afmoe) \
+    X(ERNIE4_5_MOE, ernie4_5_moe) X(HUNYUAN_MOE, hunyuan_moe) X(MINIMAX, minimax) X(MINIMAX_M1, minimax_m1) X(MINIMAX_M2, minimax_m2) X(HY_V3, hy_v3) X(AFMOE, afmoe) \
     X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt) \
     X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) X(NEMOTRON_H, nemotron_h) X(LFM2, lfm2) X(LFM2_MOE, lfm2_moe) \
     X(OLMO_HYBRID, olmo_hybrid) X(FALCON_H1, falcon_h1) \
@@ -89,6 +89,8 @@ struct model_config {
      * what a recurrence's first map gives: gates, values, keys, queries and steps */
     double attention_in, attention_out, ssm_in, ssm_out, key_factor, gate_factor, down_factor;
     double ssm_gates, ssm_values, ssm_keys, ssm_queries, ssm_steps;
+    /* MiniMax's factors of norms, and of what is added to them; 0: 1: of attention, lightning attention, experts */
+    double attention_alpha, attention_beta, lightning_alpha, lightning_beta, mlp_alpha, mlp_beta;
     int64_t further_layers; /* layers behind the last one in files, which predict further tokens and are not part of the model */
     int64_t positions; /* learned positions in use: the table's first rows, as many as the run's sequences are long; 0: all */
     int64_t window;    /* window of the layers in `windowed`: keys that a query attends, its own included; 0: all before it */
@@ -316,8 +318,13 @@ struct experts_block {
 };
 
 /* Recurrences over a document's tokens: gated delta rule with a decay a head, the same with a decay a channel, state spaces
- * (Mamba-2), and a short convolution between gates without a state. */
-enum recurrent_kind { RECURRENT_DELTA, RECURRENT_CHANNELS, RECURRENT_SSD, RECURRENT_CONV };
+ * (Mamba-2), lightning attention, whose decays are constants of heads, and a short convolution between gates without a state. */
+enum recurrent_kind { RECURRENT_DELTA, RECURRENT_CHANNELS, RECURRENT_SSD, RECURRENT_LIGHTNING, RECURRENT_CONV };
+/* Tells whether the state's answer to a key is taken off the value that is written there. */
+static inline int recurrent_has_delta(enum recurrent_kind kind)
+{
+    return kind == RECURRENT_DELTA || kind == RECURRENT_CHANNELS;
+}
 
 /* A recurrence: a state [key_dim, value_dim] for each head. Head h reads queries and keys of group h * groups / heads. */
 struct recurrent_block {
@@ -329,14 +336,15 @@ struct recurrent_block {
     struct model_linear second, third;
     struct model_linear z; /* map to the gates of the heads' outputs */
     struct model_linear
-        a; /* map to decays, before softplus: one of each head, of RECURRENT_CHANNELS one of each channel of a key */
+        a; /* map to decays, before softplus: one of each head, of RECURRENT_CHANNELS one of each channel of a key; weight -1: none */
     struct model_linear z_low, a_low; /* narrow maps whose outputs z and a read in place of the block's input; weight -1: none */
     struct model_linear b;            /* map to the strengths of writing, before the sigmoid; weight -1: the step itself */
     struct model_linear out;
-    int conv, conv_bias; /* param indices; conv_bias -1: none */
+    int conv, conv_bias; /* param indices; -1: none */
     int convs;           /* parameters, one behind another from `conv` on, that the convolution's weights are cut into */
-    int a_log, dt_bias;  /* param indices */
+    int a_log, dt_bias;  /* param indices; -1: none */
     int skip;            /* param index of the factor, for each head, of the values that are added to its output; -1: none */
+    float rate;          /* RECURRENT_LIGHTNING: head h's state decays by e^(-rate 2^(-8 (h + 1) / heads)) a token */
     float least;         /* least step */
     float strength;      /* factor of the sigmoid of b */
     struct model_norm heads_norm; /* norm of each head, or of groups of heads; NORM_NONE: none */
@@ -363,6 +371,7 @@ struct model_block {
     enum block_kind kind;
     int parallel;            /* 1: f reads the input of the block before this one, not that block's sum */
     int joined;              /* 1 (parallel blocks): f is added to that block's f */
+    int on_norm;             /* 1: f is added to the norm that it reads, in place of the stream; such a block has no `after` */
     struct model_norm norm;  /* NORM_NONE: f reads its input unchanged. Joined blocks share it, unless they have inner norms */
     struct model_norm inner; /* norm of f of joined blocks before they are added; NORM_NONE: none */
     struct model_norm after; /* norm of f's output before it is added; NORM_NONE: none */

@@ -214,7 +214,7 @@ struct op_attrs {
         struct {
             int64_t rows;
             int32_t heads, ld, a_first, b_first, x_type, dtype, accumulate, per;
-            float least, factor;
+            float least, factor, rate;
             /* DECAY, DECAY_GRAD. a_first, b_first: columns of x at which a and b begin, b_first < 0: there is no b; dtype: type of
              * a_log and dt_bias; per: decays of a head, 0: 1 */
         } decay;

@@ -253,22 +253,23 @@ OP(ATTN_SINK_GRAD, attn_sink_grad, ELEMENTWISE, NEVER, F32, 4.0 * a->sink.rows *
  * passes from call to call is a tail of width - 1 rows of x and a state [heads,key_dim,value_dim]; without one, it is 0. */
 
 /* y = f(sum of weight[j,width-1-i] times the token's i-th predecessor in its document (+ bias)), column by column, f: silu or none;
- * the columns are those of x from `first` on. after: the tail after the rows: y [rows,cols], after, tail [width-1,cols], x [rows,ld],
+ * the columns are those of x from `first` on. Without weights, for a width of 1, they are 1. after: the tail after the rows: y [rows,cols], after, tail [width-1,cols], x [rows,ld],
  * weight [cols,width], bias [cols], links [rows] */
 OP(CONV, conv, RECURRENT, NEVER, a->conv.dtype, (2.0 * a->conv.width + 6.0) * a->conv.rows * a->conv.cols,
-   OUT(y, T(conv)), OPT_OUT(after, T(conv)), IN(x, T(conv)), IN(weight, T(conv)), OPT_IN(bias, T(conv)), IN(links, I32),
+   OUT(y, T(conv)), OPT_OUT(after, T(conv)), IN(x, T(conv)), OPT_IN(weight, T(conv)), OPT_IN(bias, T(conv)), IN(links, I32),
    OPT_IN(tail, T(conv)))
 
 /* x's columns become their gradient, dtail, the gradient of the tail after the rows, that of the tail before them; dweight and
  * dbias (+)= their gradients: dy [rows,cols], dweight [cols,width], dbias [cols], dtail [width-1,cols] */
 OP(CONV_GRAD, conv_grad, RECURRENT, NEVER, a->conv.dtype, (6.0 * a->conv.width + 12.0) * a->conv.rows * a->conv.cols,
-   INOUT(x, T(conv)), INOUT(dtail, F32), OPT_SUM(dweight, F32, conv.accumulate), OPT_SUM(dbias, F32, conv.accumulate), IN(dy, T(conv)),
-   IN(weight, T(conv)), OPT_IN(bias, T(conv)), IN(links, I32), OPT_IN(tail, T(conv)), WORK(work))
+   INOUT(x, T(conv)), OPT_INOUT(dtail, F32), OPT_SUM(dweight, F32, conv.accumulate), OPT_SUM(dbias, F32, conv.accumulate), IN(dy, T(conv)),
+   OPT_IN(weight, T(conv)), OPT_IN(bias, T(conv)), IN(links, I32), OPT_IN(tail, T(conv)), WORK(work))
 
 /* g = -e^a_log step, step = softplus(a + dt_bias), at least `least`. beta = factor times the sigmoid of b (b_first >= 0), or the
- * step. a and b are columns of x: g [rows,heads*per], beta [rows,heads], x [rows,ld], a_log [heads], dt_bias [heads*per] */
+ * step. a and b are columns of x; without x, head h has g = -rate 2^(-8 (h + 1) / heads) and a step of 1: g [rows,heads*per], beta
+ * [rows,heads], x [rows,ld], a_log [heads], dt_bias [heads*per] */
 OP(DECAY, decay, RECURRENT, NEVER, F32, 8.0 * a->decay.rows * a->decay.heads,
-   OUT(g, F32), OUT(beta, F32), IN(x, AS(decay.x_type)), IN(a_log, T(decay)), IN(dt_bias, T(decay)))
+   OUT(g, F32), OUT(beta, F32), OPT_IN(x, AS(decay.x_type)), OPT_IN(a_log, T(decay)), OPT_IN(dt_bias, T(decay)))
 
 /* The columns of a and b become their gradients, from dg and dbeta; da_log and ddt_bias (+)= theirs */
 OP(DECAY_GRAD, decay_grad, RECURRENT, NEVER, F32, 16.0 * a->decay.rows * a->decay.heads,

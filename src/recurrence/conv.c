@@ -27,7 +27,7 @@ static struct taps *taps_load(struct taps *t, const struct op_attrs *a, int64_t 
     assert(t->width >= 1 && t->width <= CONV_TAPS);
     for (int64_t j = 0; j < t->n; j++) {
         for (int32_t i = 0; i < t->width; i++)
-            t->weight[i][j] = row_get(weight, (at + j) * t->width + t->width - 1 - i, t->dtype);
+            t->weight[i][j] = weight ? row_get(weight, (at + j) * t->width + t->width - 1 - i, t->dtype) : 1.0f;
         t->bias[j] = bias ? row_get(bias, at + j, t->dtype) : 0.0f;
     }
     return t;

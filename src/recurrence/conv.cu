@@ -26,7 +26,7 @@ template <typename T> __device__ __forceinline__ taps taps_of(const conv_args &a
     taps t;
 #pragma unroll
     for (int k = 0; k < CONV_TAPS; k++)
-        t.weight[k] = k < a.width ? get((const T *)a.weight, column * a.width + a.width - 1 - k) : 0.0f;
+        t.weight[k] = k >= a.width ? 0.0f : a.weight ? get((const T *)a.weight, column * a.width + a.width - 1 - k) : 1.0f;
     t.bias = a.bias ? get((const T *)a.bias, column) : 0.0f;
     return t;
 }

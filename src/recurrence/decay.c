@@ -21,6 +21,18 @@ static int64_t decays_of(const struct op_attrs *a)
     return a->decay.per > 0 ? a->decay.per : 1;
 }
 
+/* Writes decays that are constants of heads, and steps of 1. */
+static void write_constants(const struct op_attrs *a, float *g, float *beta)
+{
+    const int64_t heads = a->decay.heads;
+#pragma omp parallel for schedule(static) if (a->decay.rows * heads > ROWS_SERIAL)
+    for (int64_t i = 0; i < a->decay.rows; i++)
+        for (int64_t h = 0; h < heads; h++) {
+            g[i * heads + h] = -a->decay.rate * exp2f(-8.0f * (float)(h + 1) / (float)heads);
+            beta[i * heads + h] = 1.0f;
+        }
+}
+
 enum status recurrence_decay(const struct op_attrs *a, void *const *arg, void *stream)
 {
     float *g = arg[0], *beta = arg[1];
@@ -28,6 +40,10 @@ enum status recurrence_decay(const struct op_attrs *a, void *const *arg, void *s
     const int64_t heads = a->decay.heads, per = decays_of(a);
     const int32_t type = a->decay.dtype, x_type = a->decay.x_type;
     (void)stream;
+    if (!x) {
+        write_constants(a, g, beta);
+        return OK;
+    }
 #pragma omp parallel for schedule(static) if (a->decay.rows * heads * per > ROWS_SERIAL / 16)
     for (int64_t i = 0; i < a->decay.rows; i++)
         for (int64_t h = 0; h < heads; h++) {

@@ -15,7 +15,7 @@ __device__ __forceinline__ float softplus(float x)
 struct decay_args {
     int64_t rows, ld;
     int heads, per, a_first, b_first, adds;
-    float least, factor;
+    float least, factor, rate;
     void *x;
     const void *a_log, *dt_bias;
     float *g, *beta; /* written; of the gradient: read */
@@ -34,6 +34,16 @@ template <typename X, typename P> __global__ void __launch_bounds__(DECAY_THREAD
     a.g[at] = -expf(get((const P *)a.a_log, h)) * step;
     if (k % a.per == a.per - 1)
         a.beta[row * a.heads + h] = a.b_first < 0 ? step : a.factor * sigmoid(get(x, a.b_first + h));
+}
+
+/* Writes decays that are constants of heads, and steps of 1. */
+__global__ void __launch_bounds__(DECAY_THREADS) constants(decay_args a)
+{
+    const int64_t at = (int64_t)blockIdx.x * DECAY_THREADS + threadIdx.x;
+    if (at >= a.rows * a.heads)
+        return;
+    a.g[at] = -a.rate * exp2f(-8.0f * (float)(at % a.heads + 1) / (float)a.heads);
+    a.beta[at] = 1.0f;
 }
 
 struct decay_space {
@@ -116,6 +126,7 @@ enum status args_of(const char *op, const struct op_attrs *attrs, decay_args *a)
     a->adds = d.accumulate;
     a->least = d.least;
     a->factor = d.factor;
+    a->rate = d.rate;
     return OK;
 }
 
@@ -131,10 +142,11 @@ enum status ops_cuda_decay(const struct op_attrs *attrs, void *const *arg, void 
     a.a_log = arg[3];
     a.dt_bias = arg[4];
     const int x = attrs->decay.x_type, p = attrs->decay.dtype;
-    return launch(
-        dim3((unsigned)ceil_div(a.rows * a.heads * a.per, DECAY_THREADS)), dim3(DECAY_THREADS), 0, stream,
-        x == F32 ? (p == F32 ? decay<float, float> : decay<float, bf16>) : (p == F32 ? decay<bf16, float> : decay<bf16, bf16>),
-        a);
+    return launch(dim3((unsigned)ceil_div(a.rows * a.heads * a.per, DECAY_THREADS)), dim3(DECAY_THREADS), 0, stream,
+                  !a.x       ? constants
+                  : x == F32 ? (p == F32 ? decay<float, float> : decay<float, bf16>)
+                             : (p == F32 ? decay<bf16, float> : decay<bf16, bf16>),
+                  a);
 }
 
 enum status ops_cuda_decay_grad(const struct op_attrs *attrs, void *const *arg, void *stream)

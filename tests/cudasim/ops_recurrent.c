@@ -50,9 +50,9 @@ static void arg_or_none(struct twin_case *c, int is_there, void *data, int64_t n
 
 /* --- Convolutions --- */
 
-/* A way to convolve: columns, taps, columns beside; whether the optional arguments are there. */
+/* A way to convolve: columns, taps, columns beside; whether the optional arguments are there, but (bare) the weights. */
 struct conv_way {
-    int cols, width, beside, silu, enters, biased, adds;
+    int cols, width, beside, silu, enters, biased, adds, bare;
     enum dtype dtype;
 };
 
@@ -82,7 +82,7 @@ static void check_conv(const struct extent_of_rows *x, const struct conv_way *w)
     arg_or_none(&c, w->enters, array_new(tail * 4), tail, w->dtype, OUT);
     case_arg(&c, poisoned(array_random(x->rows * a.conv.ld, w->dtype, 1.0), x, a.conv.ld, w->dtype), x->rows * a.conv.ld,
              w->dtype, IN);
-    case_arg(&c, array_random(w->cols * w->width, w->dtype, 1.0), w->cols * w->width, w->dtype, IN);
+    arg_or_none(&c, !w->bare, array_random(w->cols * w->width, w->dtype, 1.0), w->cols * w->width, w->dtype, IN);
     arg_or_none(&c, w->biased, array_random(w->cols, w->dtype, 1.0), w->cols, w->dtype, IN);
     case_arg(&c, links_of(x), x->rows, I32, IN);
     arg_or_none(&c, w->enters, array_random(tail, w->dtype, 1.0), tail, w->dtype, IN);
@@ -101,13 +101,14 @@ static void check_conv_grad(const struct extent_of_rows *x, const struct conv_wa
     c.attrs = a;
     void *rows = poisoned(array_random(x->rows * a.conv.ld, w->dtype, 1.0), x, a.conv.ld, w->dtype);
     close_to(case_arg(&c, rows, x->rows * a.conv.ld, w->dtype, INOUT), 16, 4e-6);
-    close_to(case_arg(&c, array_random(tail, F32, 1.0), tail, F32, INOUT), 16, 4e-6);
-    arg_or_none(&c, 1, array_random(weights, F32, 1.0), weights, F32, mode);
+    arg_or_none(&c, tail > 0, array_random(tail, F32, 1.0), tail, F32, INOUT);
+    close_to(&c.arg[1], 16, 4e-6);
+    arg_or_none(&c, !w->bare, array_random(weights, F32, 1.0), weights, F32, mode);
     close_to(&c.arg[2], 16, 4e-5); /* sums over the rows */
     arg_or_none(&c, w->biased, array_random(w->cols, F32, 1.0), w->cols, F32, mode);
     close_to(&c.arg[3], 16, 4e-5);
     case_arg(&c, poisoned(array_random(n, w->dtype, 1.0), x, w->cols, w->dtype), n, w->dtype, IN);
-    case_arg(&c, array_random(weights, w->dtype, 1.0), weights, w->dtype, IN);
+    arg_or_none(&c, !w->bare, array_random(weights, w->dtype, 1.0), weights, w->dtype, IN);
     arg_or_none(&c, w->biased, array_random(w->cols, w->dtype, 1.0), w->cols, w->dtype, IN);
     case_arg(&c, links_of(x), x->rows, I32, IN);
     arg_or_none(&c, w->enters, array_random(tail, w->dtype, 1.0), tail, w->dtype, IN);
@@ -123,7 +124,8 @@ void test_convolutions(void)
         {.cols = 130, .width = 4, .silu = 1, .biased = 1, .adds = 1, .beside = 3, .dtype = BF16},
         {.cols = 3, .width = 3, .enters = 1, .biased = 1, .adds = 1, .dtype = F32},
         {.cols = 4, .width = 8, .enters = 1, .beside = 1, .dtype = BF16},
-        {.cols = 2, .width = 1, .biased = 1, .dtype = F32}};
+        {.cols = 2, .width = 1, .biased = 1, .dtype = F32},
+        {.cols = 130, .width = 1, .silu = 1, .bare = 1, .beside = 2, .dtype = BF16}};
     enum { WAYS = sizeof ways / sizeof *ways };
     for (int x = 0; x < N_EXTENTS; x++)
         for (int k = 0; k < 2; k++) {
@@ -175,6 +177,21 @@ static void check_decay(int64_t rows, int heads, int per, int with_b, enum dtype
     arrays_free();
 }
 
+static void check_constant_decay(int64_t rows, int heads)
+{
+    struct twin_case c;
+    case_start(&c, OP_DECAY, "constant decays of %lld rows, %d heads", (long long)rows, heads);
+    c.attrs.decay.rows = rows;
+    c.attrs.decay.heads = heads;
+    c.attrs.decay.rate = 0.75f;
+    for (int i = 0; i < 2; i++)
+        close_to(case_arg(&c, array_new(rows * heads * 4), rows * heads, F32, OUT), 32, 1e-7);
+    for (int i = 0; i < 3; i++)
+        case_absent(&c);
+    case_run(&c);
+    arrays_free();
+}
+
 void test_decays(void)
 {
     static const int64_t rows[] = {0, 1, 33, 300};
@@ -185,6 +202,8 @@ void test_decays(void)
             check_decay(rows[i], 1, 0, 0, F32, BF16, gradient);
             check_decay(rows[i], 2, 7, 1, i % 2 ? F32 : BF16, BF16, gradient);
         }
+    for (int i = 0; i < 4; i++)
+        check_constant_decay(rows[i], 5);
 }
 
 /* --- Scans --- */

@@ -39,7 +39,8 @@ static void settle(struct settings *s, const struct golden *g, const struct layo
 {
     /* chunks that divide the pieces of all meshes: 28 and 56 tokens of 2 ranks, 16 and 28 of 4; of shorter sequences 20 and 36 */
     if (strstr(g->path, "/hybrid/")) {
-        const int narrow = strstr(g->path, "lfm2") != NULL; /* a convolution of 3 tokens: 14 and 28, 10 and 18 */
+        /* a convolution of 3 tokens: 14 and 28, 10 and 18; none: 14 and 28 */
+        const int narrow = strstr(g->path, "lfm2") || strstr(g->path, "minimax");
         s->plan.row_chunk = g->seq_len >= LONG ? 256 : size == 2 && g->seq_len > 80 ? 14 : narrow ? 2 : 4;
         s->plan.loss_tile = g->seq_len >= LONG ? 256 : size == 2 && g->seq_len > 80 ? 7 : narrow ? 2 : 4;
     }
@@ -222,6 +223,7 @@ static const struct kind {
              {"hybrid/olmo-hybrid", 2},
              {"hybrid/falcon-h1", 2},
              {"hybrid/kimi-linear", 2, 1},
+             {"hybrid/minimax", 2, 1},
              {"latent/youtu", 2, 1},
              {"latent/deepseek-v3", 4},
              {"latent/lora", 2, 1},

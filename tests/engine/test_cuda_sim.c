@@ -231,12 +231,13 @@ static void other_layers(void **state)
     static const struct {
         const char *name;
         int capability;
-    } cases[] = {{"qwen3", 90},        {"gemma3", 80},         {"gemma2", 90},
-                 {"olmo2", 86},        {"granite", 90},        {"glm4", 89},
-                 {"cohere-norms", 90}, {"gpt-oss-one", 90},    {"gemma4", 90},
-                 {"qwen3_5", 90},      {"moe/qwen3-moe", 90},  {"moe/qwen2-moe", 80},
-                 {"moe/gpt-oss", 86},  {"moe/glm4-moe", 90},   {"hybrid/qwen3_5", 80},
-                 {"hybrid/bamba", 90}, {"moe/gemma4-moe", 80}, {"hybrid/kimi-linear", 90}};
+    } cases[] = {{"qwen3", 90},         {"gemma3", 80},         {"gemma2", 90},
+                 {"olmo2", 86},         {"granite", 90},        {"glm4", 89},
+                 {"cohere-norms", 90},  {"gpt-oss-one", 90},    {"gemma4", 90},
+                 {"qwen3_5", 90},       {"moe/qwen3-moe", 90},  {"moe/qwen2-moe", 80},
+                 {"moe/gpt-oss", 86},   {"moe/glm4-moe", 90},   {"hybrid/qwen3_5", 80},
+                 {"hybrid/bamba", 90},  {"moe/gemma4-moe", 80}, {"hybrid/kimi-linear", 90},
+                 {"hybrid/minimax", 86}};
     for (size_t i = 0; !extent_is_long() && i < sizeof cases / sizeof *cases; i++)
         run(cases[i].name, cases[i].capability, 1, everything_nvme);
 }

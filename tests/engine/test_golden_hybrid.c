@@ -34,6 +34,7 @@ CASE(falcon_h1, "falcon-h1")
 CASE(falcon_h1_after, "falcon-h1-after")
 CASE(falcon_h1_plain, "falcon-h1-plain")
 CASE(kimi_linear, "kimi-linear")
+CASE(minimax, "minimax")
 CASE_OF(youtu, "latent/youtu")
 CASE_OF(minicpm3, "latent/minicpm3")
 CASE_OF(deepseek_v2, "latent/deepseek-v2")
@@ -80,10 +81,10 @@ static void check_placed(const char *name, const struct variant *p, double value
  * computed again. */
 static void placement_never_changes_a_bit(void **state)
 {
-    static const char *const names[] = {"hybrid/qwen3_5", "latent/youtu", "hybrid/kimi-linear"};
+    static const char *const names[] = {"hybrid/qwen3_5", "latent/youtu", "hybrid/kimi-linear", "hybrid/minimax"};
     double resident[2 * GOLDEN_STEPS], other[2 * GOLDEN_STEPS];
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         check_placed(names[i], &(struct variant){OFFLOAD_NONE, 1, 1}, resident);
         for (size_t k = 0; k < sizeof variants / sizeof *variants; k++) {
             check_placed(names[i], &variants[k], other);
@@ -116,8 +117,9 @@ static void step_behind(const char *name, int32_t turn, double values[2])
 /* Other tokens in a document change no bit of what the documents packed behind it give: neither a state nor a convolution goes on. */
 static void documents_do_not_see_each_other(void **state)
 {
-    static const char *const names[] = {"hybrid/qwen3_5", "hybrid/granite",     "hybrid/nemotron-h", "hybrid/bamba",
-                                        "hybrid/lfm2",    "hybrid/olmo-hybrid", "hybrid/falcon-h1",  "hybrid/kimi-linear"};
+    static const char *const names[] = {"hybrid/qwen3_5",   "hybrid/granite",     "hybrid/nemotron-h",
+                                        "hybrid/bamba",     "hybrid/lfm2",        "hybrid/olmo-hybrid",
+                                        "hybrid/falcon-h1", "hybrid/kimi-linear", "hybrid/minimax"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         double one[2], other[2];
@@ -148,6 +150,7 @@ int main(void)
         cmocka_unit_test(falcon_h1_after),
         cmocka_unit_test(falcon_h1_plain),
         cmocka_unit_test(kimi_linear),
+        cmocka_unit_test(minimax),
         cmocka_unit_test(youtu), cmocka_unit_test(minicpm3),
         cmocka_unit_test(deepseek_v2), cmocka_unit_test(deepseek_v2_groups),
         cmocka_unit_test(deepseek_v3), cmocka_unit_test(glm4_moe_lite),

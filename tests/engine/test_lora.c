@@ -170,6 +170,7 @@ CASE(hybrid_lfm2, "hybrid/lora-lfm2")
 CASE(hybrid_nemotron, "hybrid/lora-nemotron")
 CASE(hybrid_granite, "hybrid/lora-granite")
 CASE(hybrid_bamba, "hybrid/lora-bamba")
+CASE(hybrid_minimax, "hybrid/lora-minimax")
 CASE(hybrid_falcon, "hybrid/lora-falcon")
 CASE(hybrid_olmo, "hybrid/lora-olmo")
 CASE(latent, "latent/lora")
@@ -459,6 +460,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(hybrid_nemotron),
                                        cmocka_unit_test(hybrid_granite),
                                        cmocka_unit_test(hybrid_bamba),
+                                       cmocka_unit_test(hybrid_minimax),
                                        cmocka_unit_test(hybrid_falcon),
                                        cmocka_unit_test(hybrid_olmo),
                                        cmocka_unit_test(int8),

@@ -37,6 +37,8 @@ NEMOTRON = dict(mamba_num_heads=4, mamba_head_dim=8, n_groups=2, ssm_state_size=
 FALCON = dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=8, mamba_chunk_size=16, num_hidden_layers=2, rope_parameters=golden.DEFAULT_ROPE,
               lm_head_multiplier=0.5, embedding_multiplier=2.0, mlp_multipliers=[1.5, 0.5], key_multiplier=0.8, attention_out_multiplier=0.7, attention_in_multiplier=1.2,
               ssm_in_multiplier=1.1, ssm_out_multiplier=0.6)
+MINIMAX = dict(num_local_experts=5, num_experts_per_tok=2, intermediate_size=8, block_size=16, rope_parameters=golden.DEFAULT_ROPE, full_attn_alpha_factor=2.5, full_attn_beta_factor=0.75,
+               linear_attn_alpha_factor=3.5, linear_attn_beta_factor=1.25, mlp_alpha_factor=3.0, mlp_beta_factor=0.5, tie_word_embeddings=False)
 # shorter than the convolution, and longer than a chunk of the scan
 DOCUMENTS = [70, 1, 2, 33]
 
@@ -81,6 +83,8 @@ EXPERTS = {
     # experts that read and give rows narrower than the stream
     "nemotron-latent": ("nemotron_h", dict(NEMOTRON, layers_block_type=["moe", FULL], intermediate_size=24, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=8,
                                            moe_shared_expert_intermediate_size=16, n_group=1, topk_group=1, moe_latent_size=6), -1, [33, 1, 22]),
+    # lightning attention of two heads, whose decays follow from the layer, and factors of norms and of what is added to these
+    "minimax": ("minimax", dict(MINIMAX, num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR]), 4, DOCUMENTS),
 }
 
 
@@ -113,7 +117,7 @@ def randomize_scans(model, seed):
                 p.copy_(0.5 * noise)
             elif name.endswith(("conv1d.weight", "conv.conv.weight")):
                 p.copy_(0.4 * noise)
-            elif name.endswith(("linear_attn.norm.weight", "o_norm.weight", "mamba.norm.weight", "mixer.norm.weight", ".D")):
+            elif name.endswith(("linear_attn.norm.weight", "self_attn.norm.weight", "o_norm.weight", "mamba.norm.weight", "mixer.norm.weight", ".D")):
                 p.copy_(1 + 0.1 * noise)
 
 
@@ -132,7 +136,19 @@ def use_fp64(model):
     if hasattr(module, "compute_mup_vector"):  # Falcon-H1's factors, which were rounded to bf16 with the model
         for layer in model.model.layers:
             layer.mamba.mup_vector = module.compute_mup_vector(model.config).double()
+    for layer in model.model.layers:
+        if hasattr(layer.self_attn if hasattr(layer, "self_attn") else None, "get_slope_rate"):
+            make_decays(layer.self_attn)
     return model
+
+
+def make_decays(attention):
+    """Makes the decays of lightning attention, which were rounded to bf16 with the model, those of fp64."""
+    torch.set_default_dtype(torch.float64)
+    attention.slope_rate = attention.get_slope_rate().double()
+    attention.query_decay, attention.key_decay, attention.diagonal_decay = attention.decay_factors(attention.slope_rate)
+    torch.set_default_dtype(torch.float32)
+    assert attention.diagonal_decay.dtype == attention.slope_rate.dtype == torch.float64
 
 
 def decays(name, p):
@@ -302,10 +318,11 @@ def make_qlora(name, family, targets="all-linear", **words):
 
 # cases and their bases
 LORA = {"lora-moe": "qwen3_5_moe", "lora-next": "qwen3_next", "lora-kimi": "kimi-linear", "lora-lfm2": "lfm2", "lora-nemotron": "nemotron-h", "lora-granite": "granite",
-        "lora-bamba": "bamba", "lora-falcon": "falcon-h1", "lora-olmo": "olmo-hybrid"}
+        "lora-bamba": "bamba", "lora-minimax": "minimax", "lora-falcon": "falcon-h1", "lora-olmo": "olmo-hybrid"}
 # all maps that may have an adapter, where PEFT refuses all-linear for out_proj, or adapts routers
 TARGETS = {"lora-nemotron": ["in_proj", "up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "o_proj"],
            "lora-next": ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "shared_expert_gate"],
+           "lora-minimax": ["qkv_proj", "output_gate", "out_proj", "q_proj", "k_proj", "v_proj", "o_proj"],
            "lora-falcon": ["in_proj", "gate_proj", "up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "o_proj"]}
 
 

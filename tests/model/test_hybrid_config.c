@@ -89,6 +89,8 @@ static const struct published {
     {"hybrid/Falcon-H1-0.5B-Base", 521411104, 36},
     {"hybrid/Falcon-H1-7B-Base", 7585513568, 44},
     {"hybrid/Kimi-Linear-48B-A3B-Instruct", 49122681728, 20},
+    {"hybrid/MiniMax-Text-01-hf", 456089655296, 70},
+    {"hybrid/MiniMax-M1-80k", 456089655296, 70},
     {"latent/Youtu-LLM-2B", 1961560064, 0},
     {"latent/MiniCPM3-4B", 4073875968, 0},
     {"latent/DeepSeek-V2-Lite", 15706484224, 0},
@@ -200,6 +202,26 @@ static struct model_config tiny_of(const char *name)
     char from[512];
     source("golden/hybrid", name, from);
     return read_config(from);
+}
+
+/* Layers of MiniMax have the decays of their places, the published part of a head is rotated, and sums are divided by alpha. */
+static void lightning_attention_is_as_published(void **state)
+{
+    static const char *const names[] = {"model/hybrid/MiniMax-Text-01-hf", "model/hybrid/MiniMax-M1-80k"};
+    const double alpha = 3.5565588200778455;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char from[512];
+        snprintf(from, sizeof from, "%s/tests/%s", getenv("LTRAIN_SOURCE_ROOT"), names[i]);
+        const struct model_config c = read_config(from);
+        struct model *m = create(&c);
+        const struct model_block *first = m->layers[0].blocks, *last = m->layers[78].blocks, *full = m->layers[7].blocks;
+        assert_true(c.rope_share == 0.5 && full->kind == BLOCK_ATTENTION && last->kind == BLOCK_RECURRENT);
+        assert_true(fabs((double)first->recurrent.rate - 1.00001) < 1e-6 && fabs((double)last->recurrent.rate - 1.0 / 79) < 1e-4);
+        assert_true(first->norm.eps == 1e-5f && fabs((double)last->norm.eps * alpha * alpha - 1e-5) < 1e-11);
+        assert_true(fabs((double)full->attention.o.factor * alpha - 1) < 1e-6 && first[0].on_norm && first[1].on_norm);
+        model_destroy(m);
+    }
 }
 
 static struct model_config tiny(void)
@@ -490,6 +512,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(models_without_positions_take_none),
                                        cmocka_unit_test(published_models_have_their_parameters),
                                        cmocka_unit_test(files_have_the_tensors_that_the_model_names),
+                                       cmocka_unit_test(lightning_attention_is_as_published),
                                        cmocka_unit_test(configurations_are_written_and_read_back),
                                        cmocka_unit_test(convolutions_and_decays_are_no_maps),
                                        cmocka_unit_test(mixers_have_adapters_as_in_peft),

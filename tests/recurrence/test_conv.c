@@ -185,7 +185,8 @@ static void forward_case(struct conv_case *c, struct op_case *run)
     case_tensor(run, c->tail, IN);
     case_run(run);
     tensor_load(c->y);
-    tensor_load(c->after);
+    if (c->after)
+        tensor_load(c->after);
 }
 
 static void backward_case(struct conv_case *c, struct op_case *run)
@@ -204,7 +205,8 @@ static void backward_case(struct conv_case *c, struct op_case *run)
     case_bytes(run, NULL, 0, 1, OUT); /* scratch is the GPU's alone */
     case_run(run);
     tensor_load(c->dx);
-    tensor_load(c->dtail);
+    if (c->dtail)
+        tensor_load(c->dtail);
 }
 
 static void check_if_any(const char *what, const double *got, const double *want, int64_t n, double limit)
@@ -292,6 +294,28 @@ static void untrained_parameters_have_no_gradients(void **state)
     }
     assert_memory_equal(dx[0]->store, dx[1]->store, (size_t)dx[0]->n * 4);
     assert_memory_equal(dtail[0]->store, dtail[1]->store, (size_t)dtail[0]->n * 4);
+}
+
+/* Without weights, and with no tail, a convolution of one tap has the bits of one whose weights are 1. */
+static void absent_weights_are_ones(void **state)
+{
+    static const struct conv_shape shape = {10, 300, 1, 1, 0, 0, BF16, 3, {4, -1}, {2, -1}};
+    struct op_case run;
+    struct conv_case c;
+    (void)state;
+    conv_start(&shape, &c);
+    for (int64_t j = 0; j < c.weight->n; j++)
+        tensor_set(c.weight, j, 1);
+    struct tensor *x = c.x, *y[2], *dx[2];
+    for (int i = 0; i < 2; i++) {
+        c.y = y[i] = tensor_new(c.dy->n, BF16);
+        c.dx = dx[i] = tensor_copy(x);
+        forward_case(&c, &run);
+        backward_case(&c, &run);
+        c.weight = c.dweight = c.after = c.dtail = NULL;
+    }
+    assert_memory_equal(y[0]->store, y[1]->store, (size_t)y[0]->n * 2);
+    assert_memory_equal(dx[0]->store, dx[1]->store, (size_t)dx[0]->n * 2);
 }
 
 /* Calls on parts of the rows give the same bits of y, dx and the tails, and sums within rounding. */
@@ -461,14 +485,39 @@ static void decays_are_as_defined(void **state)
     }
 }
 
+/* Without maps to decays, each head has a decay of its own (Press et al. 2022, ALiBi's slopes), and steps are 1. */
+static void constant_decays_are_as_defined(void **state)
+{
+    enum { ROWS = 4, HEADS = 6 };
+    struct tensor *g = tensor_new(ROWS * HEADS, F32), *beta = tensor_new(ROWS * HEADS, F32);
+    struct op_case run;
+    (void)state;
+    case_start(&run, OP_DECAY);
+    run.attrs.decay.rows = ROWS;
+    run.attrs.decay.heads = HEADS;
+    run.attrs.decay.rate = 0.75f;
+    case_tensor(&run, g, OUT);
+    case_tensor(&run, beta, OUT);
+    for (int i = 0; i < 3; i++)
+        case_tensor(&run, NULL, IN);
+    case_run(&run);
+    for (int i = 0; i < ROWS * HEADS; i++) {
+        const double want = -0.75 * pow(2, -8.0 * (i % HEADS + 1) / HEADS);
+        assert_true(fabs(((float *)g->store)[i] - want) <= 1e-6 * fabs(want));
+        assert_true(((float *)beta->store)[i] == 1.0f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(convolutions_are_as_defined, tensors_free),
         cmocka_unit_test_teardown(gradients_are_differences, tensors_free),
         cmocka_unit_test_teardown(untrained_parameters_have_no_gradients, tensors_free),
+        cmocka_unit_test_teardown(absent_weights_are_ones, tensors_free),
         cmocka_unit_test_teardown(parts_make_the_whole, tensors_free),
         cmocka_unit_test_teardown(decays_are_as_defined, tensors_free),
+        cmocka_unit_test_teardown(constant_decays_are_as_defined, tensors_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

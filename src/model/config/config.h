@@ -73,6 +73,12 @@ enum { NOT_COMPARED, COMPARED };
     X(ssm_keys, DOUBLE, "factor of recurrent keys", 0, COMPARED, WORDS("none"))                             \
     X(ssm_queries, DOUBLE, "factor of recurrent queries", 0, COMPARED, WORDS("none"))                       \
     X(ssm_steps, DOUBLE, "factor of recurrent steps", 0, COMPARED, WORDS("none"))                           \
+    X(attention_alpha, DOUBLE, "factor of norms beside attention", 0, COMPARED, WORDS("none"))              \
+    X(attention_beta, DOUBLE, "factor of attention beside norms", 0, COMPARED, WORDS("none"))               \
+    X(lightning_alpha, DOUBLE, "factor of norms beside lightning attention", 0, COMPARED, WORDS("none"))    \
+    X(lightning_beta, DOUBLE, "factor of lightning attention beside norms", 0, COMPARED, WORDS("none"))     \
+    X(mlp_alpha, DOUBLE, "factor of norms beside experts", 0, COMPARED, WORDS("none"))                      \
+    X(mlp_beta, DOUBLE, "factor of experts beside norms", 0, COMPARED, WORDS("none"))                       \
     X(further_layers, COUNT, "number of layers that predict further tokens", 1 << 10, NOT_COMPARED, WORDS("none")) \
     X(max_positions, COUNT, "number of positions", INT32_MAX, NOT_COMPARED, NULL)                           \
     X(tied, SWITCH, "tied head", 0, COMPARED, WORDS("no", "yes"))                                           \

@@ -267,7 +267,6 @@ static const struct family *nearest_family(const struct config_reader *r, int *s
 static const struct {
     const char *what, *types;
 } lacking[] = {
-    {"linear attention and experts are", " minimax "},
     {"experts are", " qwen3_vl_moe phimoe jetmoe dbrx doge zaya llama4 llama4_text cohere2_moe sarvam_moe mimo_v2_flash laguna "},
     {"experts and multi-head latent attention are", " deepseek_v32 longcat_flash glm_moe_dsa mistral4 "},
     {"layers without attention are", " mamba mamba2 falcon_mamba rwkv jamba zamba zamba2 recurrent_gemma "},

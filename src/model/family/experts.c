@@ -361,3 +361,28 @@ enum status experts_read_no_window(struct config_reader *r, struct model_config 
     }
     return config_only_bool(r, "use_sliding_window", 0);
 }
+
+enum status experts_read_rotated(struct config_reader *r, struct model_config *c)
+{
+    int64_t rotated = 0;
+    TRY(config_read_count(r, "rotary_dim", OPTIONAL, 1, &rotated));
+    if (rotated > 0 && c->rope_share > 0.0)
+        return config_refuse(r, "rotary_dim", "partial_rotary_factor says it, too: leave out one of them");
+    if (rotated > c->head_dim)
+        return config_refuse(r, "rotary_dim", "it is larger than head_dim");
+    if (rotated > 0 && rotated < c->head_dim)
+        c->rope_share = (double)rotated / (double)c->head_dim;
+    return OK;
+}
+
+enum status experts_read_null_window(struct config_reader *r, struct model_config *c)
+{
+    (void)c;
+    return config_only_null(r, "sliding_window");
+}
+
+enum status experts_read_jitter(struct config_reader *r, struct model_config *c)
+{
+    (void)c;
+    return config_only_number(r, "router_jitter_noise", 0.0);
+}

@@ -92,6 +92,27 @@ json_t *experts_write_further(const struct model_config *c);
 /* Refuses windows, for families whose published models have none. */
 enum status experts_read_no_window(struct config_reader *r, struct model_config *c);
 
+/* Reads the number of rotated elements of a head, which published files have instead of a share. */
+enum status experts_read_rotated(struct config_reader *r, struct model_config *c);
+/* Refuses a window. */
+enum status experts_read_null_window(struct config_reader *r, struct model_config *c);
+/* Refuses noise of the router's input, which transformers adds while it trains. */
+enum status experts_read_jitter(struct config_reader *r, struct model_config *c);
+
+#define EXPERTS_NO_JITTER                                               \
+    {                                                                   \
+        "router_jitter_noise", KEY_SPECIAL, .read = experts_read_jitter \
+    }
+#define EXPERTS_ROTATED {"rotary_dim", KEY_SPECIAL, .read = experts_read_rotated}, SHARE_KEY
+#define EXPERTS_NULL_WINDOW                                             \
+    {                                                                   \
+        "sliding_window", KEY_SPECIAL, .read = experts_read_null_window \
+    }
+/* Stacks of Mixtral and its relatives, in struct experts_form. */
+#define EXPERTS_SPARSE_STACKS                                                                                           \
+    .gate = "block_sparse_moe.gate", .router_module = "mlp.gate", .gate_up = "block_sparse_moe.experts.gate_up_proj",   \
+    .down = "block_sparse_moe.experts.down_proj", .gate_up_parts = experts_w13, .down_parts = experts_w2, .aux = 0.001, \
+    .count = {"num_local_experts", "num_experts"}
 #define EXPERTS_KEY(key)                                                           \
     {                                                                              \
         key, KEY_SPECIAL, .read = experts_read_count, .write = experts_write_count \

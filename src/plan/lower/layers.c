@@ -156,6 +156,16 @@ static int branches_norm(const struct lowering *L)
     return 0;
 }
 
+/* Tells whether some block adds its branch to the norm of its input. */
+static int adds_to_norms(const struct lowering *L)
+{
+    for (int l = 0; l < (int)L->m->config.layers; l++)
+        for (int i = 0; i < L->m->layers[l].n_blocks; i++)
+            if (L->m->layers[l].blocks[i].on_norm)
+                return 1;
+    return 0;
+}
+
 static void branch_values(struct lowering *L)
 {
     work_value(L, &L->f, "f", -1, L->s.key.dtype, STREAM);
@@ -193,6 +203,8 @@ void layers_values(struct lowering *L)
                        &(struct activation){&L->dx, "dx", L->m->config.dim, L->s.key.dtype, STREAM});
     if (branches_norm(L))
         branch_values(L);
+    if (adds_to_norms(L))
+        work_value(L, &L->moved, "moved", -1, F32, STREAM);
     rows_values(L);
     if (branches_norm(L) || L->m->config.residual_scale > 0.0)
         activation_of_work(L, L->s.placement.passing, -1,

@@ -87,7 +87,8 @@ struct lowering {
     /* a block's branch before and after its own norm; df: the branch's gradient, unless the stream's gradient is also the
      * branch's */
     struct value f, f_normed, df;
-    struct joint_work *joint;                  /* NULL: no joined blocks have inner norms (blocks/rows.h) */
+    struct value moved;       /* fp32: gradient of a norm to which a branch is added; unused without such blocks */
+    struct joint_work *joint; /* NULL: no joined blocks have inner norms (blocks/rows.h) */
     struct value final_n, logits, dlogits, dn; /* dlogits: the logits' gradient in bf16, if products take no fp32 */
     struct adapter_work *adapters;             /* NULL: the model has none (adapter.c) */
     void *shared[BLOCK_KINDS];                 /* values that all blocks of one kind share, by kind */

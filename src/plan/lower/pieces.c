@@ -55,7 +55,7 @@ void lower_norm_backward(struct lowering *L, const struct model_norm *n, struct 
     norm_backward(L, n, &L->dx, x, dy, c);
 }
 
-static void fill_rows(struct lowering *L, struct value *v, int64_t r0, int64_t r1)
+void lower_clear(struct lowering *L, struct value *v, int64_t r0, int64_t r1)
 {
     struct op_attrs *a = emit(L, OP_FILL, LANE_COMPUTE);
     a->fill.bytes = (r1 - r0) * v->row_bytes;
@@ -67,7 +67,7 @@ void lower_norm_gradient(struct lowering *L, const struct model_norm *n, struct 
                          int c)
 {
     value_new(L, dx, c);
-    fill_rows(L, dx, x->tiles[c].row0, x->tiles[c].row1);
+    lower_clear(L, dx, x->tiles[c].row0, x->tiles[c].row1);
     norm_backward(L, n, dx, x, dy, c);
 }
 
@@ -112,7 +112,7 @@ void lower_head_norm_forward(struct lowering *L, const struct model_norm *n, str
 void lower_head_norm_backward(struct lowering *L, const struct model_norm *n, struct value *dx, struct value *x, int64_t x0,
                               struct value *dy, int64_t dy0, int64_t rows, struct heads heads)
 {
-    fill_rows(L, dx, x0, x0 + rows);
+    lower_clear(L, dx, x0, x0 + rows);
     struct op_attrs *a = emit(L, OP_NORM_GRAD, LANE_COMPUTE);
     const struct part w = head_norm_attrs(L, n, a, rows, heads);
     arg_update(L, 0, dx, x0, x0 + rows, DEV);

@@ -10,6 +10,8 @@
  * makes the gradients of the norm's weights. */
 void lower_norm_forward(struct lowering *L, const struct model_norm *n, struct value *y, struct value *x, int c);
 void lower_norm_backward(struct lowering *L, const struct model_norm *n, struct value *x, struct value *dy, int c);
+/* Sets rows [r0, r1) of a value to zero. */
+void lower_clear(struct lowering *L, struct value *v, int64_t r0, int64_t r1);
 /* Computes the same gradients, but writes that of the input to dx. */
 void lower_norm_gradient(struct lowering *L, const struct model_norm *n, struct value *dx, struct value *x, struct value *dy,
                          int c);

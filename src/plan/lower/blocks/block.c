@@ -61,9 +61,26 @@ void block_norm(struct lowering *L, const struct block *b, int c)
     value_drop(L, &L->own_normed, c);
 }
 
+/* Moves L->dx, the gradient of a norm to which the branch is added, to dnormed, its other gradient, and leaves zeros. */
+static void move_gradient(struct lowering *L, struct value *dnormed, int c)
+{
+    const int64_t r0 = L->dx.tiles[c].row0, r1 = L->dx.tiles[c].row1;
+    value_new(L, &L->moved, c);
+    lower_cast_rows(L, &L->moved, r0, F32, &L->dx, r0, L->s.key.dtype, r1 - r0);
+    struct op_attrs *a = emit(L, OP_ACCUM, LANE_COMPUTE);
+    a->vec.n = (r1 - r0) * L->m->config.dim;
+    arg_update(L, 0, dnormed, r0, r1, TIER_DEVICE);
+    arg_read(L, 1, &L->moved, r0, r1, TIER_DEVICE);
+    emit_done(L, 0);
+    value_drop(L, &L->moved, c);
+    lower_clear(L, &L->dx, r0, r1);
+}
+
 void block_norm_backward(struct lowering *L, const struct block *b, int c)
 {
     block_sum_slices(L, c);
+    if (b->weights->on_norm)
+        move_gradient(L, block_summed(L), c);
     lower_norm_backward(L, b->norm, b->source, block_summed(L), c);
     drop_sum(L, c);
 }
@@ -110,11 +127,27 @@ void block_get_gradient(struct lowering *L, const struct block *b, int c)
         lower_multiply(L, &L->dx, scalar_of(L, b), c);
 }
 
+/* Computes out = the norm of the block's input + the block's branch. */
+static void add_to_norm(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c)
+{
+    struct value *normed = L->tp > 1 ? &L->own_normed : b->normed;
+    const int was_there = value_on_device(normed, c);
+    if (!was_there)
+        lower_norm_forward(L, b->norm, normed, b->source, c);
+    lower_add(L, out, normed, block_summed(L), w, c);
+    if (!was_there)
+        value_drop(L, normed, c);
+}
+
 /* Computes out = in + the block's branch. */
 static void add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c)
 {
     const struct model_norm *after = &b->weights->after;
     int64_t r0 = b->in->tiles[c].row0, r1 = b->in->tiles[c].row1;
+    if (b->weights->on_norm) {
+        add_to_norm(L, b, out, w, c);
+        return;
+    }
     if (after->kind == NORM_NONE) {
         lower_add(L, out, b->in, block_summed(L), w, c);
         return;

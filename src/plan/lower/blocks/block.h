@@ -67,9 +67,10 @@ struct block_lowering {
  * b->normed and what a block's maps make have all rows of the chunk. The functions below gather the former and sum the latter.
  * Blocks by rows (b->by_rows) have a rank's share of everything. */
 void block_norm(struct lowering *L, const struct block *b, int c);
-/* Adds the gradient of the norm's input to L->dx, given that of its output in L->acc, and makes the gradients of its weights. */
+/* Adds the gradient of the norm's input to L->dx, given that of its output in L->acc, and makes the gradients of its weights. If the
+ * branch is added to the norm, L->dx is the norm's gradient, too. */
 void block_norm_backward(struct lowering *L, const struct block *b, int c);
-/* Computes chunk c of out = in + the branch. The branch is L->acc, summed over slices, plus the bias of w (NULL: none), normalised and
+/* Computes chunk c of out = in, or its norm, + the branch. The branch is L->acc, summed over slices, plus the bias of w (NULL: none), normalised and
  * scaled as block and model ask. If the layer has a factor for its output, the layer's last block multiplies `out` by that factor. */
 void block_add(struct lowering *L, const struct block *b, struct value *out, const struct model_linear *w, int c);
 /* Gets chunk c of L->dx, the gradient of `out`, for the block's backward pass, once for each chunk. If the layer's output has a

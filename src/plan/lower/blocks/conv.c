@@ -130,7 +130,8 @@ static void chunk_values(struct lowering *L)
                                      {&W->y, "conv.y", w->x.out, T, CHUNKS}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         activation_of_work(L, RES_NONE, -1, &all[i]);
-    value_create(L, &W->dtail, "conv.dtail", CLASS_WORK, 1, convolution_tail(&k, passing_reads_on(L) ? T : F32), 1, RES_NONE);
+    if (k.width > 1)
+        value_create(L, &W->dtail, "conv.dtail", CLASS_WORK, 1, convolution_tail(&k, passing_reads_on(L) ? T : F32), 1, RES_NONE);
     if (passing_is_shared(L))
         conv_ranks_create(L, w);
 }

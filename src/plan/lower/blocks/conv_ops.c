@@ -156,5 +156,5 @@ void conv_inputs_backward(struct lowering *L, const struct block *b, struct valu
     input_backward(L, b, &w->before, &v->before, c, 0);
     input_backward(L, b, &w->after, dafter, c, 1);
     input_backward(L, b, &w->x, &v->x, c, 1);
-    lower_norm_backward(L, b->norm, b->source, &L->acc, c);
+    block_norm_backward(L, b, c);
 }

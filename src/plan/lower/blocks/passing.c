@@ -24,6 +24,9 @@ void passing_kept(struct lowering *L, const struct block *b, struct value *v, co
 void passing_create(struct lowering *L, const struct block *b, struct passing *p, const char *what, int64_t bytes)
 {
     char name[48];
+    p->absent = bytes == 0;
+    if (p->absent)
+        return;
     if (!passing_reads_on(L))
         passing_kept(L, b, &p->after, what, max_i64(L->n_chunks - 1, 1), bytes, 1, RES_DEVICE);
     if (!passing_is_sliced(L))
@@ -38,6 +41,9 @@ void passing_create_carry(struct lowering *L, const struct block *b, struct pass
 {
     struct value *v = gradients ? &p->dcarry : &p->carry;
     char name[48];
+    p->absent = bytes == 0;
+    if (p->absent)
+        return;
     snprintf(name, sizeof name, "layer%d.%s_%s", b->layer, gradients ? "dkept" : "kept", what);
     value_create(L, v, name, CLASS_ACT, 1, bytes, 1, RES_DEVICE);
     home_create(L, v, -1, RES_DEVICE);
@@ -45,6 +51,8 @@ void passing_create_carry(struct lowering *L, const struct block *b, struct pass
 
 void passing_bind_carry(struct lowering *L, struct passing *p, int end)
 {
+    if (p->absent)
+        return;
     value_bind(L, &p->carry, end);
     value_bind(L, &p->dcarry, end);
 }
@@ -53,6 +61,9 @@ void passing_create_home(struct lowering *L, const struct block *b, struct passi
 {
     const enum residency r = L->s.placement.cached == RES_NVME ? RES_HOST : L->s.placement.cached;
     char name[48];
+    p->absent = bytes == 0;
+    if (p->absent)
+        return;
     snprintf(name, sizeof name, "layer%d.%s", b->layer, what);
     value_create(L, &p->after, name, CLASS_ACT, 1, bytes, 1, r);
     home_create_apart(L, &p->after, r);
@@ -60,7 +71,8 @@ void passing_create_home(struct lowering *L, const struct block *b, struct passi
 
 void passing_bind(struct lowering *L, const struct block *b, struct passing *p, int end)
 {
-    value_bind_as(L, &p->after, BINDING_STATE, model_unit_of_layer(b->layer), end);
+    if (!p->absent)
+        value_bind_as(L, &p->after, BINDING_STATE, model_unit_of_layer(b->layer), end);
 }
 
 /* --- Visits --- */
@@ -68,6 +80,8 @@ void passing_bind(struct lowering *L, const struct block *b, struct passing *p, 
 /* Finds the rows that enter chunk c. Returns NULL if no rows enter the chunk. */
 static struct value *find_before(const struct lowering *L, struct passing *p, int c, int64_t *row0, int64_t *row1)
 {
+    if (p->absent)
+        return NULL;
     if (passing_reads_on(L) || !passing_begins_piece(L, c)) {
         *row0 = passing_reads_on(L) ? 0 : c - 1;
         *row1 = *row0 + 1;
@@ -114,7 +128,7 @@ static void copy_row(struct lowering *L, struct value *to, struct value *from)
 
 void passing_enter(struct lowering *L, struct passing *p)
 {
-    if (!passing_is_sliced(L))
+    if (p->absent || !passing_is_sliced(L))
         return;
     value_new(L, &p->before, 0);
     copy_row(L, &p->before, &p->carry);
@@ -124,6 +138,8 @@ void passing_enter(struct lowering *L, struct passing *p)
 
 void passing_enter_gradient(struct lowering *L, struct passing *p, struct value *gradient)
 {
+    if (p->absent)
+        return;
     value_new(L, gradient, 0);
     if (passing_is_sliced(L) && !(L->duties & (DUTY_FIRST | DUTY_NEXT))) {
         copy_row(L, gradient, &p->dcarry);
@@ -137,6 +153,8 @@ void passing_enter_gradient(struct lowering *L, struct passing *p, struct value 
 
 void passing_leave_gradient(struct lowering *L, struct passing *p, struct value *gradient)
 {
+    if (p->absent)
+        return;
     if (passing_is_sliced(L))
         copy_row(L, &p->dcarry, gradient);
     value_drop(L, gradient, 0);
@@ -156,6 +174,8 @@ static struct value *after_of(const struct lowering *L, struct passing *p)
 
 int passing_begin_after(struct lowering *L, struct passing *p, int c)
 {
+    if (p->absent)
+        return 0;
     if (hands_on(L, c))
         return 1;
     if (!passing_reads_on(L) && (passing_ends_piece(L, c) || value_where(&p->after, c) >= 0))

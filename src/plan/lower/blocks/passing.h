@@ -8,10 +8,11 @@
 /* One such value of a layer. after: tile i is the state behind chunk i; when sampling reads a text on, the only tile is the state behind
  * the text so far, and `room` receives the new state first. before: between ranks, the states that enter the rank's pieces, for piece i
  * `rows` rows from row i * stride on; between slices, the state that enters the slice. carry, dcarry: the state behind the slices so far,
- * and its gradient, which slices hand on. */
+ * and its gradient, which slices hand on. absent: 1: nothing passes, and the functions below do nothing. */
 struct passing {
     struct value after, before, carry, dcarry, *room;
     int64_t rows, stride;
+    int absent;
 };
 
 /* Tells whether the program continues a text whose state is cached (sampling), in one chunk. */
@@ -49,7 +50,7 @@ static inline int passing_ends_piece(const struct lowering *L, int c)
 }
 
 /* Creates `after`, a tile of `bytes` bytes behind each chunk but the last, and between slices `before`; does nothing if
- * passing_reads_on. */
+ * passing_reads_on. Of 0 bytes, nothing passes. */
 void passing_create(struct lowering *L, const struct block *b, struct passing *p, const char *what, int64_t bytes);
 /* Creates the home of the state behind a text; passing_bind binds it at the start (end = 0) or the end (1) of a program. */
 void passing_create_home(struct lowering *L, const struct block *b, struct passing *p, const char *what, int64_t bytes);

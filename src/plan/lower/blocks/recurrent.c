@@ -107,7 +107,7 @@ static void fetch(struct lowering *L, const struct block *b, int c)
     struct recurrent_layer *v = b->values;
     value_get(L, &v->pre, c);
     value_get(L, &v->z, c);
-    value_get(L, &v->ab, c);
+    recurrent_get_numbers(L, b, c);
 }
 
 static void forward(struct lowering *L, struct block *b)
@@ -145,7 +145,7 @@ static void backward_chunk(struct lowering *L, const struct block *b, int c)
     recurrent_decay_backward(L, b, c);
     convolution_backward(L, &k, &v->pre, &W->qkv, &W->dtail, 0, &v->tail, c);
     recurrent_inputs_backward(L, b, &(struct recurrent_gradients){&v->pre, &v->z, &v->ab}, c);
-    lower_norm_backward(L, b->norm, b->source, &L->acc, c);
+    block_norm_backward(L, b, c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);
     recurrent_drop(L, b, c);
@@ -184,7 +184,8 @@ static void layer_values(struct lowering *L, struct block *b)
         return;
     activation_of_layer(L, b, -1, &(struct activation){&v->pre, "pre", r->channels, T, CHUNKS, produce_pre});
     activation_of_layer(L, b, -1, &(struct activation){&v->z, "z", recurrent_values(r), T, CHUNKS, produce_z});
-    activation_of_layer(L, b, -1, &(struct activation){&v->ab, "ab", recurrent_numbers(r), T, CHUNKS, produce_ab});
+    if (recurrent_numbers(r) > 0)
+        activation_of_layer(L, b, -1, &(struct activation){&v->ab, "ab", recurrent_numbers(r), T, CHUNKS, produce_ab});
     passing_create(L, b, &v->state, "state", state_bytes(r));
     passing_create(L, b, &v->tail, "tail", convolution_tail(&k, T));
     if (passing_is_shared(L))
@@ -236,7 +237,8 @@ static void chunk_values(struct lowering *L)
     if (r->second.weight >= 0)
         activation_of_work(L, RES_NONE, -1, &(struct activation){&W->part, "pre.part", widest_part(r), T, CHUNKS});
     value_create(L, &W->dstate, "dstate", CLASS_WORK, 1, state_bytes(r), 1, RES_NONE);
-    value_create(L, &W->dtail, "dtail", CLASS_WORK, 1, convolution_tail(&k, passing_reads_on(L) ? T : F32), 1, RES_NONE);
+    if (k.width > 1)
+        value_create(L, &W->dtail, "dtail", CLASS_WORK, 1, convolution_tail(&k, passing_reads_on(L) ? T : F32), 1, RES_NONE);
     if (passing_is_shared(L))
         recurrent_ranks_create(L, r);
 }

@@ -5,7 +5,7 @@
 #include "plan/lower/blocks/tails.h"
 #include "plan/lower/pieces.h"
 
-/* Values of one layer. ab: outputs of the maps to decays and to strengths, side by side. moves: between ranks, `move` of all pieces'
+/* Values of one layer. ab: outputs of the maps to decays and to strengths, side by side; none without such maps. moves: between ranks, `move` of all pieces'
  * summaries, for the heads whose states this rank computes. */
 struct recurrent_layer {
     struct value pre, z, ab, moves;
@@ -69,6 +69,8 @@ struct columns recurrent_half(const struct lowering *L, const struct block *b, s
 const struct model_linear *recurrent_input_map(const struct recurrent_block *r, int i, int64_t *first);
 /* Returns how many numbers of a token in ab give the decays and, if a map gives strengths, the strengths. */
 int64_t recurrent_numbers(const struct recurrent_block *r);
+/* Brings chunk c of ab to the device, if there is one. */
+void recurrent_get_numbers(struct lowering *L, const struct block *b, int c);
 /* Returns how many numbers of a token and head are decays. */
 int64_t recurrent_decays(const struct recurrent_block *r);
 /* Returns the width of the narrow inputs of z and a; 0: there are none. */

@@ -24,6 +24,13 @@ int64_t recurrent_numbers(const struct recurrent_block *r)
     return r->a.out + (r->b.weight >= 0 ? r->heads : 0);
 }
 
+void recurrent_get_numbers(struct lowering *L, const struct block *b, int c)
+{
+    struct recurrent_layer *v = b->values;
+    if (recurrent_numbers(recurrent_of(b)) > 0)
+        value_get(L, &v->ab, c);
+}
+
 int64_t recurrent_decays(const struct recurrent_block *r)
 {
     return r->kind == RECURRENT_CHANNELS ? r->key_dim : 1;
@@ -61,6 +68,7 @@ static struct op_attrs *emit_decay(struct lowering *L, const struct block *b, en
     a->decay.x_type = a->decay.dtype = (int32_t)L->s.key.dtype;
     a->decay.factor = r->strength;
     a->decay.least = r->least;
+    a->decay.rate = r->rate;
     return a;
 }
 
@@ -76,6 +84,9 @@ static void place_columns(const struct recurrent_block *r, struct op_attrs *a)
     }
     a->scan.k_first = keys;
     a->scan.v_first = 2 * keys;
+    a->scan.scale = 1.0f;
+    if (!recurrent_has_delta(r->kind))
+        return;
     a->scan.scale = (float)(1.0 / sqrt((double)r->key_dim));
     a->scan.eps = 1e-6f;
 }
@@ -85,7 +96,7 @@ struct op_attrs *recurrent_emit_scan(struct lowering *L, const struct block *b, 
     const struct recurrent_block *r = recurrent_of(b);
     struct op_attrs *a = emit(L, op, LANE_COMPUTE);
     a->scan.rows = rows;
-    a->scan.kind = r->kind == RECURRENT_SSD ? SCAN_SSD : r->kind == RECURRENT_CHANNELS ? SCAN_CHANNELS : SCAN_DELTA;
+    a->scan.kind = !recurrent_has_delta(r->kind) ? SCAN_SSD : r->kind == RECURRENT_CHANNELS ? SCAN_CHANNELS : SCAN_DELTA;
     a->scan.heads = (int32_t)r->heads;
     a->scan.groups = (int32_t)r->groups;
     a->scan.key_dim = (int32_t)r->key_dim;
@@ -110,9 +121,11 @@ void recurrent_convolve(struct lowering *L, const struct block *b, int c)
     emit_decay(L, b, OP_DECAY, r1 - r0);
     arg_write(L, 0, &W->g, r0, r1, DEV);
     arg_write(L, 1, &W->beta, r0, r1, DEV);
-    arg_read(L, 2, &v->ab, r0, r1, DEV);
-    arg_param(L, 3, r->a_log);
-    arg_param(L, 4, r->dt_bias);
+    if (recurrent_numbers(r) > 0) {
+        arg_read(L, 2, &v->ab, r0, r1, DEV);
+        arg_param(L, 3, r->a_log);
+        arg_param(L, 4, r->dt_bias);
+    }
     emit_done(L, 0);
 }
 
@@ -155,7 +168,8 @@ void recurrent_drop_values(struct lowering *L, const struct block *b, int c)
     struct recurrent_work *W = recurrent_work(L);
     struct value *const used[] = {b->normed, &v->pre, &v->z, &v->ab, &W->qkv, &W->g, &W->beta, &W->o, &W->n, &L->acc};
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
-        value_drop(L, used[i], c);
+        if (used[i]->n_tiles > 0)
+            value_drop(L, used[i], c);
     passing_drop_before(L, &v->state, c);
     passing_drop_before(L, &v->tail, c);
 }
@@ -204,6 +218,8 @@ void recurrent_decay_backward(struct lowering *L, const struct block *b, int c)
     struct recurrent_layer *v = b->values;
     struct recurrent_work *W = recurrent_work(L);
     const int64_t r0 = v->pre.tiles[c].row0, r1 = v->pre.tiles[c].row1;
+    if (recurrent_numbers(r) == 0)
+        return;
     struct op_attrs *a = emit_decay(L, b, OP_DECAY_GRAD, r1 - r0);
     arg_update(L, 0, &v->ab, r0, r1, DEV);
     arg_grad_of(L, 1, r->a_log, &a->decay.accumulate);
@@ -283,6 +299,8 @@ void recurrent_inputs_backward(struct lowering *L, const struct block *b, const 
     else
         parts_backward(L, b, d->pre, c);
     input_backward(L, b, &r->z, &r->z_low, (struct linear_side){d->z, r0, T}, c, 1);
+    if (r->a.weight < 0)
+        return;
     if (r->b.weight < 0) {
         input_backward(L, b, &r->a, &r->a_low, (struct linear_side){d->ab, r0, T}, c, 1);
         return;

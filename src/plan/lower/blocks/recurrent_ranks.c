@@ -115,6 +115,8 @@ static void find_tails(struct lowering *L, const struct block *b)
     const struct convolution k = recurrent_convolution(recurrent_of(b));
     struct recurrent_layer *v = b->values;
     struct tails *t = &ranks_of(L)->tails;
+    if (t->rows == 0)
+        return;
     tails_begin(L, t);
     for (int c = 0; c < L->n_chunks; c++) {
         if (!passing_ends_piece(L, c))
@@ -153,7 +155,7 @@ static void sum_pieces(struct lowering *L, const struct block *b)
     new_heads(L, b, &ranks_of(L)->own);
     for (int c = 0; c < L->n_chunks; c++) {
         value_get(L, &v->pre, c);
-        value_get(L, &v->ab, c);
+        recurrent_get_numbers(L, b, c);
         recurrent_convolve(L, b, c);
         sum_chunk(L, b, c);
         pause(L, b, c);
@@ -213,7 +215,7 @@ static void outputs_chunk(struct lowering *L, const struct block *b, int c)
     value_put(L, &L->dx, c);
     value_get(L, &v->pre, c);
     value_get(L, &v->z, c);
-    value_get(L, &v->ab, c);
+    recurrent_get_numbers(L, b, c);
     struct value *dout = recurrent_outputs_backward(L, b, c);
     value_drop(L, &L->dx, c);
     sum_gradient(L, b, dout, c);
@@ -245,7 +247,7 @@ static void scan_chunk(struct lowering *L, const struct block *b, int c)
     struct recurrent_ranks *R = ranks_of(L);
     const int64_t row0 = heads_row(L, passing_piece(L, c));
     value_get(L, &v->pre, c);
-    value_get(L, &v->ab, c);
+    recurrent_get_numbers(L, b, c);
     value_get(L, &R->dheads, c);
     recurrent_convolve(L, b, c);
     passing_get_before(L, &v->state, c);
@@ -254,7 +256,8 @@ static void scan_chunk(struct lowering *L, const struct block *b, int c)
     if (passing_begins_piece(L, c))
         tails_gradient(L, &R->tails, &k, &v->pre, &recurrent_work(L)->qkv, &v->tail, c);
     passing_keep_chunk(L, &R->dqkv, &recurrent_work(L)->qkv, c);
-    passing_keep_chunk(L, &R->dab, &v->ab, c);
+    if (recurrent_numbers(recurrent_of(b)) > 0)
+        passing_keep_chunk(L, &R->dab, &v->ab, c);
     recurrent_drop(L, b, c);
 }
 
@@ -264,18 +267,19 @@ static void inputs_chunk(struct lowering *L, const struct block *b, int c)
     struct recurrent_layer *v = b->values;
     struct recurrent_ranks *R = ranks_of(L);
     struct value *const kept[] = {&R->dqkv, &R->dz, &R->dab};
+    const int n = recurrent_numbers(recurrent_of(b)) > 0 ? 3 : 2;
     value_get(L, &L->dx, c);
     value_get(L, b->source, c);
     value_get(L, &v->pre, c);
     passing_get_before(L, &v->tail, c);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < n; i++)
         value_get(L, kept[i], c);
     convolution_backward(L, &k, &v->pre, &R->dqkv, &R->tails.dtails_after, passing_piece(L, c), &v->tail, c);
     recurrent_inputs_backward(L, b, &(struct recurrent_gradients){&v->pre, &R->dz, &R->dab}, c);
-    lower_norm_backward(L, b->norm, b->source, &L->acc, c);
+    block_norm_backward(L, b, c);
     value_put(L, &L->dx, c);
     value_drop(L, &L->dx, c);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < n; i++)
         value_drop(L, kept[i], c);
     recurrent_drop(L, b, c);
 }
@@ -361,5 +365,6 @@ void recurrent_ranks_create(struct lowering *L, const struct recurrent_block *r)
                                          {&R->dab, "dab", recurrent_numbers(r), T, CHUNKS},
                                          {&R->dheads, "dheads", recurrent_values(r), T, CHUNKS}};
     for (size_t i = 0; L->st == OK && i < sizeof between / sizeof *between; i++)
-        activation_of_work(L, passing, -1, &between[i]);
+        if (between[i].cols > 0)
+            activation_of_work(L, passing, -1, &between[i]);
 }

@@ -23,13 +23,14 @@ struct op_attrs *convolution_emit(struct lowering *L, const struct convolution *
 
 int64_t convolution_tail(const struct convolution *k, enum dtype type)
 {
-    return max_i64((k->width - 1) * k->columns, 1) * dtype_size(type);
+    return (k->width - 1) * k->columns * dtype_size(type);
 }
 
 /* Appends the weights, one parameter or several that lie one behind another. */
 static void arg_weights(struct lowering *L, int arg, const struct convolution *k)
 {
-    arg_param_part(L, arg, k->weight, 0, k->columns * k->width);
+    if (k->weight >= 0)
+        arg_param_part(L, arg, k->weight, 0, k->columns * k->width);
 }
 
 static void arg_bias_of(struct lowering *L, int arg, const struct convolution *k)
@@ -65,7 +66,8 @@ void convolution_backward(struct lowering *L, const struct convolution *k, struc
     const int64_t r0 = x->tiles[c].row0, r1 = x->tiles[c].row1;
     struct op_attrs *a = convolution_emit(L, k, OP_CONV_GRAD, r1 - r0);
     arg_update(L, 0, x, r0, r1, DEV);
-    arg_update(L, 1, dtail, row, row + 1, DEV);
+    if (k->width > 1)
+        arg_update(L, 1, dtail, row, row + 1, DEV);
     if (trained(L, k->weight))
         a->conv.accumulate = arg_grad(L, 2, k->weight, 0, k->columns * k->width);
     if (trained(L, k->bias))
@@ -112,6 +114,9 @@ void tails_create(struct lowering *L, struct tails *t, const struct convolution 
     const enum dtype T = L->s.key.dtype;
     const int64_t rows = k->width - 1, all = (int64_t)L->ring * L->ulysses * L->pieces, bytes = rows * k->columns * dtype_size(T),
                   grad = rows * k->columns * 4;
+    t->rows = rows;
+    if (rows == 0)
+        return;
     pieces_value(L, &t->tails, "piece.tails", 1, bytes);
     pieces_value(L, &t->dtails, "piece.dtails", 1, grad);
     pieces_value(L, &t->dtails_after, "piece.dtails_after", 1, grad);
@@ -123,7 +128,9 @@ void tails_create(struct lowering *L, struct tails *t, const struct convolution 
 
 void tails_create_before(struct lowering *L, const struct block *b, struct passing *tail, const struct convolution *k)
 {
-    const int64_t bytes = (k->width - 1) * k->columns * dtype_size(L->s.key.dtype);
+    const int64_t bytes = convolution_tail(k, L->s.key.dtype);
+    if (bytes == 0)
+        return;
     passing_kept(L, b, &tail->before, "entering_tail", L->pieces, bytes, L->pieces, RES_DEVICE);
     tail->rows = tail->stride = 1;
 }
@@ -151,12 +158,15 @@ static void gather_neighbours(struct lowering *L, struct value *own, struct valu
 
 void tails_begin(struct lowering *L, struct tails *t)
 {
-    pieces_new(L, &t->tails);
+    if (t->rows > 0)
+        pieces_new(L, &t->tails);
 }
 
 void tails_take(struct lowering *L, struct tails *t, const struct convolution *k, struct value *x, int c)
 {
-    const int64_t end = x->tiles[c].row1, n = k->width - 1;
+    const int64_t end = x->tiles[c].row1, n = t->rows;
+    if (n == 0)
+        return;
     value_new(L, &t->rest, 0);
     convolution_emit(L, k, OP_CONV, n);
     arg_write(L, 0, &t->rest, 0, n, DEV);
@@ -171,6 +181,8 @@ void tails_take(struct lowering *L, struct tails *t, const struct convolution *k
 
 void tails_exchange(struct lowering *L, struct tails *t, struct passing *tail)
 {
+    if (t->rows == 0)
+        return;
     gather_neighbours(L, &t->tails, &t->all_tails, &tail->before, L->s.key.dtype, 0);
     value_put(L, &tail->before, 0);
     value_drop(L, &tail->before, 0);
@@ -178,15 +190,18 @@ void tails_exchange(struct lowering *L, struct tails *t, struct passing *tail)
 
 void tails_begin_backward(struct lowering *L, struct tails *t)
 {
-    pieces_new(L, &t->dtails);
+    if (t->rows > 0)
+        pieces_new(L, &t->dtails);
 }
 
 void tails_gradient(struct lowering *L, struct tails *t, const struct convolution *k, struct value *x, struct value *dy,
                     struct passing *tail, int c)
 {
     const enum dtype T = L->s.key.dtype;
-    const int64_t r0 = x->tiles[c].row0, n = k->width - 1;
+    const int64_t r0 = x->tiles[c].row0, n = t->rows;
     const int piece = passing_piece(L, c);
+    if (n == 0)
+        return;
     value_new(L, &t->first, 0);
     lower_cast_rows(L, &t->first, 0, T, x, r0, T, n);
     pieces_fill(L, &t->dtails, piece, piece + 1);
@@ -204,10 +219,12 @@ void tails_gradient(struct lowering *L, struct tails *t, const struct convolutio
 
 void tails_exchange_backward(struct lowering *L, struct tails *t)
 {
-    gather_neighbours(L, &t->dtails, &t->all_dtails, &t->dtails_after, F32, 1);
+    if (t->rows > 0)
+        gather_neighbours(L, &t->dtails, &t->all_dtails, &t->dtails_after, F32, 1);
 }
 
 void tails_end_backward(struct lowering *L, struct tails *t)
 {
-    value_close_full(L, &t->dtails_after);
+    if (t->rows > 0)
+        value_close_full(L, &t->dtails_after);
 }

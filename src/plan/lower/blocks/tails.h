@@ -5,7 +5,8 @@
 
 #include "plan/lower/blocks/passing.h"
 
-/* A convolution: its columns, the tokens that it reads, whether SiLU follows, and its parameters; bias -1: none. */
+/* A convolution: its columns, the tokens that it reads, whether SiLU follows, and its parameters; -1: no weights (of one token), no
+ * bias. */
 struct convolution {
     int64_t columns, width;
     int silu, weight, bias;
@@ -20,13 +21,14 @@ void convolution_forward(struct lowering *L, const struct convolution *k, struct
  * gradient. */
 void convolution_backward(struct lowering *L, const struct convolution *k, struct value *x, struct value *dy, struct value *dtail,
                           int64_t row, struct passing *tail, int c);
-/* Returns the bytes of the rows before a convolution. */
+/* Returns the bytes of the rows before a convolution; 0 if it reads one token alone. */
 int64_t convolution_tail(const struct convolution *k, enum dtype type);
 
 /* Values between ranks. tails: the last rows of the rank's pieces, all_tails: those of all ranks; dtails: gradients of the rows before
  * the pieces, dtails_after: of each piece's last rows, from the piece after it. first, rest: rows of a convolution that nobody else
- * reads. */
+ * reads. rows: rows of a tail; 0: nothing passes, and the functions below do nothing. */
 struct tails {
+    int64_t rows;
     struct value tails, all_tails, dtails, all_dtails, dtails_after, first, rest;
 };
 
