@@ -31,11 +31,12 @@
     X(GLM, glm) X(GEMMA, gemma) X(VAULTGEMMA, vaultgemma) X(EXAONE4, exaone4) X(HUNYUAN, hunyuan) X(NEMOTRON, nemotron) X(OLMO, olmo) \
     X(GEMMA4, gemma4) X(STABLELM, stablelm) X(FALCON, falcon) X(GPT_BIGCODE, gpt_bigcode) X(GPT_NEO, gpt_neo) X(JAIS2, jais2) \
     X(QWEN2_MOE, qwen2_moe) X(QWEN3_MOE, qwen3_moe) X(MIXTRAL, mixtral) X(OLMOE, olmoe) X(GRANITEMOE, granitemoe) \
-    X(GRANITEMOESHARED, granitemoeshared) X(GRANITEMOE_SWA, granitemoe_swa) X(FLEX_OLMO, flex_olmo) X(MELLUM, mellum) X(GLM4_MOE, glm4_moe) X(DOTS1, dots1) X(SOLAR_OPEN, solar_open) X(EXAONE_MOE, exaone_moe) \
-    X(ERNIE4_5_MOE, ernie4_5_moe) X(HUNYUAN_MOE, hunyuan_moe) X(MINIMAX, minimax) X(MINIMAX_M1, minimax_m1) X(MINIMAX_M2, minimax_m2) X(HY_V3, hy_v3) X(AFMOE, afmoe) \
+    X(GRANITEMOESHARED, granitemoeshared) X(GRANITEMOE_SWA, granitemoe_swa) X(FLEX_OLMO, flex_olmo) X(MELLUM, mellum) \
+    X(GLM4_MOE, glm4_moe) X(DOTS1, dots1) X(SOLAR_OPEN, solar_open) X(EXAONE_MOE, exaone_moe) \
+    X(ERNIE4_5_MOE, ernie4_5_moe) X(HUNYUAN_MOE, hunyuan_moe) X(MINIMAX_M2, minimax_m2) X(HY_V3, hy_v3) X(AFMOE, afmoe) \
     X(HYPERCLOVAX, hyperclovax) X(GRANITE_SWA, granite_swa) X(PHI, phi) X(GPTJ, gptj) X(CODEGEN, codegen) X(OPT, opt) \
     X(GRANITEMOEHYBRID, granitemoehybrid) X(BAMBA, bamba) X(NEMOTRON_H, nemotron_h) X(LFM2, lfm2) X(LFM2_MOE, lfm2_moe) \
-    X(OLMO_HYBRID, olmo_hybrid) X(FALCON_H1, falcon_h1) \
+    X(OLMO_HYBRID, olmo_hybrid) X(FALCON_H1, falcon_h1) X(MINIMAX, minimax) X(MINIMAX_M1, minimax_m1) \
     X(YOUTU, youtu) X(MINICPM3, minicpm3) X(DEEPSEEK_V2, deepseek_v2) X(DEEPSEEK_V3, deepseek_v3) X(KIMI_K2, kimi_k2) \
     X(GLM4_MOE_LITE, glm4_moe_lite) X(KIMI_LINEAR, kimi_linear) TEST_FAMILIES(X)
 /* clang-format on */

@@ -75,7 +75,8 @@ static int check(const struct model *whole, const struct model *slice, int i)
 static void families_cut(void **state)
 {
     (void)state;
-    static const enum model_family whole_norms[] = {FAMILY_OLMO2, FAMILY_OLMO3, FAMILY_OLMOE, FAMILY_FLEX_OLMO, FAMILY_MINIMAX_M2};
+    static const enum model_family whole_norms[] = {FAMILY_OLMO2, FAMILY_OLMO3, FAMILY_OLMOE, FAMILY_FLEX_OLMO,
+                                                    FAMILY_MINIMAX_M2};
     enum { REFUSED = sizeof whole_norms / sizeof *whole_norms };
     int refused = 0;
     for (int f = 0; f < (int)FAMILY_GRANITEMOEHYBRID; f++) {
