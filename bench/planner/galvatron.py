@@ -19,6 +19,10 @@ import subprocess
 import sys
 import tempfile
 
+if "--help" in sys.argv:
+    print(__doc__)
+    sys.exit()
+
 import numpy as np
 
 K, M = 1 << 10, 1 << 20
