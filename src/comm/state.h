@@ -117,7 +117,7 @@ struct comm {
     void (*_Atomic before_report)(int wait_ms); /* NULL: none */
     int hosts, per_host, next_look;
     int crowded;        /* 1: fewer than two cores for each rank of this host: naps leave a core to who computes */
-    int naps;           /* since a message of this rank has come or gone */
+    int naps;           /* number of naps since a message of this rank has come or gone */
     int64_t host_calls; /* number of calls between programs so far */
     char *host_room,
         *host_all; /* host_room: messages of calls between programs; host_all: gathered data, HOST_SMALL bytes of each rank */

@@ -7,7 +7,7 @@
  * take as long as the pairs then. One core's rates from 256 to 8,192 tokens show 150 in both directions (AVX-512, head dim 64). */
 #define HALF_LENGTH 150.0
 /* Size of a product's dimension at which processors have half of their rate for large ones. Two cores' steps of a 25m model at
- * 1,024 and 4,096 tokens show 95 to 105 (AVX-512; sizes from 128 to 8,192). */
+ * 1,024 and 4,096 tokens show about that (AVX-512; sizes from 128 to 8,192). */
 #define HALF_SIZE 100.0
 /* Largest factor of a correction. A larger quotient means that the process was stopped, or that hardly anything was measured. */
 #define MOST_CORRECTION 30.0
@@ -52,6 +52,7 @@ static void rates_by_size(struct gemm_rates *r, int cpu)
     }
 }
 
+/* Returns the ratio of a product's seconds by rates_by_size to its planned ones. */
 static double product_as_corrected(const struct cost_model *m, const struct cost_product *p)
 {
     struct gemm_rates by_size = m->device.gemm[p->type];
